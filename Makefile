@@ -1,0 +1,30 @@
+# `make demo` and `make test` do all set-up on a machine that has Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check bench clean
+
+demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
+	$(BIN)/python -m tuner run search_spaces/digits.py
+
+test: $(STAMP) check  ## every check and every test
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## lint, format, strict types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## the measured claims
+	$(BIN)/python benchmarks/overhead.py
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"tuner needs Python >= 3.11, got {sys.version.split()[0]}; name a newer one: make PYTHON=python3.12 demo")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

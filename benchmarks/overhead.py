@@ -1,0 +1,196 @@
+"""What a trial costs beyond its own work: tuner against plain Ray Tune, in the same run.
+
+    python benchmarks/overhead.py [--quick]
+
+Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the time
+from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
+ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+REPORTS = 5
+CPUS = 2
+
+
+def trivial(config):
+    """Five epochs of nothing."""
+    import tuner
+
+    for epoch in range(REPORTS):
+        tuner.report(loss=config["x"] / (epoch + 1))
+
+
+def with_torch(config):
+    """Five epochs of nothing, by a trial that needs torch."""
+    import torch
+
+    import tuner
+
+    for epoch in range(REPORTS):
+        tuner.report(loss=float(torch.tensor(config["x"])) / (epoch + 1))
+
+
+def plain_trivial(config):
+    """The same for plain Ray Tune."""
+    from ray import tune
+
+    for epoch in range(REPORTS):
+        tune.report({"loss": config["x"] / (epoch + 1)})
+
+
+def plain_with_torch(config):
+    """The same for plain Ray Tune, by a trial that needs torch."""
+    import torch
+    from ray import tune
+
+    for epoch in range(REPORTS):
+        tune.report({"loss": float(torch.tensor(config["x"])) / (epoch + 1)})
+
+
+def plain_ray(trials: int, *, torch: bool, reuse: bool) -> dict[str, float]:
+    """Seconds of `Tuner.fit` with Ray Tune's defaults (or with reuse_actors)."""
+    import ray
+    from ray import tune
+
+    ray.init(num_cpus=CPUS, log_to_driver=False, include_dashboard=False)
+    with tempfile.TemporaryDirectory() as folder:
+        tuner = tune.Tuner(
+            plain_with_torch if torch else plain_trivial,
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(num_samples=trials, reuse_actors=reuse),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        )
+        begun = time.perf_counter()
+        results = tuner.fit()
+        seconds = time.perf_counter() - begun
+    assert len(results) == trials
+    assert not results.errors
+    ray.shutdown()
+    return {"seconds": seconds, "trials": trials}
+
+
+def ours(trials: int, *, torch: bool) -> dict[str, float]:
+    """Seconds of a search by tuner, from the search's first event to its last, and where they went."""
+    import tuner
+
+    study = tuner.Study(
+        "overhead",
+        trial=with_torch if torch else trivial,
+        space={"x": tuner.uniform(0, 1)},
+        metric="loss",
+        mode="min",
+        search=tuner.Random(),
+        scheduler=tuner.NoEarlyStopping(),
+        budget=tuner.Budget(trials=trials, max_epochs=REPORTS),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        run = tuner.run(study, storage=folder, concurrency=CPUS)
+        total = time.perf_counter() - begun
+        starts = sorted(trial.started for trial in run.record.trials.values())
+        first = min(min(e.time for e in trial.epochs.values()) for trial in run.record.trials.values())
+        assert run.record.counts()["completed"] == trials, run.record.failures()
+    return {
+        "seconds": run.record.active_seconds,
+        "trials": trials,
+        "first_worker_seconds": first - starts[0],
+        "total_seconds": total,
+    }
+
+
+def first_epoch() -> dict[str, float]:
+    """Seconds from typing the demo's command to its first epoch, by stage."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "tuner", "run", "search_spaces/digits.py", "--storage", folder, "--quiet"]
+        begun = time.time()
+        process = subprocess.Popen([*command, "--trials", "2", "--set", "epochs=1"], stdout=subprocess.DEVNULL)
+        process.wait(timeout=300)
+        from tuner.results import load_run
+
+        events = load_run(folder).events
+    times: dict[str, float] = {}
+    for event in events:
+        times.setdefault(event["event"], event["time"] - begun)
+    seconds = {event["trial"]: event["metrics"]["seconds"] for event in events if event["event"] == "epoch_reported"}
+    return {
+        "until_ray": times["study_started"],
+        "until_first_epoch": times["epoch_reported"],
+        "of_which_epoch": max(seconds.values()),
+    }
+
+
+PARTS = {
+    "plain": lambda trials: plain_ray(trials, torch=False, reuse=False),
+    "plain_reuse": lambda trials: plain_ray(trials, torch=False, reuse=True),
+    "plain_torch": lambda trials: plain_ray(trials, torch=True, reuse=False),
+    "ours": lambda trials: ours(trials, torch=False),
+    "ours_torch": lambda trials: ours(trials, torch=True),
+    "first_epoch": lambda _: first_epoch(),
+}
+
+
+def measure(part: str, trials: int = 0) -> dict[str, float]:
+    """One part in a process of its own, so that settings of one side never reach the other."""
+    command = [sys.executable, __file__, "--part", part, "--trials", str(trials)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
+    result: dict[str, float] = json.loads(output.splitlines()[-1])
+    return result
+
+
+def main() -> None:
+    """Print the table and the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing")
+    parser.add_argument("--part", choices=PARTS)
+    parser.add_argument("--trials", type=int, default=0)
+    options = parser.parse_args()
+    if options.part:
+        print(json.dumps(PARTS[options.part](options.trials)))
+        return
+    few, torches, many = (4, 2, 20) if options.quick else (40, 16, 1000)
+    from tuner.machine import this_machine
+
+    machine = this_machine()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("ray", "torch"))
+    print(f"{machine.processor}, {CPUS} of {machine.cpus} CPUs, Python {platform.python_version()}, {packages}")
+    print(f"{REPORTS} reports a trial; seconds without the start-up of Ray")
+    rows = {
+        "plain Ray Tune": measure("plain", few),
+        "plain Ray Tune, reuse_actors": measure("plain_reuse", few),
+        "tuner": measure("ours", few),
+        "plain Ray Tune, torch": measure("plain_torch", torches),
+        "tuner, torch": measure("ours_torch", torches),
+        "tuner, many": measure("ours", many),
+    }
+    print(f"{'':30}{'trials':>8}{'seconds':>9}{'a trial':>9}{'until the first report':>24}")
+    for name, row in rows.items():
+        first = f"{row['first_worker_seconds']:.2f}" if "first_worker_seconds" in row else ""
+        print(f"{name:30}{row['trials']:8.0f}{row['seconds']:9.2f}{row['seconds'] / row['trials']:9.3f}{first:>24}")
+    start = measure("first_epoch")
+    print(
+        f"python -m tuner run: {start['until_ray']:.1f} s until Ray runs, {start['until_first_epoch']:.1f} s until the "
+        f"first epoch, of which training it took {start['of_which_epoch']:.1f} s"
+    )
+    figures = {
+        "ratio_40": rows["plain Ray Tune"]["seconds"] / rows["tuner"]["seconds"],
+        "seconds_per_trial_1000": rows["tuner, many"]["seconds"] / rows["tuner, many"]["trials"],
+        "ratio_torch": rows["plain Ray Tune, torch"]["seconds"] / rows["tuner, torch"]["seconds"],
+        "first_epoch_seconds": start["until_first_epoch"],
+    }
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    main()

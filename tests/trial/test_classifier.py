@@ -1,0 +1,165 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuner.space import Space, choice, grid_search, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
+
+from tuner.errors import StudyError, WeightsError
+from tuner.trial import ImageClassifier
+
+
+def refusal(trial: ImageClassifier, space: dict[str, Any]) -> str:
+    with pytest.raises(StudyError) as caught:
+        trial.check(Space(space))
+    return str(caught.value)
+
+
+def test_declaring_a_trial_loads_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys; from tuner.trial import ImageClassifier; ImageClassifier().model_facts;"
+        "print(sorted({'torch', 'torchvision', 'ray', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_space_of_every_hyperparameter_is_accepted() -> None:
+    ImageClassifier().check(
+        Space(
+            {
+                "epochs": randint(1, 10),
+                "lr": loguniform(1e-4, 1e-1),
+                "batch_size": qrandint(16, 128, 16),
+                "optimizer": choice(["adam", "sgd"]),
+                "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
+                "weight_decay": sample_from(lambda config: 0.0),
+                "finetune": grid_search(["all", "head"]),
+                "label_smoothing": 0.1,
+                "image_size": quniform(16, 32, 4),
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (
+            {"learning_rate": loguniform(1e-4, 1e-1)},
+            "'learning_rate' is not a hyperparameter of ImageClassifier; did you mean 'lr'?",
+        ),
+        ({"learning_rate": 0.1}, "'learning_rate' is not a hyperparameter of ImageClassifier; did you mean 'lr'?"),
+        ({"lr": uniform(0, 0.1)}, "lr must be a float from 1e-08 to 10, got 0"),
+        ({"batch_size": choice([32, 0])}, "batch_size must be an int from 2 to 65536, got 0; move"),
+        (
+            {"batch_size": uniform(16, 128)},
+            "batch_size must be an int from 2 to 65536, got uniform(16, 128); use randint",
+        ),
+        (
+            {"batch_size": loguniform(16, 128)},
+            "batch_size must be an int from 2 to 65536, got loguniform(16, 128); use lo",
+        ),
+        ({"optimizer": choice(["adam", "lion"])}, "optimizer must be adam or sgd, got 'lion'; choose among"),
+        ({"optimizer": randint(0, 2)}, "optimizer must be adam or sgd, got randint(0, 2); use choice([...])"),
+        ({"finetune": grid_search(["none"])}, "finetune must be all or head, got 'none'; choose among"),
+        ({"momentum": 1.5}, "momentum must be a float from 0 to 0.9999, got 1.5; move it into that range"),
+        (
+            {"weight_decay": randn(0, 1)},
+            "weight_decay must be a float from 0 to 1, got randn(0, 1), which has no bounds",
+        ),
+        ({"epochs": randint(0, 5)}, "epochs must be an int from 1 to 10000, got 0; move it into that range"),
+        ({"net": {"lr": uniform(0.1, 0.2)}}, "'net.lr' is not a hyperparameter of ImageClassifier; did you mean 'lr'?"),
+    ],
+)
+def test_a_space_that_cant_work_is_refused(space: dict[str, Any], message: str) -> None:
+    assert refusal(ImageClassifier(), space).startswith(message)
+
+
+def test_an_image_size_that_the_model_cant_take_is_refused() -> None:
+    message = refusal(ImageClassifier(model="vgg11"), {"image_size": choice([64, 28])})
+    assert message.startswith("vgg11 needs images of at least 32 pixels, got image_size=28")
+
+
+def test_unknown_data_and_models_are_refused() -> None:
+    assert refusal(ImageClassifier(data="mnits"), {"lr": 0.1}).startswith("data must be digits, fashion-mnist, cifar10")
+    assert refusal(ImageClassifier(model="resnet"), {"lr": 0.1}).startswith("model must be one of torchvision's")
+
+
+def test_a_configuration_is_filled_up_with_defaults_of_the_right_type() -> None:
+    assert ImageClassifier().hyperparameters({"batch_size": 32.0, "epochs": 2}) == {
+        "epochs": 2,
+        "lr": 1e-3,
+        "batch_size": 32,
+        "optimizer": "adam",
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "finetune": "all",
+        "label_smoothing": 0.0,
+        "image_size": DIGITS_SIZE,
+    }
+
+
+DIGITS_SIZE = 16
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "pixels"),
+    [
+        ("digits", "resnet18", DIGITS_SIZE),
+        ("fashion-mnist", "resnet18", 28),
+        ("cifar10", "resnet18", 32),
+        ("folder:pets", "resnet18", 64),
+        ("digits", "vit_b_16", 224),
+    ],
+)
+def test_the_default_image_size_follows_data_and_model(data: str, model: str, pixels: int) -> None:
+    assert ImageClassifier(data, model).default_image_size == pixels
+
+
+def test_what_would_be_downloaded_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    trial = ImageClassifier("fashion-mnist", data_dir=tmp_path)
+    trial.check_files()
+    weights = tmp_path / "torch/hub/checkpoints/resnet18-f37072fd.pth"
+    assert trial.missing_downloads() == [
+        f"Fashion-MNIST (30 MB) into {tmp_path / 'FashionMNIST/raw'}",
+        f"ImageNet weights of resnet18 into {weights}",
+    ]
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    assert ImageClassifier("digits").missing_downloads() == []
+
+
+@pytest.mark.parametrize("weights", [None, "none"])
+def test_random_weights_need_no_file(weights: str | None) -> None:
+    trial = ImageClassifier(weights=weights)
+    trial.check_files()
+    assert trial.weights_file is None
+    assert trial.missing_downloads() == []
+
+
+def test_weights_that_arent_there_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "imagnet.pt"
+    with pytest.raises(WeightsError) as caught:
+        ImageClassifier(weights=path).check_files()
+    assert str(caught.value) == (
+        f"weights must be imagenet, none or the path of a saved state_dict, got '{path}', and there is no file {path}; "
+        "correct it, or use --weights none for random weights"
+    )
+
+
+def test_a_resolved_trial_works_from_any_folder(tmp_path: Path) -> None:
+    trial = ImageClassifier("folder:pets", weights="best.pt", data_dir="../data").resolved(tmp_path)
+    assert trial.data == f"folder:{tmp_path / 'pets'}"
+    assert trial.weights == str(tmp_path / "best.pt")
+    assert trial.data_folder == tmp_path / "../data"
+    assert ImageClassifier().resolved(tmp_path) == ImageClassifier(data_dir=str(tmp_path / "data"))
+
+
+def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
+    from tuner.train import EpochResult
+
+    result = EpochResult(1, 0.5, 0.4, 0.9, 1e-3, 2.0, 100.0)
+    assert set(ImageClassifier().metrics) == set(result.metrics())

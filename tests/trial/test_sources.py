@@ -1,0 +1,172 @@
+import struct
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import DataError, StudyError
+from tuner.trial.sources import Folder, find_source, idx_is_whole
+
+
+def write_idx(path: Path, shape: tuple[int, ...], content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"\x00\x00\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + content)
+
+
+def write_fashion(data_dir: Path) -> Path:
+    raw = data_dir / "FashionMNIST" / "raw"
+    for split in ("train", "t10k"):
+        write_idx(raw / f"{split}-images-idx3-ubyte", (1, 28, 28), bytes(784))
+        write_idx(raw / f"{split}-labels-idx1-ubyte", (1,), bytes(1))
+    return raw
+
+
+def write_images(root: Path, *files: str) -> Path:
+    for file in files:
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_bytes(file.encode())
+    return root
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("fashion_mnist", "did you mean 'fashion-mnist'?"),
+        ("CIFAR-10", "did you mean 'cifar10'?"),
+        ("digit", "did you mean 'digits'?"),
+        ("folder:", "images of your own are 'folder:PATH'"),
+        (None, "images of your own are 'folder:PATH'"),
+    ],
+)
+def test_an_unknown_data_set_gets_the_nearest_one(data: str, hint: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        find_source(data)
+    assert str(caught.value) == f"data must be digits, fashion-mnist, cifar10 or folder:PATH, got {data!r}; {hint}"
+
+
+def test_digits_are_always_there(tmp_path: Path) -> None:
+    source = find_source("digits")
+    source.check(tmp_path)
+    assert source.missing(tmp_path) == []
+    assert [path.name for path in source.files(tmp_path)] == ["digits.csv.gz"]
+
+
+def test_what_is_missing_is_named_with_its_place(tmp_path: Path) -> None:
+    assert find_source("fashion-mnist").missing(tmp_path) == [
+        f"Fashion-MNIST (30 MB) into {tmp_path / 'FashionMNIST' / 'raw'}"
+    ]
+    assert find_source("cifar10").missing(tmp_path) == [f"CIFAR-10 (163 MB) into {tmp_path / 'cifar-10-batches-py'}"]
+
+
+def test_fashion_mnist_is_present_once_all_four_files_are(tmp_path: Path) -> None:
+    raw = write_fashion(tmp_path)
+    source = find_source("fashion-mnist")
+    source.check(tmp_path)
+    assert source.is_present(tmp_path)
+    (raw / "train-labels-idx1-ubyte").unlink()
+    assert not source.is_present(tmp_path)
+
+
+def test_a_cut_off_idx_file_is_damaged_and_named(tmp_path: Path) -> None:
+    path = write_fashion(tmp_path) / "train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError) as caught:
+        find_source("fashion-mnist").check(tmp_path)
+    assert str(caught.value) == (
+        f"an IDX file must be as long as its header says, got {path} of 799 bytes; delete it and download it again"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x00\x08", b"\x00\x00\x08\x03\x00", b"<html>no such file</html>"])
+def test_what_is_no_idx_file_is_not_whole(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert not idx_is_whole(tmp_path / "file")
+
+
+def test_the_fingerprint_changes_with_the_content_of_known_data(tmp_path: Path) -> None:
+    raw, source = write_fashion(tmp_path), find_source("fashion-mnist")
+    before = source.fingerprint(tmp_path)
+    assert before == source.fingerprint(tmp_path)
+    assert len(before) == 16
+    write_idx(raw / "train-labels-idx1-ubyte", (1,), b"\x01")
+    assert source.fingerprint(tmp_path) != before
+
+
+def test_the_fingerprint_of_a_folder_changes_with_names_and_sizes_and_not_with_its_place(tmp_path: Path) -> None:
+    here = write_images(tmp_path / "here", "a/1.png", "b/1.png")
+    there = write_images(tmp_path / "there", "a/1.png", "b/1.png")
+    before = Folder(here).fingerprint(tmp_path)
+    assert Folder(there).fingerprint(tmp_path) == before
+    write_images(there, "b/2.png")
+    assert Folder(there).fingerprint(tmp_path) != before
+
+
+def test_the_signature_of_a_folder_notices_a_new_image(tmp_path: Path) -> None:
+    import os
+
+    root = write_images(tmp_path, "a/1.png", "b/1.png")
+    before = Folder(root).signature(tmp_path)
+    write_images(root, "a/2.png")
+    os.utime(root / "a", ns=(1, 1))
+    assert Folder(root).signature(tmp_path) != before
+
+
+def test_a_folder_of_classes_is_all_training_data(tmp_path: Path) -> None:
+    root = write_images(tmp_path, "cat/1.PNG", "cat/._1.png", "cat/notes.txt", "dog/1.jpeg", ".hidden/1.png")
+    assert Folder(root).scan() == {"train": {"cat": [root / "cat/1.PNG"], "dog": [root / "dog/1.jpeg"]}}
+
+
+def test_a_folder_may_have_splits_of_its_own(tmp_path: Path) -> None:
+    root = write_images(tmp_path, "train/cat/1.png", "train/dog/1.png", "val/cat/2.png", "test/dog/3.png")
+    found = Folder(root).scan()
+    assert {split: list(classes) for split, classes in found.items()} == {
+        "test": ["dog"],
+        "train": ["cat", "dog"],
+        "validation": ["cat"],
+    }
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    root = write_images(tmp_path, "plane/1.png", "train/1.png")
+    assert list(Folder(root).scan()["train"]) == ["plane", "train"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["cat/1.png"], "a folder of images needs at least 2 classes, a subfolder each, got ['cat'] in {root}; name"),
+        (["1.png"], "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}; name"),
+        (["cat/1.png", "dog/notes.txt"], "a class needs images (.bmp, .gif, .jpeg, .jpg, .pgm, .png, .ppm, .tif"),
+        (
+            ["train/a/1.png", "train/b/1.png", "test/c/1.png"],
+            "every class needs training images, got 'c' in test alone; add it to train/",
+        ),
+        (
+            ["train/a/1.png", "train/b/1.png", "tset/a/1.png"],
+            "beside train/ there may be val, valid, validation, test, got {root}/tset; move or rename it",
+        ),
+    ],
+)
+def test_a_folder_that_cant_work_is_refused(tmp_path: Path, files: list[str], message: str) -> None:
+    root = write_images(tmp_path, *files)
+    with pytest.raises(DataError) as caught:
+        find_source(f"folder:{root}").check(tmp_path)
+    assert str(caught.value).startswith(message.format(root=root))
+
+
+def test_a_folder_that_isnt_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        find_source(f"folder:{tmp_path / 'nowhere'}").check(tmp_path)
+    assert str(caught.value) == (
+        f"folder:PATH needs a folder of images, got {tmp_path / 'nowhere'}, which isn't one; correct the path"
+    )
+
+
+def test_cifar10_is_taken_as_folders_with_both_splits(tmp_path: Path) -> None:
+    source = find_source("cifar10")
+    write_images(tmp_path / "cifar10", "train/cat/1.jpg", "train/dog/1.jpg")
+    assert source.is_present(tmp_path)
+    with pytest.raises(DataError, match=r"^cifar10 as folders needs train/ and test/, got .* without test/; add it"):
+        source.check(tmp_path)
+    write_images(tmp_path / "cifar10", "test/cat/1.jpg")
+    source.check(tmp_path)
+    assert len(source.files(tmp_path)) == 3

@@ -1,0 +1,93 @@
+"""Hyperparameter search for people who fine-tune image classifiers, on Ray Tune.
+
+A study file declares what to search (`Study`, domains, a search algorithm, a scheduler); `python -m tuner run` searches.
+Importing this package loads neither Ray nor torch; the functions that need them do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import StudyError, TrialError, TunerError
+from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
+from tuner.search import Grid, HyperOpt, Random
+from tuner.session import checkpoint, report
+from tuner.space import (
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from tuner.study import Budget, Resources, Study, load_study
+from tuner.trial import ImageClassifier
+
+if TYPE_CHECKING:
+    from tuner.driver import resume, run
+    from tuner.inspection import load_model
+    from tuner.results import Run, load_run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ASHA",
+    "Budget",
+    "Grid",
+    "HyperBand",
+    "HyperOpt",
+    "ImageClassifier",
+    "MedianStopping",
+    "NoEarlyStopping",
+    "Random",
+    "Resources",
+    "Run",
+    "Study",
+    "StudyError",
+    "TrialError",
+    "TunerError",
+    "checkpoint",
+    "choice",
+    "grid_search",
+    "load_model",
+    "load_run",
+    "load_study",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "report",
+    "resume",
+    "run",
+    "sample_from",
+    "uniform",
+]
+
+_LATER = {
+    "Run": "tuner.results",
+    "load_run": "tuner.results",
+    "load_model": "tuner.inspection",
+    "resume": "tuner.driver",
+    "run": "tuner.driver",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the functions that need Ray, torch or pandas when they are first asked for."""
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'tuner' has no attribute {name!r}")

@@ -1,0 +1,294 @@
+"""The verbs of `python -m tuner`: parse, call, print.
+
+Progress goes to stderr, results to stdout. Exit codes: 0 a winner, 1 no trial succeeded, 2 bad input (nothing was
+started, nothing written), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tuner.errors import StudyError, TrialError
+
+if TYPE_CHECKING:
+    from tuner.results import Run
+    from tuner.study import Study
+
+SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.verb(options))
+    except (StudyError, TrialError) as error:
+        print(f"tuner: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `tuner show RUN | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SUCCESS
+
+
+# Verbs
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tuner.console.progress import Plan, display
+    from tuner.study import load_study
+
+    changes = _study_options(options)
+    study = load_study(options.space)
+    ready = study.with_options(**changes)
+    plan = Plan(ready.name, ready.metric, ready.mode, ready.trials, ready.budget.max_epochs)
+    ready.check_here(cluster=options.address is not None)
+    from tuner.driver import run
+
+    with display(plan, sys.stderr, quiet=options.quiet) as shown:
+        finished = run(
+            study,
+            storage=options.storage,
+            concurrency=options.concurrency,
+            address=options.address,
+            listeners=[shown],
+            **changes,
+        )
+    return _conclude(finished, options)
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from tuner.console.progress import Plan, display
+    from tuner.results import load_run
+
+    earlier = load_run(options.run)
+    budget = earlier.info["budget"]
+    plan = Plan(earlier.name, earlier.metric, earlier.mode, options.trials or budget["trials"], budget["max_epochs"])
+    from tuner.driver import resume
+
+    with display(plan, sys.stderr, quiet=options.quiet) as shown:
+        finished = resume(
+            options.run,
+            trials=options.trials,
+            hours=options.hours,
+            concurrency=options.concurrency,
+            address=options.address,
+            listeners=[*_earlier_events(earlier, shown), shown],
+        )
+    return _conclude(finished, options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_study
+    from tuner.study import load_study
+
+    study = load_study(options.space).with_options(**_study_options(options))
+    study.check_here()
+    if options.json:
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": samples(study, options.samples)}))
+    else:
+        print_study(study, samples(study, options.samples))
+    return SUCCESS
+
+
+def samples(study: Study, count: int) -> list[dict[str, Any]]:
+    """What the study's search would try first, as far as it is known before any result."""
+    from tuner.search import Proposals
+
+    searcher = study.search.build(study.search_space, mode=study.mode, seed=study.seed, trials=study.trials)
+    proposals = Proposals(
+        study.search_space, searcher, starting_points=study.starting_points, seed=study.seed, trials=study.trials
+    )
+    found = (proposals.suggest(number) for number in range(count))
+    return [config for config in found if config is not None]
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_runs
+    from tuner.results import find_runs
+
+    runs = find_runs(options.storage)
+    if options.json:
+        print(json.dumps([run.summary() for run in runs]))
+    else:
+        print_runs(runs, options.storage)
+    return SUCCESS
+
+
+def _show(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_run
+    from tuner.results import load_run
+
+    run = load_run(options.run)
+    if options.json:
+        print(json.dumps(run.summary()))
+    else:
+        print_run(run, traceback_of=options.trial)
+    return SUCCESS
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_predictions
+    from tuner.inspection import predict
+    from tuner.results import load_run
+
+    predictions = predict(load_run(options.run), options.images)
+    if options.json:
+        print(json.dumps([prediction.record() for prediction in predictions]))
+    else:
+        print_predictions(predictions)
+    return SUCCESS
+
+
+def _conclude(run: Run, options: argparse.Namespace) -> int:
+    """Print the outcome of a search; the exit code it deserves."""
+    from tuner.console.tables import print_failure, print_winner
+
+    summary = run.summary()
+    if options.json:
+        print(json.dumps(summary))
+    elif run.best is not None:
+        print_winner(run)
+    if run.status == "interrupted":
+        print(f"interrupted; go on with:\npython -m tuner resume {run.path}", file=sys.stderr)
+        return INTERRUPTED
+    if run.best is None:
+        print_failure(run, sys.stderr)
+        return NO_WINNER
+    return SUCCESS
+
+
+def _earlier_events(earlier: Run, shown: Any) -> list[Any]:
+    """Let the display know what happened before, without it printing it."""
+    catch_up = getattr(shown, "catch_up", None)
+    if catch_up is not None:
+        catch_up(earlier.events)
+    return []
+
+
+# Arguments
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line and the way to the help, rather than the whole usage."""
+        print(f"tuner: {message}; see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
+
+    run = verbs.add_parser("run", help="run the search that a study file declares")
+    run.set_defaults(verb=_run)
+    run.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
+    _add_study_options(run)
+    run.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
+    _add_driver_options(run)
+
+    check = verbs.add_parser("check", help="check a study file and show what would be tried; starts nothing")
+    check.set_defaults(verb=_check)
+    check.add_argument("space", metavar="SPACE.py")
+    _add_study_options(check)
+    check.add_argument("--samples", type=_count, default=5, metavar="N", help="configurations to show (default: 5)")
+    check.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+    resume = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
+    resume.set_defaults(verb=_resume)
+    resume.add_argument("run", metavar="RUN", help="a run folder, or a storage folder for its newest run")
+    resume.add_argument("--trials", type=_count, metavar="N", help="trials in all, those already there included")
+    resume.add_argument("--hours", type=_positive, metavar="H", help="hours in all, those already spent included")
+    _add_driver_options(resume)
+
+    runs = verbs.add_parser("runs", help="list the runs under a storage folder, newest first")
+    runs.set_defaults(verb=_runs)
+    runs.add_argument("--storage", default="runs", metavar="DIR|s3://…")
+    runs.add_argument("--json", action="store_true", help="one JSON list on stdout")
+
+    show = verbs.add_parser("show", help="a run's trials, winner, and failures by cause")
+    show.set_defaults(verb=_show)
+    show.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
+    show.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
+    show.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+    predict = verbs.add_parser("predict", help="classify images with a run's winner")
+    predict.set_defaults(verb=_predict)
+    predict.add_argument("run", metavar="RUN")
+    predict.add_argument("images", metavar="IMAGE", nargs="+")
+    predict.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    return parser
+
+
+def _add_study_options(parser: argparse.ArgumentParser) -> None:
+    """What changes the study; `Study.with_options` takes the same."""
+    group = parser.add_argument_group("study")
+    group.add_argument("--trials", type=_count, metavar="N", help="configurations to try")
+    group.add_argument("--hours", type=_positive, metavar="H", help="wall-clock limit")
+    group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
+    group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
+    group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
+    group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
+    group.add_argument("--seed", type=_natural, metavar="N")
+    group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
+
+
+def _add_driver_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how it runs")
+    group.add_argument("--concurrency", type=_count, metavar="N", help="trials at once, at most")
+    group.add_argument("--address", metavar="HOST:PORT", help="an existing Ray cluster ('auto' to find it)")
+    group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def _study_options(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("name", "trials", "hours", "cpus", "gpus", "seed", "weights", "data_dir")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    fixed = dict(_assignment(text) for text in options.set)
+    return {**given, "fixed": fixed} if fixed else given
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise StudyError(f"--set needs NAME=VALUE, got {text!r}; write --set lr=0.001")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _count(text: str) -> int:
+    return _bounded(text, int, "a whole number of at least 1", lambda value: value >= 1)
+
+
+def _natural(text: str) -> int:
+    return _bounded(text, int, "a whole number of at least 0", lambda value: value >= 0)
+
+
+def _positive(text: str) -> float:
+    return _bounded(text, float, "a number above 0", lambda value: 0 < value < float("inf"))
+
+
+def _amount(text: str) -> float:
+    return _bounded(text, float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+
+
+def _bounded(text: str, kind: Any, rule: str, allowed: Any) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not allowed(value):
+        raise argparse.ArgumentTypeError(f"needs {rule}, got {text!r}")
+    return value

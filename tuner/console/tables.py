@@ -1,0 +1,158 @@
+"""What the commands print of studies and runs, as tables of plain text that also read well in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
+from tuner.errors import RunFolderError
+from tuner.results.records import TrialRecord, flat_config
+
+if TYPE_CHECKING:
+    from tuner.inspection import Prediction
+    from tuner.results import Run
+    from tuner.study import Study
+
+
+def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
+    """The study as it was understood, and the first configurations."""
+    console = _console()
+    size = study.search_space.size
+    of = "" if size == float("inf") else f" of {plural(int(size), 'configuration')}"
+    trials = "no limit of trials" if study.trials is None else plural(study.trials, "trial") + of
+    console.print(
+        f"{study.name}: {study.declared_trial.name}, {trials}, at most {plural(study.budget.max_epochs, 'epoch')} each"
+    )
+    console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
+    table = _table("dimension", "domain", "when")
+    for name, domain in study.search_space.dimensions.items():
+        when = ", ".join(f"{other} in {list(values)}" for other, values in domain.conditions)
+        table.add_row(name, domain.describe(), when)
+    for name, value in study.search_space.constants.items():
+        table.add_row(name, f"{value!r} (constant)", "")
+    console.print(table)
+    console.print(f"the first {plural(len(samples), 'configuration')}:")
+    for config in samples:
+        console.print("  " + settings(config))
+
+
+def print_runs(runs: Sequence[Run], storage: str) -> None:
+    """A row per run, newest first."""
+    if not runs:
+        print(f"no runs under {storage}")
+        return
+    table = _table("run", "status", "trials", "metric", "best", "time")
+    for run in runs:
+        best, found = run.best, None
+        if best is not None:
+            found = run.record.best_of(best.trial)
+        value = short(found[1]) if found else ""
+        table.add_row(
+            run.path, run.status, str(len(run.record.trials)), run.metric, value, duration(run.record.active_seconds)
+        )
+    _console().print(table)
+
+
+def print_run(run: Run, traceback_of: str | None = None) -> None:
+    """The trials, the winner, the failures; or one trial in full."""
+    if traceback_of is not None:
+        _print_trial(run, traceback_of)
+        return
+    console, record = _console(), run.record
+    table = _table("trial", "status", "epochs", run.metric, "at", "time", "settings")
+    for trial in record.trials.values():
+        found = record.best_of(trial.trial)
+        value, epoch = (short(found[1]), str(found[0])) if found else ("", "")
+        seconds = duration(trial.running_seconds)
+        table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, settings(trial.config))
+    console.print(
+        f"{run.name} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, {duration(record.active_seconds)}"
+    )
+    console.print(table)
+    for cause, count in record.failures().items():
+        first = next(trial for trial in record.trials.values() if trial.cause == cause)
+        console.print(f"{plural(count, 'trial')} failed: {cause}, as trial {first.trial}: {first.message}")
+    for notice in record.notices:
+        console.print(f"note: {notice}")
+    if run.best is not None:
+        print_winner(run)
+
+
+def print_winner(run: Run) -> None:
+    """The best trial, what it scored, and where it lies."""
+    best = run.best
+    if best is None:
+        return
+    console = _console()
+    console.print(f"best: {best_so_far(run.record)}")
+    metrics = run.best_metrics
+    tests = ", ".join(f"{name} {short(value)}" for name, value in metrics.items() if name.startswith("test_"))
+    if tests:
+        start = run.info.get("weights_note")
+        console.print(f"on the test split: {tests}" + (f" ({start})" if start else ""))
+    console.print(f"run folder: {run.path}")
+
+
+def print_failure(run: Run, stream: IO[str]) -> None:
+    """Why a search has no winner."""
+    failures = run.record.failures()
+    if not failures:
+        print(f"no trial reported {run.metric}; see {run.path}", file=stream)
+        return
+    cause, count = next(iter(failures.items()))
+    first = next(trial for trial in run.record.trials.values() if trial.cause == cause)
+    total = len(run.record.trials)
+    print(f"no trial succeeded: {count} of {plural(total, 'trial')} failed with {cause}: {first.message}", file=stream)
+    print(f"for its traceback: python -m tuner show {run.path} --trial {first.trial}", file=stream)
+
+
+def print_predictions(predictions: Iterable[Prediction]) -> None:
+    """A row per image."""
+    table = _table("image", "class", "confidence")
+    for prediction in predictions:
+        table.add_row(str(prediction.path), prediction.label, f"{prediction.confidence:.1%}")
+    _console().print(table)
+
+
+def _print_trial(run: Run, trial_id: str) -> None:
+    trial = _find(run, trial_id)
+    console = _console()
+    console.print(f"trial {trial.trial}: {outcome(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}")
+    for name, value in flat_config(trial.config).items():
+        console.print(f"  {name} = {value!r}")
+    names = list(dict.fromkeys(name for epoch in trial.epochs.values() for name in epoch.metrics))
+    table = _table("epoch", *names, "decision")
+    for epoch in trial.epochs.values():
+        values = [short(epoch.metrics[name]) if name in epoch.metrics else "" for name in names]
+        table.add_row(str(epoch.epoch), *values, epoch.decision)
+    console.print(table)
+    if trial.message:
+        console.print(trial.message)
+    if trial.traceback:
+        console.print(trial.traceback)
+
+
+def _find(run: Run, trial_id: str) -> TrialRecord:
+    trials = run.record.trials
+    found = trials.get(trial_id) or trials.get(trial_id.zfill(5))
+    if found is None:
+        known = f"{next(iter(trials))} to {next(reversed(trials))}" if trials else "none"
+        raise RunFolderError(f"a trial is named by its id, got {trial_id!r}; this run has {known}")
+    return found
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("trial", "status"))
+    return table
+
+
+def _console() -> Console:
+    """As wide as the terminal; in a pipe as wide as the text needs, so that no line is broken."""
+    console = Console(markup=False, highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(markup=False, highlight=False, width=400)

@@ -1,0 +1,50 @@
+"""Settings, times and outcomes as short text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.results.records import RunRecord, TrialRecord, flat_config
+
+
+def short(value: Any) -> str:
+    """A value in few characters: 0.00093 as 0.00093, 0.123456789 as 0.1235."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def settings(config: dict[str, Any]) -> str:
+    """A configuration on one line: lr=0.00093 batch_size=32."""
+    return " ".join(f"{name}={short(value)}" for name, value in flat_config(config).items())
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 42 s, 3 min 05 s or 2 h 07 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def plural(count: int, noun: str) -> str:
+    """1 trial, 2 trials."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def best_so_far(record: RunRecord) -> str:
+    """The incumbent in a line, or that there is none."""
+    best = record.best_trial()
+    found = best and record.best_of(best.trial)
+    if not best or not found:
+        return "none yet"
+    return f"{record.metric} {short(found[1])} (trial {best.trial}, epoch {found[0]}: {settings(best.config)})"
+
+
+def outcome(trial: TrialRecord) -> str:
+    """A trial's status, with the cause of a failure."""
+    return f"failed: {trial.cause}" if trial.status == "failed" else trial.status

@@ -1,0 +1,231 @@
+"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing what Ray says to the `SearchLoop`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.tune import Callback, Checkpoint
+from ray.tune.experiment import Experiment
+from ray.tune.experiment import Trial as RayTrialBase
+from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import SearchAlgorithm
+
+from tuner.driver.loop import Resume, SearchLoop, Start
+from tuner.driver.worker import REPORT, Order
+from tuner.schedule import Decision
+from tuner.study import Resources
+
+LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
+_DECISIONS = {
+    Decision.CONTINUE: TrialScheduler.CONTINUE,
+    Decision.STOP: TrialScheduler.STOP,
+    Decision.PAUSE: TrialScheduler.PAUSE,
+}
+
+
+class RayTrial(RayTrialBase):  # type: ignore[misc]
+    """A Ray trial that remembers why it failed: Ray itself only writes it to a file."""
+
+    last_error: BaseException | None = None
+
+    def handle_error(self, exc: BaseException | None = None) -> None:
+        """Keep the exception, then do what Ray does."""
+        self.last_error = exc
+        super().handle_error(exc)
+
+
+class RaySearch(SearchAlgorithm):  # type: ignore[misc]
+    """Asks the loop for the next trial, and makes it a Ray trial under the loop's own id."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._experiment: Experiment | None = None
+
+    def add_configurations(self, experiments: Any) -> None:
+        """Called by Ray once, with what `tune.run` was given."""
+        self._experiment = experiments[0] if isinstance(experiments, list) else experiments
+
+    @property
+    def total_samples(self) -> int:
+        """Shown nowhere; Ray wants a number."""
+        return self._bridge.loop.study.trials or 0
+
+    def next_trial(self) -> RayTrial | None:
+        """A new Ray trial, or None; a paused one that should go on is left to the scheduler."""
+        if self._bridge.going_on is not None:
+            return None
+        action = self._bridge.loop.next_action()
+        if isinstance(action, Resume):
+            self._bridge.going_on = action.trial
+            return None
+        return None if action is None else self._bridge.create(action, self._experiment)
+
+    def is_finished(self) -> bool:
+        """Whether no trial runs and none will."""
+        return self._bridge.loop.finished
+
+    def save_to_dir(self, dirpath: str, **kwargs: Any) -> None:
+        """Nothing: the run's events hold the state of the search."""
+
+
+class RayScheduler(TrialScheduler):  # type: ignore[misc]
+    """Turns Ray's results into reports to the loop, and the loop's decisions into Ray's."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__()
+        self._bridge = bridge
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        """Metric and mode are the study's."""
+        return True
+
+    def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
+        """One message of a worker: an epoch, or the trial's failure; or the sign that the function has returned."""
+        loop = self._bridge.loop
+        if REPORT not in result or result.get("done"):
+            loop.returned(trial.trial_id)
+            return str(TrialScheduler.STOP)
+        message = json.loads(result[REPORT][0])
+        if "failure" in message:
+            loop.failed(trial.trial_id, **message["failure"])
+            trial.max_failures = 0
+            return str(TrialScheduler.CONTINUE)
+        epoch = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
+        has_checkpoint = bool(result.get("should_checkpoint"))
+        return str(_DECISIONS[loop.report(trial.trial_id, epoch, message["metrics"], has_checkpoint=has_checkpoint)])
+
+    def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
+        """A paused trial that the loop lets go on; new trials Ray starts by itself."""
+        if self._bridge.interrupted():
+            raise StudyInterrupted
+        for trial_id in self._bridge.loop.drop_eliminated():
+            if trial_id in self._bridge.trials:
+                tune_controller.stop_trial(self._bridge.trials[trial_id])
+        if self._bridge.going_on is None:
+            return None
+        trial = self._bridge.trials[self._bridge.going_on]
+        if trial.status == RayTrialBase.PAUSED:
+            self._bridge.going_on = None
+            return trial
+        return None
+
+    def debug_string(self) -> str:
+        """Ray prints it in its own console output, which is off."""
+        return ""
+
+    def on_trial_add(self, tune_controller: Any, trial: RayTrial) -> None:
+        """Nothing: the loop knows its trials."""
+
+    def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
+        """Nothing: the callback tells the loop."""
+
+    def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
+        """Nothing: the loop decided it."""
+
+    def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
+        """Nothing: the loop decided it."""
+
+
+class RayCallback(Callback):  # type: ignore[misc]
+    """Tells the loop of checkpoints, lost workers and failures that no worker could report."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    def on_checkpoint(
+        self, iteration: int, trials: list[RayTrial], trial: RayTrial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """Note where the checkpoint lies, relative to the run folder."""
+        epoch = self._bridge.first_epoch[trial.trial_id] + trial.last_result["training_iteration"]
+        path = checkpoint.path.rstrip("/")
+        relative = "/".join(path.split("/")[-3:])  # tune/<trial>/checkpoint_000000
+        self._bridge.loop.saved(trial.trial_id, epoch, relative)
+
+    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """A worker or node died; Ray starts the trial again from its last checkpoint."""
+        self._bridge.loop.lost(trial.trial_id, _first_line(trial.last_error))
+
+    def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
+        """The trial is over: its worker died too often, or could not even start it."""
+        self._bridge.loop.failed(
+            trial.trial_id, _cause(trial.last_error), _first_line(trial.last_error), str(trial.last_error)
+        )
+
+
+class StudyInterrupted(BaseException):
+    """Leaves `tune.run` from inside, past its handlers for Exception; the events hold all that is needed to go on."""
+
+
+@dataclass
+class Bridge:
+    """What the three adapters share: the loop, and which Ray trial is which of ours."""
+
+    loop: SearchLoop
+    resources: Resources
+    run_uri: str
+    save_epochs: list[int]
+    interrupted: Callable[[], bool]
+    session: int = 0
+
+    def __post_init__(self) -> None:
+        """No trial is known yet."""
+        self.trials: dict[str, RayTrial] = {}
+        self.first_epoch: dict[str, int] = {}
+        self.going_on: str | None = None
+
+    def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
+        """The Ray trial for a trial of ours."""
+        if experiment is None:
+            raise RuntimeError("Ray asked for a trial before it set the experiment up")
+        folder = start.trial if self.session == 0 else f"{start.trial}-resumed{self.session}"
+        trial = RayTrial(
+            experiment.spec["run"],
+            config=asdict(self._order(start)),
+            trial_id=start.trial,
+            storage=experiment.spec["storage"],
+            checkpoint_config=experiment.spec["checkpoint_config"],
+            placement_group_factory=ray.tune.PlacementGroupFactory([self._bundle()]),
+            trial_dirname_creator=lambda _: folder,
+            max_failures=LOSSES_ALLOWED,
+        )
+        self.trials[start.trial] = trial
+        self.first_epoch[start.trial] = start.from_epoch
+        return trial
+
+    def _order(self, start: Start) -> Order:
+        study = self.loop.study
+        return Order(
+            trial=start.trial,
+            config=start.config,
+            seed=start.seed,
+            epochs=start.epochs,
+            save_epochs=self.save_epochs,
+            metric=study.metric,
+            mode=study.mode,
+            study_seed=study.seed,
+            cpus=self.resources.cpus or 1,
+            gpus=self.resources.gpus or 0,
+            checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",
+        )
+
+    def _bundle(self) -> dict[str, float]:
+        bundle = {"CPU": float(self.resources.cpus or 1)}
+        return bundle | {"GPU": float(self.resources.gpus)} if self.resources.gpus else bundle
+
+
+def _cause(error: BaseException | None) -> str:
+    if isinstance(error, OutOfMemoryError):
+        return "out_of_memory"
+    if isinstance(error, RayTaskError):
+        return "error"
+    return "lost" if isinstance(error, RayActorError) else "error"
+
+
+def _first_line(error: BaseException | None) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,93 @@
+"""A worker process that runs many trials, each as if the process were new."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+
+@contextmanager
+def clean_process(*, seed: int, threads: int) -> Iterator[None]:
+    """Random states from `seed`, torch's process-wide settings as in a new process on `threads` CPU threads.
+
+    At the end environment, working directory and import path are put back. Torch is not imported for it: where the
+    trial imports it, it is set up the moment it is loaded, so that the first trial on a worker is like the fifth.
+    """
+    environment, folder, path = dict(os.environ), Path.cwd(), list(sys.path)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 -- user functions may draw from it; nothing of tuner's does
+
+    def prepare() -> None:
+        _set_up_torch(seed, threads)
+
+    hook = _AfterImport("torch", prepare)
+    if "torch" in sys.modules:
+        prepare()
+    else:
+        sys.meta_path.insert(0, hook)
+    try:
+        yield
+    finally:
+        if hook in sys.meta_path:
+            sys.meta_path.remove(hook)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.path[:] = path
+
+
+def _set_up_torch(seed: int, threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(seed)
+    torch.set_grad_enabled(True)
+    torch.set_default_dtype(torch.float32)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = False
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+class _AfterImport(MetaPathFinder):
+    """Calls `then` once, right after the module `name` was loaded."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LoaderThen(spec.loader, self._then)
+        return spec
+
+
+class _LoaderThen(Loader):
+    """Another loader, followed by a call."""
+
+    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._then()

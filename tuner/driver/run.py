@@ -1,0 +1,351 @@
+"""`run` and `resume`: a study becomes a run folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch, StudyInterrupted
+from tuner.driver.cluster import concurrency as cluster_concurrency
+from tuner.driver.cluster import connected
+from tuner.driver.loop import SearchLoop
+from tuner.driver.winner import write_winner
+from tuner.driver.worker import make_trainable
+from tuner.errors import RunFolderError
+from tuner.machine import this_machine
+from tuner.results.events import Event, Listener
+from tuner.results.folder import Folder, LocalFolder
+from tuner.results.run import FORMAT, Run, load_run, new_run_folder, now, write_info
+from tuner.results.tables import write_tables
+from tuner.study import Resources, Study, load_study
+from tuner.trial import ImageClassifier
+
+STUDY_FILE = "study.py"
+TUNE = "tune"
+_PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
+
+
+def run(
+    study: Study | str | Path,
+    *,
+    storage: str | Path = "runs",
+    concurrency: int | None = None,
+    address: str | None = None,
+    listeners: Iterable[Listener] = (),
+    **options: Any,
+) -> Run:
+    """Search: check the study, run its trials, write the run folder; returns the run.
+
+    `options` are those of `Study.with_options` (trials, hours, cpus, gpus, seed, fixed, weights, data_dir, name).
+    Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
+
+    Raises StudyError (and its kinds) before anything is started or written where the study can't work.
+    """
+    declared = load_study(study) if not isinstance(study, Study) else study
+    options = {name: value for name, value in options.items() if value is not None}
+    ready = declared.with_options(**options)
+    ready.check_here(cluster=address is not None)
+    ready = replace(ready, trial=ready.declared_trial.resolved())
+    _download(ready)
+    with _interruptions() as interrupted, connected(ready, address) as resources:
+        folder = new_run_folder(storage, ready.name)
+        info = _describe(ready, options, resources, address)
+        _write_study_file(folder, declared)
+        return _Search(ready, folder, info, resources, concurrency, listeners, interrupted).perform()
+
+
+def resume(
+    path: str | Path,
+    *,
+    study: Study | None = None,
+    trials: int | None = None,
+    hours: float | None = None,
+    concurrency: int | None = None,
+    address: str | None = None,
+    listeners: Iterable[Listener] = (),
+) -> Run:
+    """Go on with an interrupted run, or extend a finished one to `trials` trials (or `hours` hours) in all.
+
+    `study` is needed where the run was started from Python rather than from a file. Raises RunFolderError where there
+    is nothing to go on with, or a driver works on the run.
+    """
+    earlier = load_run(path)
+    if earlier.alive:
+        raise RunFolderError(
+            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process {earlier.info['pid']} "
+            f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
+        )
+    options = dict(earlier.info["options"])
+    options |= {name: value for name, value in (("trials", trials), ("hours", hours)) if value is not None}
+    ready = (study or _study_of(earlier)).with_options(**options)
+    ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
+    _check_something_left(earlier, ready)
+    ready.check_here(cluster=address is not None)
+    with _interruptions() as interrupted, connected(ready, address) as resources:
+        info = {**earlier.info, **_session(address), "options": options, "sessions": earlier.info["sessions"] + 1}
+        search = _Search(ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events)
+        return search.perform()
+
+
+class _Search:
+    """One driver's work on one run folder."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: Folder,
+        info: dict[str, Any],
+        resources: Resources,
+        limit: int | None,
+        listeners: Iterable[Listener],
+        interrupted: _Interruption,
+        history: Sequence[Event] = (),
+    ) -> None:
+        self.study, self.folder, self.info, self.resources = study, folder, info, resources
+        self.interrupted = interrupted
+        self.workers = cluster_concurrency(resources, limit)
+        self.info |= {"concurrency": self.workers, "status": "running"}
+        write_info(folder, self.info)
+        self.loop = SearchLoop(
+            study, folder, concurrency=self.workers, history=history, listeners=[*listeners, self._info_listener()]
+        )
+
+    def perform(self) -> Run:
+        """Run Ray Tune until the search ends or is interrupted; then tables, winner and the final run.json."""
+        interrupted = False
+        try:
+            self._tune()
+        except (StudyInterrupted, KeyboardInterrupt):
+            interrupted = True
+        self.interrupted.ignore_more()
+        self.loop.close(interrupted=interrupted)
+        write_tables(self.folder, self.loop.record)
+        if not interrupted:
+            write_winner(self.study, self.folder, self.loop.record, self.resources)
+        self._finish(interrupted)
+        return Run(self.folder)
+
+    def _tune(self) -> None:
+        from ray import tune
+
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
+        bridge = Bridge(
+            self.loop,
+            self.resources,
+            self.folder.uri,
+            save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
+            interrupted=self.interrupted.is_set,
+            session=self.info["sessions"] - 1,
+        )
+        tune.run(
+            make_trainable(self.study.declared_trial),
+            name=TUNE,
+            storage_path=self.folder.uri,
+            search_alg=RaySearch(bridge),
+            scheduler=RayScheduler(bridge),
+            callbacks=[RayCallback(bridge)],
+            reuse_actors=True,
+            verbose=0,
+            raise_on_failed_trial=False,
+        )
+
+    def _info_listener(self) -> _InfoWriter:
+        return _InfoWriter(self)
+
+    def _finish(self, interrupted: bool) -> None:
+        record = self.loop.record
+        best = record.best_trial()
+        status = "interrupted" if interrupted else "finished" if best else "failed"
+        self.info |= {
+            "status": status,
+            "ended": now(),
+            "end_reason": "interrupted" if interrupted else self.loop.end_reason,
+            "trials": record.counts(),
+            "best": best and best.trial,
+            "wall_seconds": round(record.active_seconds, 3),
+        }
+        write_info(self.folder, self.info)
+
+
+class _InfoWriter:
+    """Keeps the counts in run.json fresh, every few seconds at most."""
+
+    SECONDS = 5.0
+
+    def __init__(self, search: _Search) -> None:
+        self._search, self._written = search, time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Write run.json where it is old."""
+        if time.monotonic() - self._written > self.SECONDS and event["event"] == "trial_ended":
+            self._written = time.monotonic()
+            self._search.info["trials"] = self._search.loop.record.counts()
+            write_info(self._search.folder, self._search.info)
+
+
+class _Interruption:
+    """The first SIGINT or SIGTERM asks the search to end; a second SIGINT is an ordinary KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._ignoring = False
+
+    def is_set(self) -> bool:
+        """Whether the search should end."""
+        return self._asked.is_set()
+
+    def ignore_more(self) -> None:
+        """From now on the run is being written to its end, which takes a moment and must not be cut off."""
+        self._ignoring = True
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """The signal handler."""
+        if self._ignoring:
+            return
+        if self._asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._asked.set()
+
+
+@contextmanager
+def _interruptions() -> Iterator[_Interruption]:
+    interruption = _Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption  # Python lets only the main thread take signals
+        return
+    before = {number: signal.signal(number, interruption.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _download(study: Study) -> None:
+    """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
+    if study.declared_trial.missing_downloads():
+        from tuner.train import download_missing
+
+        trial = study.declared_trial
+        assert isinstance(trial, ImageClassifier)
+        download_missing(trial)
+
+
+def _describe(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:
+    """run.json as it is when the search starts."""
+    return {
+        "format": FORMAT,
+        "study": study.name,
+        "metric": study.metric,
+        "mode": study.mode,
+        "seed": study.seed,
+        "search": repr(study.search),
+        "scheduler": repr(study.scheduler),
+        "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
+        "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
+        "trial": repr(study.declared_trial),
+        "data_fingerprint": study.declared_trial.fingerprint(),
+        "options": options,
+        "sessions": 1,
+        "started": now(),
+        "git_commit": _git_commit(),
+        "study_file": str(study.source) if study.source else None,
+        "report": None,
+        **_session(address),
+    }
+
+
+def _session(address: str | None) -> dict[str, Any]:
+    """What belongs to one driver of the run."""
+    return {
+        "command": sys.argv,
+        "working_directory": str(Path.cwd()),
+        "address": address,
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "machine": this_machine().record(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "ended": None,
+        "end_reason": None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """Commit of the working directory's repository, with "+changes" where it has uncommitted ones."""
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        changes = subprocess.run(
+            ["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+
+
+def _write_study_file(folder: Folder, study: Study) -> None:
+    if study.source is not None:
+        folder.write(STUDY_FILE, study.source.read_bytes())
+    else:
+        folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+
+
+def _study_of(earlier: Run) -> Study:
+    """The study that the run's own copy of the file declares."""
+    original = earlier.info["study_file"]
+    if original is None:
+        raise RunFolderError(
+            f"a run started from Python is resumed from Python, got {earlier.path!r}; "
+            f"call tuner.resume({earlier.path!r}, study=study)"
+        )
+    if isinstance(earlier.folder, LocalFolder):
+        return load_study(earlier.folder.path / STUDY_FILE, imports_from=Path(original).parent)
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = Path(temporary) / STUDY_FILE
+        copy.write_bytes(earlier.folder.read(STUDY_FILE))
+        return load_study(copy, imports_from=Path(original).parent)
+
+
+def _check_something_left(earlier: Run, study: Study) -> None:
+    record = earlier.record
+    if any(trial.live for trial in record.trials.values()):
+        return
+    done, wanted = len(record.trials), study.trials
+    if wanted is not None and done >= wanted:
+        space = study.search_space.size
+        if done >= space:
+            raise RunFolderError(
+                f"the run tried all {done} configurations of its space; widen the space in a new study"
+            )
+        raise RunFolderError(
+            f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
+            f"use --trials {done + 10}"
+        )
+    if earlier.info.get("end_reason") == "hours" and study.budget.hours is not None:
+        spent = record.active_seconds / 3600
+        if study.budget.hours <= spent:
+            raise RunFolderError(
+                f"--hours is the time in all and needs to be above the {spent:.2f} that the run took, "
+                f"got {study.budget.hours}; use --hours {spent + 1:.1f}"
+            )

@@ -1,0 +1,184 @@
+"""The worker's side: run one trial inside a Ray actor that was, and will be, used for others.
+
+A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process` puts
+the process back, and a user's function is unpickled anew for each trial, so that its module globals are fresh too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import cloudpickle, tune
+
+from tuner import session
+from tuner.driver.process import clean_process
+from tuner.errors import TrialError
+from tuner.results.events import plain
+from tuner.trial import FunctionTrial, ImageClassifier, Trial
+
+REPORT = "tuner_report"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one trial is told; travels as the config of a Ray trial.
+
+    `save_epochs` are epochs after which the scheduler may pause the trial, so that a checkpoint must be there.
+    """
+
+    trial: str
+    config: dict[str, Any]
+    seed: int
+    epochs: int
+    save_epochs: list[int]
+    metric: str
+    mode: str
+    study_seed: int
+    cpus: float
+    gpus: float
+    checkpoint_uri: str | None = None
+
+
+def make_trainable(trial: Trial) -> Callable[[dict[str, Any]], None]:
+    """The function that Ray Tune runs for every trial of a study; its argument is an `Order` as a dict."""
+    pickled = cloudpickle.dumps(trial)
+
+    def run_trial(order: dict[str, Any]) -> None:
+        perform(pickled, Order(**order))
+
+    return run_trial
+
+
+def perform(pickled: bytes, order: Order) -> None:
+    """Run one trial; its failure is reported rather than raised, so that the worker can be used again."""
+    with clean_process(seed=order.seed, threads=max(1, int(order.cpus))):
+        worker = WorkerSession(order)
+        try:
+            with session.activate(worker):
+                _run(cloudpickle.loads(pickled), order, worker)
+        except SystemExit as error:
+            if worker.told_to_stop:
+                raise
+            worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
+        except Exception as error:
+            worker.fail(*describe_failure(error))
+            if _context_is_dead(error):
+                raise
+        finally:
+            worker.close()
+
+
+class WorkerSession:
+    """Carries a trial's reports to the driver and its checkpoints to the run folder."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._restored: Path | None = None
+        self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
+        self.told_to_stop = False
+
+    def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
+        """Send one epoch; returns when the driver wants the trial to go on."""
+        handed_over = None if checkpoint is None else tune.Checkpoint.from_directory(checkpoint)
+        self._send({"metrics": metrics}, handed_over)
+
+    def checkpoint(self) -> Path | None:
+        """The folder of the checkpoint to go on from, copied to this machine."""
+        if self._restored is None:
+            found = tune.get_checkpoint()
+            if found is None and self._order.checkpoint_uri is not None:
+                found = tune.Checkpoint(self._order.checkpoint_uri)
+            if found is not None:
+                self._restored = Path(found.to_directory(str(self._temporary / "restored")))
+        return self._restored
+
+    def new_folder(self) -> Path:
+        """An empty folder for a checkpoint; deleted after its report."""
+        folder = self._temporary / "checkpoint"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def fail(self, cause: str, message: str, trace: str | None = None) -> None:
+        """Tell the driver that the trial is spoilt."""
+        self._send({"failure": {"cause": cause, "message": message, "traceback": trace}}, None)
+
+    def close(self) -> None:
+        """Delete what the trial left on this machine."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _send(self, message: dict[str, Any], checkpoint: tune.Checkpoint | None) -> None:
+        # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
+        try:
+            tune.report({REPORT: [json.dumps(message, default=plain)]}, checkpoint=checkpoint)
+        except SystemExit:
+            self.told_to_stop = True
+            raise
+
+
+def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
+    if isinstance(trial, ImageClassifier):
+        _train_classifier(trial, order, worker)
+    elif isinstance(trial, FunctionTrial):
+        trial.function(order.config)
+
+
+def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
+    from tuner.train import Trainer
+
+    device = "cuda" if order.gpus else "cpu"
+    trainer = Trainer(
+        trial, order.config, epochs=order.epochs, seed=order.seed, split_seed=order.study_seed, device=device
+    )
+    restored = worker.checkpoint()
+    if restored is not None:
+        trainer.load(restored)
+    saving = SavingPolicy(order)
+    while trainer.epoch < order.epochs:
+        metrics = trainer.run_epoch().metrics()
+        folder = None
+        if saving.wants(trainer.epoch, metrics):
+            folder = worker.new_folder()
+            trainer.save(folder)
+        session.report(metrics, checkpoint=folder)
+
+
+class SavingPolicy:
+    """Which epochs of a trial are saved: those that may be the winner's, that may be paused at, and the last."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._best: float | None = None
+
+    def wants(self, epoch: int, metrics: Mapping[str, float]) -> bool:
+        """Whether the epoch with these metrics needs a checkpoint."""
+        value = metrics.get(self._order.metric, math.nan)
+        better = self._best is None or (value > self._best if self._order.mode == "max" else value < self._best)
+        if better:
+            self._best = value
+        return better or epoch in self._order.save_epochs or epoch >= self._order.epochs
+
+
+def describe_failure(error: BaseException) -> tuple[str, str, str]:
+    """Cause, one-line message and traceback of a trial's exception."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, TrialError):
+        return error.cause, str(error), trace
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out_of_memory", str(error) or type(error).__name__, trace
+    return "error", f"{type(error).__name__}: {error}", trace
+
+
+def _context_is_dead(error: BaseException) -> bool:
+    """After a device-side assert or an illegal access the process can't use its GPU any more: it must be replaced."""
+    return any(
+        sign in str(error) for sign in ("device-side assert", "illegal memory access", "unspecified launch failure")
+    )

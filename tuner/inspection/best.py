@@ -1,0 +1,176 @@
+"""The folder `best/`: the winner with all that it takes to use it, and the way back from it to a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tuner.errors import RunFolderError
+from tuner.inspection.scoring import Score, trial_splits
+from tuner.train.checkpoint import MODEL, read_model
+from tuner.train.data import Normalisation, Split, Splits
+from tuner.train.evaluation import evaluate, predict
+from tuner.train.images import read_image, resize
+from tuner.train.models import empty_network, load_state, read_state
+from tuner.trial import ImageClassifier
+
+TOP = 5
+FILES_PER_BATCH = 256
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What `model.safetensors` doesn't say of itself: `model.json`.
+
+    Attributes:
+        model: torchvision's name
+        channels: 1 for grey images, 3 for RGB
+        image_size: edge of its images in pixels
+        classes: names, in the order of its outputs
+        normalisation: of its images
+    """
+
+    model: str
+    channels: int
+    image_size: int
+    classes: tuple[str, ...]
+    normalisation: Normalisation
+
+    @classmethod
+    def of(cls, trial: ImageClassifier, splits: Splits) -> ModelCard:
+        """The card of a trial's model."""
+        return cls(trial.model, splits.channels, splits.image_size, splits.classes, splits.normalisation)
+
+    @classmethod
+    def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
+        """The card that `dataclasses.asdict` and JSON made plain."""
+        normalisation = Normalisation(tuple(card["normalisation"]["mean"]), tuple(card["normalisation"]["sd"]))
+        return cls(
+            str(card["model"]), int(card["channels"]), int(card["image_size"]), tuple(card["classes"]), normalisation
+        )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A model's answer to an image file: the likeliest class, and the five likeliest with their probabilities."""
+
+    path: Path
+    label: str
+    confidence: float
+    top5: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A trained classifier, ready to use: `module` takes normalised images, the methods take them as they are."""
+
+    module: nn.Module
+    card: ModelCard
+    device: torch.device
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the outputs."""
+        return self.card.classes
+
+    def predict(self, images: Iterable[str | Path]) -> list[Prediction]:
+        """Classify image files of any size and mode, in their order.
+
+        Raises:
+            DataError: a file is missing or no image.
+        """
+        paths = [Path(image) for image in images]
+        batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
+        return [prediction for batch in batches for prediction in self._predict_batch(batch)]
+
+    def evaluate(self, split: Split) -> tuple[float, float]:
+        """Mean cross-entropy and accuracy on a split, which is resized if need be."""
+        return evaluate(self.module, split.resized(self.card.image_size), self.card.normalisation, self.device)
+
+    def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
+        sized = [resize(read_image(path, self.card.channels)[None], self.card.image_size) for path in paths]
+        logits = predict(self.module, torch.cat(sized), self.card.normalisation, self.device)
+        values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
+        return [
+            self._prediction(path, row_values, row_order)
+            for path, row_values, row_order in zip(paths, values.tolist(), order.tolist(), strict=True)
+        ]
+
+    def _prediction(self, path: Path, values: list[float], order: list[int]) -> Prediction:
+        top = tuple((self.classes[index], value) for index, value in zip(order, values, strict=True))
+        return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
+
+
+def write_best(
+    folder: Path,
+    trial: ImageClassifier,
+    config: dict[str, Any],
+    checkpoint: Path,
+    *,
+    score: Score | None,
+    metrics: Mapping[str, Any],
+    split_seed: int,
+) -> None:
+    """Write `best/`, whole or not at all; an older one is replaced.
+
+    Args:
+        folder: the run's `best`
+        trial: data and model
+        config: the winner's hyperparameters
+        checkpoint: folder that `Trainer.save` wrote
+        score: on the test split, or None if it wasn't scored
+        metrics: the winner's at its best epoch; the score's are added
+        split_seed: of the study
+
+    Raises:
+        TrialError: the checkpoint is cut off or damaged.
+    """
+    read_model(checkpoint)
+    card = ModelCard.of(trial, trial_splits(trial, config, split_seed=split_seed))
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    shutil.copyfile(checkpoint / MODEL, beside / MODEL)
+    for name, content in _contents(card, config, score, metrics).items():
+        (beside / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    beside.rename(folder)
+
+
+def load_model(best: Path, device: torch.device | str = "cpu") -> LoadedModel:
+    """The model of a run's `best/`, in evaluation mode.
+
+    Raises:
+        RunFolderError: the folder has no model.
+        WeightsError: the model's file is damaged.
+    """
+    try:
+        card = ModelCard.from_dict(json.loads((best / "model.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"a model needs model.json and {MODEL}, got {best} without a whole model.json; name a run with a winner"
+        ) from error
+    network = empty_network(card.model, channels=card.channels, classes=len(card.classes))
+    load_state(network.module, read_state(best / MODEL), source=str(best / MODEL), name=card.model)
+    return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
+
+
+def _contents(
+    card: ModelCard, config: dict[str, Any], score: Score | None, metrics: Mapping[str, Any]
+) -> dict[str, Any]:
+    """File name -> what it holds."""
+    files: dict[str, Any] = {"model.json": asdict(card), "config.json": config, "metrics.json": dict(metrics)}
+    if score is None:
+        return files
+    scored = {"test_loss": score.test_loss, "test_accuracy": score.test_accuracy, "val_accuracy": score.val_accuracy}
+    files["metrics.json"] = {**metrics, **scored}
+    files["confusion_matrix.json"] = {"classes": list(score.classes), "counts": score.confusion}
+    files["mistakes.json"] = [asdict(mistake) for mistake in score.mistakes]
+    return files

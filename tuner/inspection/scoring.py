@@ -1,0 +1,151 @@
+"""The winner on the test split, once: accuracy, confusions, and the mistakes it was surest of."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from tuner.train.checkpoint import read_model
+from tuner.train.data import Split, Splits, load_splits
+from tuner.train.evaluation import evaluate, loss_and_accuracy, predict
+from tuner.train.models import empty_network, load_state
+from tuner.trial import ImageClassifier
+
+MISTAKES = 16
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A test image that the model got wrong.
+
+    Attributes:
+        index: position in the test split
+        label: its class
+        predicted: the class that the model took it for
+        confidence: the model's probability for that, 0 to 1
+        image: PNG in base64, at the size that the model saw
+    """
+
+    index: int
+    label: str
+    predicted: str
+    confidence: float
+    image: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a trained model is worth.
+
+    Attributes:
+        test_loss: mean cross-entropy on the test split
+        test_accuracy: share of correct answers on the test split
+        val_accuracy: the same on the validation split
+        confusion: counts of the test split, a row per true class, a column per predicted one
+        classes: names of rows and columns
+        mistakes: at most 16, the surest first
+    """
+
+    test_loss: float
+    test_accuracy: float
+    val_accuracy: float
+    confusion: list[list[int]]
+    classes: tuple[str, ...]
+    mistakes: tuple[Mistake, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self)
+
+
+def score(
+    trial: ImageClassifier,
+    config: dict[str, Any],
+    checkpoint: Path,
+    *,
+    split_seed: int,
+    device: torch.device | str = "cpu",
+) -> Score:
+    """Score a trial's checkpoint on the test split.
+
+    Args:
+        trial: data and model
+        config: the trial's hyperparameters
+        checkpoint: folder that `Trainer.save` wrote
+        split_seed: of the study
+        device: where to compute
+
+    Raises:
+        TrialError: the checkpoint is cut off or damaged.
+        WeightsError: it is of another model.
+        DataError: the data is missing or damaged.
+    """
+    splits = trial_splits(trial, config, split_seed=split_seed)
+    module = trained_module(trial, splits, checkpoint).to(device)
+    logits = predict(module, splits.test.images, splits.normalisation, device).cpu()
+    test_loss, test_accuracy = loss_and_accuracy(logits, splits.test.labels)
+    return Score(
+        test_loss=test_loss,
+        test_accuracy=test_accuracy,
+        val_accuracy=evaluate(module, splits.validation, splits.normalisation, device)[1],
+        confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
+        classes=splits.classes,
+        mistakes=confident_mistakes(splits.test, logits, splits.classes),
+    )
+
+
+def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> Splits:
+    """The data as the trial with this configuration saw it."""
+    return load_splits(trial, seed=split_seed, image_size=trial.hyperparameters(config)["image_size"])
+
+
+def trained_module(trial: ImageClassifier, splits: Splits, checkpoint: Path) -> nn.Module:
+    """The trial's model as the checkpoint left it, on the CPU."""
+    network = empty_network(trial.model, channels=splits.channels, classes=len(splits.classes))
+    load_state(network.module, read_model(checkpoint), source=str(checkpoint), name=trial.model)
+    return network.module
+
+
+def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
+    """How often each class [row] was taken for each class [column], of labels and predictions [N] int64."""
+    counts = torch.bincount(labels * classes + predicted, minlength=classes * classes)
+    rows: list[list[int]] = counts.view(classes, classes).tolist()
+    return rows
+
+
+def confident_mistakes(split: Split, logits: Tensor, classes: tuple[str, ...]) -> tuple[Mistake, ...]:
+    """The wrong answers that the model was surest of, at most 16; ties in the split's order.
+
+    Args:
+        split: what was asked
+        logits: [N, classes] float32
+        classes: names
+    """
+    confidence, predicted = logits.softmax(1).max(1)
+    wrong = (predicted != split.labels).nonzero().flatten()
+    surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]
+    return tuple(
+        Mistake(
+            index=index,
+            label=classes[int(split.labels[index])],
+            predicted=classes[int(predicted[index])],
+            confidence=float(confidence[index]),
+            image=png_base64(split.images[index]),
+        )
+        for index in surest.tolist()
+    )
+
+
+def png_base64(image: Tensor) -> str:
+    """An image [1 or 3, H, W] uint8 as PNG in base64."""
+    pixels = image[0] if image.shape[0] == 1 else image.permute(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.contiguous().numpy()).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,233 @@
+"""A run's state, folded from its events one by one; the same code serves the driver, the terminal and the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tuner.results.events import Event, finite
+
+Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
+STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
+CAUSES = ("out_of_memory", "diverged", "error", "lost")
+
+
+@dataclass
+class EpochRecord:
+    """One reported epoch."""
+
+    epoch: int
+    metrics: dict[str, Any]
+    decision: str
+    time: float
+
+
+@dataclass
+class TrialRecord:
+    """One trial as its events tell it; times are seconds since 1970."""
+
+    trial: str
+    number: int
+    config: dict[str, Any]
+    seed: int
+    started: float
+    status: Status = "running"
+    cause: str | None = None
+    message: str | None = None
+    traceback: str | None = None
+    ended: float | None = None
+    running_seconds: float = 0.0
+    losses: int = 0
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    checkpoints: dict[int, str] = field(default_factory=dict)
+    running_since: float | None = None
+    paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still report."""
+        return self.status in ("running", "paused", "interrupted")
+
+    @property
+    def epoch(self) -> int:
+        """Epochs reported so far."""
+        return max(self.epochs, default=0)
+
+    @property
+    def last_checkpoint(self) -> tuple[int, str] | None:
+        """Epoch and path of the newest checkpoint."""
+        return max(self.checkpoints.items()) if self.checkpoints else None
+
+    def metrics(self) -> dict[str, Any]:
+        """The last epoch's metrics."""
+        return self.epochs[self.epoch].metrics if self.epochs else {}
+
+    def best(self, metric: str, mode: str) -> tuple[int, float] | None:
+        """Epoch and value of the metric's best, the earlier of equals; None where no number was reported."""
+        values = [(e.epoch, e.metrics[metric]) for e in self.epochs.values() if finite(e.metrics.get(metric))]
+        if not values:
+            return None
+        sign = 1 if mode == "max" else -1
+        return max(values, key=lambda pair: (sign * pair[1], -pair[0]))
+
+
+class RunRecord:
+    """All trials of a run, kept up to date by `apply`."""
+
+    def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
+        self.metric, self.mode = metric, mode
+        self.trials: dict[str, TrialRecord] = {}
+        self.notices: list[str] = []
+        self.ended: str | None = None
+        self.active_seconds = 0.0
+        self._active_since: float | None = None
+        self._last_time: float | None = None
+        self._bests: dict[str, tuple[int, float]] = {}
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Take one event; kinds that this version doesn't know are passed over."""
+        handler = getattr(self, "_on_" + event["event"], None)
+        if handler is not None:
+            handler(event)
+        self._last_time = event["time"]
+
+    def close(self) -> None:
+        """Say that nothing writes to the run any more: what still ran was interrupted."""
+        for trial in self.trials.values():
+            if trial.status in ("running", "paused"):
+                self._leave(trial, self._last_time or trial.started)
+                trial.status = "interrupted"
+        if self._active_since is not None and self._last_time is not None:
+            self.active_seconds += self._last_time - self._active_since
+            self._active_since = None
+
+    def counts(self) -> dict[Status, int]:
+        """Trials by status, each status present."""
+        counted = Counter(trial.status for trial in self.trials.values())
+        return {status: counted[status] for status in STATUSES}
+
+    def failures(self) -> dict[str, int]:
+        """Failed trials by cause, the most frequent first."""
+        causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
+        return dict(causes.most_common())
+
+    def best_of(self, trial: str) -> tuple[int, float] | None:
+        """Epoch and value of one trial's best metric."""
+        return self._bests.get(trial)
+
+    def best_trial(self) -> TrialRecord | None:
+        """The trial with the best value at any epoch, the earlier of equals; failed trials don't count."""
+        sign = 1 if self.mode == "max" else -1
+        candidates = [t for t in self.trials.values() if t.status != "failed" and t.trial in self._bests]
+        if not candidates:
+            return None
+        return max(candidates, key=lambda t: (sign * self._bests[t.trial][1], -t.number))
+
+    def epochs(self) -> int:
+        """Epochs trained by all trials together."""
+        return sum(len(trial.epochs) for trial in self.trials.values())
+
+    # One method per kind of event.
+
+    def _on_study_started(self, event: Event) -> None:
+        self._active_since = event["time"]
+        self.ended = None
+
+    def _on_study_resumed(self, event: Event) -> None:
+        self.close()
+        self._active_since = event["time"]
+        self.ended = None
+        for trial in self.trials.values():
+            if trial.status == "interrupted" and trial.paused:
+                trial.status = "paused"
+
+    def _on_study_interrupted(self, event: Event) -> None:
+        self._last_time = event["time"]
+        self.close()
+
+    def _on_study_ended(self, event: Event) -> None:
+        self._last_time = event["time"]
+        self.close()
+        self.ended = event["reason"]
+
+    def _on_notice(self, event: Event) -> None:
+        self.notices.append(event["message"])
+
+    def _on_trial_started(self, event: Event) -> None:
+        trial = self.trials.get(event["trial"])
+        if trial is None:
+            trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
+            self.trials[trial.trial] = trial
+        self._enter(trial, event["time"])
+
+    def _on_epoch_reported(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        value = event["metrics"].get(self.metric)
+        if event["epoch"] in trial.epochs:  # trained again after an interruption: the newer row counts
+            trial.epochs[event["epoch"]] = EpochRecord(
+                event["epoch"], event["metrics"], event["decision"], event["time"]
+            )
+            self._recompute_best(trial)
+            return
+        trial.epochs[event["epoch"]] = EpochRecord(event["epoch"], event["metrics"], event["decision"], event["time"])
+        if finite(value) and self._is_better(value, self._bests.get(trial.trial)):
+            self._bests[trial.trial] = (event["epoch"], value)
+
+    def _on_checkpoint_saved(self, event: Event) -> None:
+        self.trials[event["trial"]].checkpoints[event["epoch"]] = event["path"]
+
+    def _on_checkpoint_deleted(self, event: Event) -> None:
+        self.trials[event["trial"]].checkpoints.pop(event["epoch"], None)
+
+    def _on_trial_paused(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.status, trial.paused = "paused", True
+
+    def _on_trial_resumed(self, event: Event) -> None:
+        self._enter(self.trials[event["trial"]], event["time"])
+
+    def _on_trial_lost(self, event: Event) -> None:
+        self.trials[event["trial"]].losses += 1
+
+    def _on_trial_ended(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.status, trial.cause = event["status"], event.get("cause")
+        trial.message, trial.traceback = event.get("message"), event.get("traceback")
+        trial.ended = event["time"]
+
+    def _enter(self, trial: TrialRecord, now: float) -> None:
+        trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
+
+    def _leave(self, trial: TrialRecord, now: float) -> None:
+        if trial.running_since is not None:
+            trial.running_seconds += max(0.0, now - trial.running_since)
+            trial.running_since = None
+
+    def _is_better(self, value: float, best: tuple[int, float] | None) -> bool:
+        if best is None:
+            return True
+        return value > best[1] if self.mode == "max" else value < best[1]
+
+    def _recompute_best(self, trial: TrialRecord) -> None:
+        best = trial.best(self.metric, self.mode)
+        if best is not None:
+            self._bests[trial.trial] = best
+        else:
+            self._bests.pop(trial.trial, None)
+
+
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= flat_config(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -1,0 +1,239 @@
+"""A run as its folder tells it: `load_run`, `find_runs`, and what the commands print of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.errors import RunFolderError
+from tuner.results.events import Event, read_events
+from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.records import RunRecord, TrialRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RunStatus = Literal["running", "finished", "interrupted", "failed"]
+RUN_FILE = "run.json"
+BEST = "best"
+FORMAT = 1
+TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
+
+
+class Run:
+    """A run folder, read once; `load_run` makes one. Nothing here writes to it."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.info = read_info(folder)
+
+    @property
+    def path(self) -> str:
+        """Folder or URI of the run."""
+        return self.folder.uri
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(self.info["study"])
+
+    @property
+    def metric(self) -> str:
+        """The metric that the study optimises."""
+        return str(self.info["metric"])
+
+    @property
+    def mode(self) -> str:
+        """Whether the metric is to be "min" or "max"."""
+        return str(self.info["mode"])
+
+    @property
+    def alive(self) -> bool:
+        """Whether a driver works on the run now, as far as this machine can tell."""
+        if self.info["status"] != "running":
+            return False
+        return self.info.get("host") != platform.node() or _process_lives(int(self.info.get("pid", 0)))
+
+    @property
+    def status(self) -> RunStatus:
+        """What became of the run; one whose driver is gone without a word was interrupted."""
+        status: RunStatus = self.info["status"]
+        return "interrupted" if status == "running" and not self.alive else status
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Everything that happened, in order."""
+        return list(read_events(self.folder))
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """The trials, folded from the events."""
+        record = RunRecord(self.metric, self.mode, self.events)
+        if not self.alive:
+            record.close()
+        return record
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row per trial."""
+        from tuner.results.tables import trials_table
+
+        return trials_table(self.record)
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row per trial and epoch."""
+        from tuner.results.tables import history_table
+
+        return history_table(self.record)
+
+    @property
+    def best(self) -> TrialRecord | None:
+        """The winner: the trial with the best value of the metric at any epoch."""
+        return self.record.best_trial()
+
+    @property
+    def best_metrics(self) -> dict[str, Any]:
+        """The winner's metrics at its best epoch, with the test metrics where it was scored."""
+        best = self.best
+        if best is None:
+            return {}
+        found = self.record.best_of(best.trial)
+        metrics = dict(best.epochs[found[0]].metrics) if found else {}
+        scored = self._best_file("metrics.json")
+        if isinstance(scored, dict) and scored.get("trial") == best.trial:
+            metrics |= scored["metrics"]
+        return metrics
+
+    def summary(self) -> dict[str, Any]:
+        """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
+        counts, best = self.record.counts(), self.best
+        return {
+            "run": self.path,
+            "status": self.status,
+            "best": best
+            and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics, "epoch": self.best_epoch},
+            "trials": {
+                "total": len(self.record.trials),
+                "completed": counts["completed"],
+                "stopped": counts["stopped"],
+                "failed": counts["failed"],
+            },
+            "failures": self.record.failures(),
+            "wall_seconds": round(self.record.active_seconds, 3),
+            "report": self.info.get("report"),
+        }
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The winner's best epoch."""
+        found = self.record.best_of(self.best.trial) if self.best else None
+        return found[0] if found else None
+
+    def _best_file(self, name: str) -> Any:
+        try:
+            return json.loads(self.folder.read(f"{BEST}/{name}"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+
+def load_run(path: str | Path = "runs") -> Run:
+    """The run at a folder or URI, or the newest run under a storage folder.
+
+    Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
+    """
+    folder = open_folder(path)
+    if folder.exists(RUN_FILE):
+        return Run(folder)
+    runs = find_runs(path)
+    if not runs:
+        known = "" if str(path) == "runs" else "; `python -m tuner runs` lists those there are"
+        raise RunFolderError(
+            f"a run is a folder with {RUN_FILE}, got {str(path)!r}, where neither is one nor lies one below{known}"
+        )
+    return runs[0]
+
+
+def find_runs(storage: str | Path) -> list[Run]:
+    """The readable runs under a storage folder (or under one study's folder in it), newest first."""
+    base = open_folder(storage)
+    children = [base.child(name) for name in base.folders()]
+    candidates = [*children, *(child.child(name) for child in children for name in child.folders())]
+    runs = []
+    for folder in candidates:
+        try:
+            runs.append(Run(folder))
+        except RunFolderError:
+            continue
+    return sorted(runs, key=lambda run: str(run.info["started"]), reverse=True)
+
+
+def read_info(folder: Folder) -> dict[str, Any]:
+    """The content of run.json; raises RunFolderError where it is missing, damaged or of a newer format."""
+    try:
+        info = json.loads(folder.read(RUN_FILE))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunFolderError(
+            f"a run is a folder with {RUN_FILE}, got {folder.uri!r}, which has none; check the path"
+        ) from error
+    except ValueError as error:
+        raise RunFolderError(
+            f"{RUN_FILE} needs to be JSON, got a damaged one in {folder.uri!r}; restore it ({error})"
+        ) from error
+    if not isinstance(info, dict) or not {"format", "study", "metric", "mode", "status"} <= info.keys():
+        raise RunFolderError(f"{RUN_FILE} needs to be a run's, got another content in {folder.uri!r}; check the path")
+    if info["format"] > FORMAT:
+        raise RunFolderError(
+            f"this tuner reads runs up to format {FORMAT}, got format {info['format']} in {folder.uri!r}; update tuner"
+        )
+    return info
+
+
+def write_info(folder: Folder, info: dict[str, Any]) -> None:
+    """Replace run.json as a whole."""
+    info["updated"] = now()
+    folder.write(RUN_FILE, (json.dumps(info, indent=2, default=str) + "\n").encode())
+
+
+def new_run_folder(storage: str | Path, study: str) -> Folder:
+    """The folder for a run that starts now; a second one within the same second gets a suffix."""
+    base = open_folder(storage).child(study)
+    stamp = datetime.now(UTC).strftime(TIME_FORMAT)
+    taken = set(base.folders())
+    name = next(n for n in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if n not in taken)
+    folder = base.child(name)
+    if isinstance(folder, LocalFolder):
+        _make(folder)
+    return folder
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _make(folder: LocalFolder) -> None:
+    try:
+        folder.path.mkdir(parents=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} ({error.strerror}); "
+            "choose another"
+        ) from error
+
+
+def _process_lives(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

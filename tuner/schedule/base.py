@@ -1,0 +1,123 @@
+"""What a scheduler is: a declaration in the study file, and the early stopper that it builds."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from tuner.errors import StudyError
+
+Mode = Literal["min", "max"]
+DEFAULT_GRACE_EPOCHS = 3
+
+
+class Decision(Enum):
+    """What a trial does after a report."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    PAUSE = "pause"
+
+
+class EarlyStopper(ABC):
+    """Decides report by report; knows trials by id, and nothing of who runs them. A trial's epochs arrive in order."""
+
+    def start(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
+        """A new trial was started."""
+
+    @abstractmethod
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """What the trial does after this epoch; `value` is finite."""
+
+    def end(self, trial_id: str) -> None:  # noqa: B027
+        """The trial is over: completed, failed, or stopped (by this object's decision too)."""
+
+    def resumable(self) -> str | None:
+        """A paused trial that goes on now, each handed out once; None where none does."""
+        return None
+
+    def eliminated(self) -> list[str]:
+        """Paused trials that will never go on, each named once."""
+        return []
+
+    def more_coming(self, coming: bool) -> None:  # noqa: B027
+        """Whether new trials may still start; brackets that wait for more members close when none will."""
+
+
+@dataclass(frozen=True)
+class Scheduler(ABC):
+    """A way of stopping weak trials early, declared; `build` makes the stateful thing."""
+
+    @abstractmethod
+    def check(self, max_epochs: int) -> None:
+        """Raise StudyError for settings that leave nothing to stop in trials of `max_epochs`."""
+
+    @abstractmethod
+    def rungs(self, max_epochs: int) -> list[int]:
+        """Epochs after which trials may be paused or stopped, in order."""
+
+    @abstractmethod
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
+        """The early stopper for one search; where trials can't pause it never says PAUSE."""
+
+
+@dataclass(frozen=True)
+class NoEarlyStopping(Scheduler):
+    """Every trial is trained to its end."""
+
+    def check(self, max_epochs: int) -> None:
+        """Nothing can be wrong."""
+
+    def rungs(self, max_epochs: int) -> list[int]:  # noqa: ARG002
+        """None."""
+        return []
+
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+        """One that lets every trial go on."""
+        return _LetAll()
+
+
+class _LetAll(EarlyStopper):
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:  # noqa: ARG002
+        return Decision.CONTINUE
+
+
+def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
+    """grace_epochs · reduction_factor^k below `max_epochs`: 3, 9, 27, …"""
+    rungs, epoch = [], float(grace_epochs)
+    while round(epoch) < max_epochs:
+        if not rungs or round(epoch) > rungs[-1]:
+            rungs.append(round(epoch))
+        epoch *= reduction_factor
+    return rungs
+
+
+def effective_grace(grace_epochs: int | None, max_epochs: int) -> int:
+    """The grace period as written; the default, clipped to what trials can reach, where it was left out."""
+    return grace_epochs if grace_epochs is not None else max(1, min(DEFAULT_GRACE_EPOCHS, max_epochs - 1))
+
+
+def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
+    """Raise StudyError for a grace period that is no count, or leaves nothing to stop."""
+    if grace_epochs is None:
+        return
+    if isinstance(grace_epochs, bool) or not isinstance(grace_epochs, int) or grace_epochs < 1:
+        raise StudyError(f"{kind}.grace_epochs needs a whole number of at least 1, got {grace_epochs!r}; use 3")
+    if grace_epochs >= max_epochs:
+        fix = f"use at most {max_epochs - 1}" if max_epochs > 1 else "use NoEarlyStopping()"
+        raise StudyError(
+            f"{kind} needs a grace period below the trials' length, got grace_epochs={grace_epochs} with "
+            f"max_epochs={max_epochs}, which leaves nothing to stop; {fix}"
+        )
+
+
+def check_reduction(kind: str, reduction_factor: float) -> None:
+    """Raise StudyError for a reduction factor that keeps everything."""
+    number = isinstance(reduction_factor, int | float) and not isinstance(reduction_factor, bool)
+    if not number or not math.isfinite(reduction_factor) or reduction_factor < 2:
+        raise StudyError(
+            f"{kind}.reduction_factor needs a number of at least 2, got {reduction_factor!r}; use 3 to keep a third at each rung"
+        )

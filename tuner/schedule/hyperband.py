@@ -1,0 +1,151 @@
+"""HyperBand (Li et al. 2018, Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from tuner.schedule.asha import StoppingASHA
+from tuner.schedule.base import (
+    Decision,
+    EarlyStopper,
+    Mode,
+    Scheduler,
+    check_grace,
+    check_reduction,
+    effective_grace,
+    rung_epochs,
+)
+
+
+@dataclass(frozen=True)
+class HyperBand(Scheduler):
+    """Successive halving in brackets that differ in how many trials they start and how long a grace they give.
+
+    Brackets are filled one after another, the one with the shortest grace first, and begin anew when all are full. A
+    bracket's trials pause at each of its rungs until all are there; the best 1/reduction_factor go on. Where trials
+    can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is that of the first
+    bracket and defaults to 1, as in the paper.
+    """
+
+    grace_epochs: int | None = None
+    reduction_factor: float = 3
+
+    def check(self, max_epochs: int) -> None:
+        """Raise StudyError for a grace period or reduction factor that can't work."""
+        check_grace("HyperBand", self.grace_epochs, max_epochs)
+        check_reduction("HyperBand", self.reduction_factor)
+
+    def rungs(self, max_epochs: int) -> list[int]:
+        """Epochs at which trials of any bracket are judged."""
+        return rung_epochs(self._grace(max_epochs), self.reduction_factor, max_epochs)
+
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+        """The early stopper over all brackets."""
+        return HyperBandStopper(self.rungs(max_epochs), self.reduction_factor, mode, can_pause=can_pause)
+
+    def _grace(self, max_epochs: int) -> int:
+        return effective_grace(self.grace_epochs or 1, max_epochs)
+
+
+@dataclass
+class _Bracket:
+    """Trials that compete with each other; `open` members have not reached the current rung, and are not over."""
+
+    rungs: list[int]
+    capacity: int
+    members: list[str] = field(default_factory=list)
+    level: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+
+    @property
+    def full(self) -> bool:
+        return len(self.members) >= self.capacity
+
+
+class HyperBandStopper(EarlyStopper):
+    """Synchronous brackets over `rungs`; asynchronous ones where trials can't pause."""
+
+    def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode, *, can_pause: bool) -> None:
+        self._factor, self._mode, self._can_pause = reduction_factor, mode, can_pause
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._shapes = self._bracket_shapes(rungs)
+        self._brackets: list[_Bracket] = []
+        self._bracket_of: dict[str, _Bracket] = {}
+        self._asynchronous: dict[int, StoppingASHA] = {}
+        self._resumable: list[str] = []
+        self._eliminated: list[str] = []
+        self._more = True
+
+    def start(self, trial_id: str) -> None:
+        """Put the trial into the bracket that is being filled."""
+        if not self._brackets or self._brackets[-1].full:
+            rungs, capacity = next(self._shapes)
+            self._brackets.append(_Bracket(rungs, capacity))
+        bracket = self._brackets[-1]
+        bracket.members.append(trial_id)
+        bracket.open.add(trial_id)
+        self._bracket_of[trial_id] = bracket
+
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """Pause the trial at its bracket's rung until the others are there."""
+        bracket = self._bracket_of[trial_id]
+        if not self._can_pause:
+            return self._stopper_of(bracket).report(trial_id, epoch, value)
+        if bracket.level >= len(bracket.rungs) or epoch != bracket.rungs[bracket.level]:
+            return Decision.CONTINUE
+        bracket.values[trial_id] = self._sign * value
+        bracket.open.discard(trial_id)
+        self._close_rung_if_all_there(bracket)
+        return Decision.PAUSE
+
+    def end(self, trial_id: str) -> None:
+        """The others of its bracket need not wait for it."""
+        bracket = self._bracket_of[trial_id]
+        bracket.open.discard(trial_id)
+        bracket.values.pop(trial_id, None)
+        self._close_rung_if_all_there(bracket)
+
+    def resumable(self) -> str | None:
+        """The next of those that won their rung."""
+        return self._resumable.pop(0) if self._resumable else None
+
+    def eliminated(self) -> list[str]:
+        """Those that lost their rung since the last call."""
+        lost, self._eliminated = self._eliminated, []
+        return lost
+
+    def more_coming(self, coming: bool) -> None:
+        """Without new trials the last bracket closes with the members it has."""
+        self._more = coming
+        if not coming and self._brackets:
+            self._close_rung_if_all_there(self._brackets[-1])
+
+    def _close_rung_if_all_there(self, bracket: _Bracket) -> None:
+        complete = bracket.full or not self._more
+        if bracket.open or not complete or not bracket.values or not self._can_pause:
+            return
+        ranked = sorted(bracket.values, key=lambda trial: (-bracket.values[trial], trial))
+        winners = ranked[: max(1, int(len(ranked) / self._factor))]
+        self._resumable += winners
+        self._eliminated += ranked[len(winners) :]
+        bracket.open, bracket.values = set(winners), {}
+        bracket.level += 1
+
+    def _stopper_of(self, bracket: _Bracket) -> StoppingASHA:
+        """Brackets of the same grace judge their trials together."""
+        grace = bracket.rungs[0] if bracket.rungs else 0
+        if grace not in self._asynchronous:
+            self._asynchronous[grace] = StoppingASHA(bracket.rungs, self._factor, self._mode)
+        return self._asynchronous[grace]
+
+    def _bracket_shapes(self, rungs: list[int]) -> Iterator[tuple[list[int], int]]:
+        """Rungs and number of trials of each bracket, over and over: n = ⌈(s_max + 1) / (s + 1) · η^s⌉ for s = s_max … 0."""
+        levels = len(rungs)
+        shapes = [
+            (rungs[levels - s :], math.ceil((levels + 1) / (s + 1) * self._factor**s)) for s in range(levels, -1, -1)
+        ]
+        return cycle(shapes)

@@ -1,0 +1,57 @@
+"""The median stopping rule (Golovin et al. 2017, Google Vizier)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from tuner.errors import StudyError
+from tuner.schedule.base import Decision, EarlyStopper, Mode, Scheduler, check_grace, effective_grace
+
+
+@dataclass(frozen=True)
+class MedianStopping(Scheduler):
+    """Stop a trial whose best value so far is worse than the median of the others' running means at the same epoch.
+
+    Nothing is stopped before `grace_epochs` (3 by default) or with fewer than `min_trials` others to compare with.
+    """
+
+    grace_epochs: int | None = None
+    min_trials: int = 3
+
+    def check(self, max_epochs: int) -> None:
+        """Raise StudyError for a grace period or a number of trials that can't work."""
+        check_grace("MedianStopping", self.grace_epochs, max_epochs)
+        if isinstance(self.min_trials, bool) or not isinstance(self.min_trials, int) or self.min_trials < 1:
+            raise StudyError(
+                f"MedianStopping.min_trials needs a whole number of at least 1, got {self.min_trials!r}; use 3"
+            )
+
+    def rungs(self, max_epochs: int) -> list[int]:
+        """Every epoch from the grace period on, but the last."""
+        return list(range(effective_grace(self.grace_epochs, max_epochs), max_epochs))
+
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+        """The rule's state for one search."""
+        return MedianStopper(effective_grace(self.grace_epochs, max_epochs), self.min_trials, mode)
+
+
+class MedianStopper(EarlyStopper):
+    """Keeps every trial's values, oriented so that higher is better."""
+
+    def __init__(self, grace_epochs: int, min_trials: int, mode: Mode) -> None:
+        self._grace, self._min_trials = grace_epochs, min_trials
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._values: dict[str, dict[int, float]] = defaultdict(dict)
+
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """Compare the trial with the others that have come as far."""
+        self._values[trial_id][epoch] = self._sign * value
+        if epoch < self._grace:
+            return Decision.CONTINUE
+        others = [values for trial, values in self._values.items() if trial != trial_id and max(values) >= epoch]
+        if len(others) < self._min_trials:
+            return Decision.CONTINUE
+        means = [fmean(value for at, value in values.items() if at <= epoch) for values in others]
+        return Decision.STOP if max(self._values[trial_id].values()) < median(means) else Decision.CONTINUE

@@ -1,0 +1,67 @@
+"""What a search algorithm is: a declaration in the study file, and the searcher that it builds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.errors import SpaceError
+from tuner.space import Config, SampleFrom, Space
+
+Mode = Literal["min", "max"]
+EndStatus = Literal["completed", "stopped", "failed"]
+
+
+class Searcher(ABC):
+    """Proposes configurations for numbered trials and learns from their values; knows nothing of who runs them.
+
+    Everything random in a suggestion comes from the study's seed, the trial's number and the attempt, so that the same
+    history gives the same suggestion in any process.
+    """
+
+    @abstractmethod
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
+        """A configuration for the trial `number`, another one for another attempt; None where there are no more."""
+
+    def adopt(self, number: int, config: Config) -> None:  # noqa: B027 -- not all learn
+        """The trial exists from now on with this configuration, suggested here or not."""
+
+    def observe(self, number: int, epoch: int, value: float) -> None:  # noqa: B027
+        """One epoch's value of the metric, finite, as the user reports it."""
+
+    def end(self, number: int, status: EndStatus) -> None:  # noqa: B027
+        """The trial is over."""
+
+
+@dataclass(frozen=True)
+class SearchAlgorithm(ABC):
+    """A way of choosing configurations, declared; `build` makes the stateful thing."""
+
+    @property
+    def name(self) -> str:
+        """As in the study file."""
+        return type(self).__name__
+
+    @abstractmethod
+    def check(self, space: Space) -> None:
+        """Raise StudyError for a space that this algorithm can't search."""
+
+    @abstractmethod
+    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
+        """The searcher for one search of at most `trials` trials."""
+
+
+def check_model_based(name: str, space: Space) -> None:
+    """Raise SpaceError for what a model of the space can't hold: grids, and functions of the configuration."""
+    for dimension, domain in space.dimensions.items():
+        if dimension in space.grid_dimensions:
+            raise SpaceError(
+                f"{name} chooses values itself and can't take {domain.describe()} for {dimension!r}; "
+                "use choice([...]), or search=Grid()"
+            )
+        if isinstance(domain, SampleFrom):
+            raise SpaceError(
+                f"{name} learns from values it chose and can't take {domain.describe()} for {dimension!r}; "
+                "compute it inside the trial, or use search=Random()"
+            )

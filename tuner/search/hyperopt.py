@@ -1,0 +1,125 @@
+"""The tree-structured Parzen estimator (Bergstra et al. 2011) of the hyperopt library, behind our ask/tell interface."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import StudyError
+from tuner.search.base import EndStatus, Mode, SearchAlgorithm, Searcher, check_model_based
+from tuner.space import Choice, Config, Space
+
+
+@dataclass(frozen=True)
+class HyperOpt(SearchAlgorithm):
+    """TPE: model the good and the bad configurations seen so far, try what is likelier among the good.
+
+    `startup_trials` are drawn at random first; None takes a third of the budget's trials, 3 at least and 20 at most (10
+    without a budget). `candidates` are drawn from the good ones' model for each suggestion; `gamma` is the share of
+    trials that count as good (of their square root, as hyperopt has it).
+    """
+
+    startup_trials: int | None = None
+    candidates: int = 24
+    gamma: float = 0.25
+
+    def check(self, space: Space) -> None:
+        """Raise StudyError for settings or domains that TPE can't take."""
+        check_model_based("HyperOpt", space)
+        if self.startup_trials is not None and not _is_count(self.startup_trials):
+            raise StudyError(
+                f"HyperOpt.startup_trials needs a whole number of at least 1, got {self.startup_trials!r}; use 5"
+            )
+        if not _is_count(self.candidates):
+            raise StudyError(f"HyperOpt.candidates needs a whole number of at least 1, got {self.candidates!r}; use 24")
+        if not isinstance(self.gamma, int | float) or not 0 < self.gamma <= 1:
+            raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {self.gamma!r}; use 0.25")
+
+    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
+        """The searcher for one search."""
+        startup = self.startup_trials or (10 if trials is None else max(3, min(20, trials // 3)))
+        return HyperOptSearcher(space, mode, seed, startup=startup, candidates=self.candidates, gamma=self.gamma)
+
+
+class HyperOptSearcher(Searcher):
+    """Keeps the trials as hyperopt's documents; every dimension is a label of its own.
+
+    Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories by
+    their index. A label is missing from the document of a trial in which its dimension is inactive, as hyperopt has it
+    for its own conditional spaces.
+    """
+
+    def __init__(self, space: Space, mode: Mode, seed: int, *, startup: int, candidates: int, gamma: float) -> None:
+        from hyperopt import Domain, Trials, hp
+
+        self._space, self._seed = space, seed
+        self._sign = -1.0 if mode == "max" else 1.0
+        self._options = {"n_startup_jobs": startup, "n_EI_candidates": candidates, "gamma": gamma, "verbose": False}
+        self._categories = {n: d.size for n, d in space.dimensions.items() if isinstance(d, Choice)}
+        labels = {
+            name: hp.choice(name, list(range(self._categories[name])))
+            if name in self._categories
+            else hp.uniform(name, 0, 1)
+            for name in space.dimensions
+        }
+        self._domain = Domain(_no_objective, labels, pass_expr_memo_ctrl=False)
+        self._trials = Trials()
+        self._documents: dict[int, dict[str, Any]] = {}
+
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
+        """TPE's suggestion after the trials told so far; a random one during start-up."""
+        from hyperopt import tpe
+
+        if not self._space.dimensions:
+            return self._space.decode([])
+        seed = int(np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)[0])
+        self._trials.refresh()
+        document = tpe.suggest([number], self._domain, self._trials, seed, **self._options)[0]
+        values = document["misc"]["vals"]
+        return self._space.decode([self._column(name, values[name][0]) for name in self._space.dimensions])
+
+    def adopt(self, number: int, config: Config) -> None:
+        """Give hyperopt the trial, without a loss yet."""
+        labels = dict(zip(self._space.dimensions, self._space.encode(config), strict=True))
+        vals = {name: [] if math.isnan(unit) else [self._value(name, unit)] for name, unit in labels.items()}
+        misc = {
+            "tid": number,
+            "cmd": self._domain.cmd,
+            "workdir": None,
+            "idxs": {name: [number] if values else [] for name, values in vals.items()},
+            "vals": vals,
+        }
+        documents = self._trials.new_trial_docs([number], [None], [{"status": "new"}], [misc])
+        self._trials.insert_trial_docs(documents)
+        self._documents[number] = self._trials._dynamic_trials[-1]  # noqa: SLF001 -- the stored copy; there is no other way
+
+    def observe(self, number: int, epoch: int, value: float) -> None:  # noqa: ARG002
+        """A trial's loss is the best that it has reached."""
+        result = self._documents[number]["result"]
+        loss = self._sign * value
+        result["loss"] = min(loss, result.get("loss", math.inf))
+        result["status"] = "ok"
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """A failed trial has no loss, which hyperopt takes for the worst."""
+        if status == "failed":
+            self._documents[number]["result"] = {"status": "fail"}
+
+    def _column(self, name: str, value: float) -> float:
+        """hyperopt's value of a label in the unit cube."""
+        return (int(value) + 0.5) / self._categories[name] if name in self._categories else float(value)
+
+    def _value(self, name: str, unit: float) -> float:
+        return int(unit * self._categories[name]) if name in self._categories else float(unit)
+
+
+def _no_objective(config: Config) -> float:  # noqa: ARG001
+    """hyperopt wants an objective; ask/tell never calls it."""
+    raise RuntimeError("hyperopt called the objective")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,83 @@
+"""What is tried next: starting points first, then the searcher's suggestions, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.search.base import EndStatus, Searcher
+from tuner.search.grid import LARGEST_GRID
+from tuner.space import Config, Space
+
+ATTEMPTS = 20
+RANDOM_ATTEMPTS = 1000
+
+
+class Proposals:
+    """A searcher as drivers and simulators use it: ask `suggest` for trial after trial, tell what became of them.
+
+    `starting_points` may be partial: what is missing is sampled. `trials` is the most that are suggested.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        searcher: Searcher,
+        *,
+        starting_points: Sequence[Config] = (),
+        seed: int = 0,
+        trials: int | None = None,
+    ) -> None:
+        self._space, self._searcher, self._seed, self._trials = space, searcher, seed, trials
+        self._seen: set[str] = set()
+        generators = (np.random.default_rng([seed, 0x57A7, index]) for index in range(len(starting_points)))
+        self._starts = [space.complete(p, g) for p, g in zip(starting_points, generators, strict=True)]
+
+    def suggest(self, number: int) -> Config | None:
+        """The configuration of trial `number`, new to this search; None when there is nothing more to try."""
+        if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._space.size:
+            return None
+        config = self._starting_point() or self._suggestion(number)
+        if config is not None:
+            self.adopt(number, config)
+        return config
+
+    def adopt(self, number: int, config: Config) -> None:
+        """A trial that exists already, as when a search goes on."""
+        self._seen.add(self._space.key(config))
+        self._searcher.adopt(number, config)
+
+    def observe(self, number: int, epoch: int, value: float) -> None:
+        """One epoch's value of the metric."""
+        self._searcher.observe(number, epoch, value)
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """The trial is over."""
+        self._searcher.end(number, status)
+
+    def _starting_point(self) -> Config | None:
+        while self._starts:
+            config = self._starts.pop(0)
+            if self._is_new(config):
+                return config
+        return None
+
+    def _suggestion(self, number: int) -> Config | None:
+        for attempt in range(ATTEMPTS):
+            config = self._searcher.suggest(number, attempt)
+            if config is None or self._is_new(config):
+                return config
+        return self._unseen(number)
+
+    def _unseen(self, number: int) -> Config | None:
+        """Where the searcher only repeats itself: one of the rest of a finite space, or a random one."""
+        generator = np.random.default_rng([self._seed, number, ATTEMPTS])
+        if self._space.size <= LARGEST_GRID:
+            rest = [config for config in self._space.grid() if self._is_new(config)]
+            return rest[int(generator.integers(len(rest)))] if rest else None
+        draws = (self._space.sample(generator) for _ in range(RANDOM_ATTEMPTS))
+        return next((config for config in draws if self._is_new(config)), None)
+
+    def _is_new(self, config: Config) -> bool:
+        return self._space.key(config) not in self._seen

@@ -1,0 +1,478 @@
+"""What one hyperparameter may be: numbers on a scale, a choice, a function of the others.
+
+The constructors carry Ray Tune's names, argument order and bounds (`randint` leaves `high` out, `qrandint` takes it in).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from statistics import NormalDist
+from typing import Any, Self
+
+import numpy as np
+
+from tuner.errors import SpaceError
+
+Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
+_EDGE = 1e-9  # a normal's quantiles at 0 and 1 are infinite
+
+
+@dataclass(frozen=True)
+class Domain(ABC):
+    """The values that one hyperparameter may take, as a declaration that holds no state.
+
+    `conditions` are (other hyperparameter, its values under which this one is part of a configuration).
+    """
+
+    conditions: Conditions = field(default=(), kw_only=True)
+
+    def when(self, **conditions: Any) -> Self:
+        """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
+        if not conditions:
+            raise SpaceError("when needs a condition, got none; write .when(optimizer='sgd')")
+        added = tuple((name, _as_values(value)) for name, value in conditions.items())
+        return replace(self, conditions=self.conditions + added)
+
+    @property
+    def encodable(self) -> bool:
+        """Whether values map to the unit interval and back."""
+        return True
+
+    @property
+    def size(self) -> float:
+        """Number of distinct values; infinite for a continuous domain."""
+        return math.inf
+
+    def values(self) -> list[Any]:
+        """Every value of a finite domain, in order. Raises SpaceError for another."""
+        raise SpaceError(
+            f"a grid needs a finite set of values, got {self.describe()}; use choice, grid_search or a q… domain"
+        )
+
+    def sample(self, generator: np.random.Generator) -> Any:
+        """A random value."""
+        return self.decode(float(generator.random()))
+
+    @abstractmethod
+    def validate(self, name: str) -> None:
+        """Raise SpaceError, naming the hyperparameter, where the declaration can't work."""
+
+    @abstractmethod
+    def contains(self, value: Any) -> bool:
+        """Whether the value is one of the domain's."""
+
+    @abstractmethod
+    def coerce(self, value: Any) -> Any:
+        """A contained value as the plain Python type that `sample` gives."""
+
+    @abstractmethod
+    def encode(self, value: Any) -> float:
+        """Where the contained value lies in [0, 1]; nan where the domain is not encodable."""
+
+    @abstractmethod
+    def decode(self, unit: float) -> Any:
+        """The value at `unit` in [0, 1]; values outside are clipped."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """As the user wrote it: `loguniform(0.0001, 0.1)`."""
+
+
+@dataclass(frozen=True)
+class _Range(Domain):
+    """Numbers from `low` to `high`, both included, on a linear or logarithmic scale, in steps of `q` where it is given."""
+
+    low: float
+    high: float
+    log: bool = False
+    q: float | None = None
+
+    def validate(self, name: str) -> None:
+        kind = self.describe().split("(", maxsplit=1)[0]
+        for bound, value in (("low", self.low), ("high", self.high)):
+            self._check_bound(kind, bound, value, name)
+        if self.log and self.low <= 0:
+            linear = kind.replace("log", "")
+            raise SpaceError(f"{kind} needs low > 0, got low={self.low!r} for {name!r}; use {linear} or raise low")
+        if not self.low < self._written_high:
+            raise SpaceError(
+                f"{kind} needs low < high, got low={self.low!r} and high={self._written_high!r} for {name!r}; swap or widen them"
+            )
+        if self.q is not None:
+            self._check_step(kind, self.q, name)
+
+    @property
+    def _written_high(self) -> float:
+        return self.high
+
+    def _check_bound(self, kind: str, bound: str, value: Any, name: str) -> None:
+        if not is_number(value):
+            raise SpaceError(f"{kind} needs a finite number as {bound}, got {value!r} for {name!r}; write a number")
+
+    def _check_step(self, kind: str, q: float, name: str) -> None:
+        if not is_number(q) or q <= 0:
+            raise SpaceError(f"{kind} needs q > 0, got q={q!r} for {name!r}; use the step between values")
+        for bound, value in (("low", self.low), ("high", self.high)):
+            steps = value / q
+            if not math.isclose(steps, round(steps), abs_tol=1e-9):
+                raise SpaceError(
+                    f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
+                    f"use {bound}={clean_multiple(round(steps), q)!r}"
+                )
+
+    def _steps(self) -> tuple[int, int]:
+        """First and last multiple of q."""
+        step = self.q or 1
+        return round(self.low / step), round(self.high / step)
+
+    def _scale(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+    def _interpolate(self, unit: float, low: float, high: float) -> float:
+        bottom, top = self._scale(low), self._scale(high)
+        value = bottom + min(max(unit, 0.0), 1.0) * (top - bottom)
+        return math.exp(value) if self.log else value
+
+    def _position(self, value: float, low: float, high: float) -> float:
+        bottom, top = self._scale(low), self._scale(high)
+        return min(max((self._scale(value) - bottom) / (top - bottom), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Float(_Range):
+    """Real numbers."""
+
+    @property
+    def size(self) -> float:
+        if self.q is None:
+            return math.inf
+        first, last = self._steps()
+        return last - first + 1
+
+    def values(self) -> list[float]:
+        if self.q is None:
+            return super().values()
+        first, last = self._steps()
+        return [clean_multiple(step, self.q) for step in range(first, last + 1)]
+
+    def contains(self, value: Any) -> bool:
+        if not is_number(value) or not self.low <= value <= self.high:
+            return False
+        return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
+
+    def coerce(self, value: Any) -> float:
+        return float(value) if self.q is None else clean_multiple(round(float(value) / self.q), self.q)
+
+    def encode(self, value: Any) -> float:
+        return self._position(float(value), self.low, self.high)
+
+    def decode(self, unit: float) -> float:
+        value = self._interpolate(unit, self.low, self.high)
+        if self.q is not None:
+            first, last = self._steps()
+            return clean_multiple(min(max(round(value / self.q), first), last), self.q)
+        return min(max(float(value), float(self.low)), float(self.high))
+
+    def describe(self) -> str:
+        name = ("q" if self.q is not None else "") + ("log" if self.log else "") + "uniform"
+        return _call(name, self.low, self.high, *(() if self.q is None else (self.q,)))
+
+
+@dataclass(frozen=True)
+class Integer(_Range):
+    """Whole numbers; `high` is included here, whatever the constructor's convention."""
+
+    low: int
+    high: int
+
+    @property
+    def _written_high(self) -> int:
+        return self.high if self.q is not None else self.high + 1
+
+    def _check_bound(self, kind: str, bound: str, value: Any, name: str) -> None:
+        super()._check_bound(kind, bound, value, name)
+        if not isinstance(value, int):
+            raise SpaceError(
+                f"{kind} needs whole numbers, got {bound}={value!r} for {name!r}; use {'q' if self.q else ''}uniform or round it"
+            )
+
+    @property
+    def size(self) -> int:
+        first, last = self._steps()
+        return last - first + 1
+
+    def values(self) -> list[int]:
+        first, last = self._steps()
+        return [int(step * (self.q or 1)) for step in range(first, last + 1)]
+
+    def contains(self, value: Any) -> bool:
+        if not is_number(value) or value != int(value) or not self.low <= value <= self.high:
+            return False
+        return int(value) % int(self.q or 1) == 0
+
+    def coerce(self, value: Any) -> int:
+        return int(value)
+
+    def encode(self, value: Any) -> float:
+        return self._position(float(value), *self._edges())
+
+    def decode(self, unit: float) -> int:
+        step = int(self.q or 1)
+        first, last = self._steps()
+        value = self._interpolate(unit, *self._edges())
+        return min(max(math.floor(value / step + 0.5), first), last) * step
+
+    def _edges(self) -> tuple[float, float]:
+        """Half a step beyond the bounds, so that every value has a bin of its own."""
+        half = int(self.q or 1) / 2
+        return (max(self.low - half, self.low / 2) if self.log else self.low - half), self.high + half
+
+    def describe(self) -> str:
+        name = ("q" if self.q is not None else "") + ("log" if self.log else "") + "randint"
+        return _call(name, self.low, self._written_high, *(() if self.q is None else (self.q,)))
+
+
+@dataclass(frozen=True)
+class Normal(Domain):
+    """Normally distributed numbers, in steps of `q` where it is given; the unit interval is its distribution function."""
+
+    mean: float
+    sd: float
+    q: float | None = None
+
+    def validate(self, name: str) -> None:
+        kind = self.describe().split("(", maxsplit=1)[0]
+        if not is_number(self.mean):
+            raise SpaceError(f"{kind} needs a finite mean, got mean={self.mean!r} for {name!r}; write a number")
+        if not is_number(self.sd) or self.sd <= 0:
+            raise SpaceError(f"{kind} needs sd > 0, got sd={self.sd!r} for {name!r}; use a constant for no spread")
+        if self.q is not None and (not is_number(self.q) or self.q <= 0):
+            raise SpaceError(f"{kind} needs q > 0, got q={self.q!r} for {name!r}; use the step between values")
+
+    def contains(self, value: Any) -> bool:
+        if not is_number(value):
+            return False
+        return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
+
+    def coerce(self, value: Any) -> float:
+        return float(value) if self.q is None else clean_multiple(round(float(value) / self.q), self.q)
+
+    def encode(self, value: Any) -> float:
+        return NormalDist(self.mean, self.sd).cdf(float(value))
+
+    def decode(self, unit: float) -> float:
+        return self.coerce(NormalDist(self.mean, self.sd).inv_cdf(min(max(unit, _EDGE), 1 - _EDGE)))
+
+    def describe(self) -> str:
+        return _call("randn", self.mean, self.sd) if self.q is None else _call("qrandn", self.mean, self.sd, self.q)
+
+
+@dataclass(frozen=True)
+class Choice(Domain):
+    """One of the listed values, all as likely; the unit interval has a bin of equal width for each."""
+
+    options: tuple[Any, ...]
+
+    def validate(self, name: str) -> None:
+        kind = self.describe().split("(", maxsplit=1)[0]
+        if not self.options:
+            raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
+        for value in self.options:
+            if contains_domain(value):
+                raise SpaceError(
+                    f"{kind} needs plain values, got a domain inside {value!r} for {name!r}; "
+                    "give the inner hyperparameter a name of its own and .when(...)"
+                )
+        keys = [canonical(value) for value in self.options]
+        for index, key in enumerate(keys):
+            if key in keys[:index]:
+                raise SpaceError(
+                    f"{kind} needs distinct values, got {self.options[index]!r} twice for {name!r}; remove one"
+                )
+
+    @property
+    def size(self) -> int:
+        return len(self.options)
+
+    def values(self) -> list[Any]:
+        return list(self.options)
+
+    def index(self, value: Any) -> int | None:
+        """Where the value stands in the list; None where it doesn't."""
+        keys = [canonical(option) for option in self.options]
+        if canonical(value) in keys:
+            return keys.index(canonical(value))
+        alike = [
+            i for i, option in enumerate(self.options) if is_number(value) and is_number(option) and value == option
+        ]
+        return alike[0] if alike else None
+
+    def contains(self, value: Any) -> bool:
+        return self.index(value) is not None
+
+    def coerce(self, value: Any) -> Any:
+        index = self.index(value)
+        return value if index is None else self.options[index]
+
+    def encode(self, value: Any) -> float:
+        index = self.index(value)
+        return math.nan if index is None else (index + 0.5) / len(self.options)
+
+    def decode(self, unit: float) -> Any:
+        return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]
+
+    def describe(self) -> str:
+        return f"choice({list(self.options)!r})"
+
+
+@dataclass(frozen=True)
+class GridSearch(Choice):
+    """A choice of which `Grid` tries every value; a random search draws from it."""
+
+    def describe(self) -> str:
+        return f"grid_search({list(self.options)!r})"
+
+
+@dataclass(frozen=True)
+class SampleFrom(Domain):
+    """Whatever a function makes of the rest of the configuration; takes no part in encoding."""
+
+    function: Callable[..., Any]
+
+    @property
+    def encodable(self) -> bool:
+        return False
+
+    def validate(self, name: str) -> None:
+        if not callable(self.function):
+            raise SpaceError(
+                f"sample_from needs a function of the configuration, got {self.function!r} for {name!r}; pass one"
+            )
+
+    def contains(self, value: Any) -> bool:  # noqa: ARG002 -- the function could return anything
+        return True
+
+    def coerce(self, value: Any) -> Any:
+        return value
+
+    def encode(self, value: Any) -> float:  # noqa: ARG002
+        return math.nan
+
+    def decode(self, unit: float) -> Any:  # noqa: ARG002
+        raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random or Grid")
+
+    def describe(self) -> str:
+        return f"sample_from({getattr(self.function, '__name__', self.function)})"
+
+
+def uniform(low: float, high: float) -> Float:
+    """Real numbers, evenly from `low` to `high`."""
+    return Float(low, high)
+
+
+def quniform(low: float, high: float, q: float) -> Float:
+    """Multiples of `q`, evenly from `low` to `high`, both included."""
+    return Float(low, high, q=q)
+
+
+def loguniform(low: float, high: float, base: float = 10) -> Float:  # noqa: ARG001 -- Ray's argument, without effect
+    """Real numbers whose logarithm is even from `low` > 0 to `high`."""
+    return Float(low, high, log=True)
+
+
+def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:  # noqa: ARG001
+    """Multiples of `q` whose logarithm is about even from `low` > 0 to `high`, both included."""
+    return Float(low, high, log=True, q=q)
+
+
+def randint(low: int, high: int) -> Integer:
+    """Whole numbers from `low` to `high` - 1."""
+    return Integer(low, _below(high))
+
+
+def qrandint(low: int, high: int, q: int = 1) -> Integer:
+    """Multiples of `q` from `low` to `high`, both included."""
+    return Integer(low, high, q=q)
+
+
+def lograndint(low: int, high: int, base: float = 10) -> Integer:  # noqa: ARG001
+    """Whole numbers from `low` > 0 to `high` - 1, even on a logarithmic scale."""
+    return Integer(low, _below(high), log=True)
+
+
+def qlograndint(low: int, high: int, q: int, base: float = 10) -> Integer:  # noqa: ARG001
+    """Multiples of `q` from `low` > 0 to `high`, both included, about even on a logarithmic scale."""
+    return Integer(low, high, log=True, q=q)
+
+
+def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
+    """Normally distributed numbers."""
+    return Normal(mean, sd)
+
+
+def qrandn(mean: float, sd: float, q: float) -> Normal:
+    """Normally distributed multiples of `q`."""
+    return Normal(mean, sd, q)
+
+
+def choice(values: Iterable[Any]) -> Choice:
+    """One of the values."""
+    return Choice(_listed("choice", values))
+
+
+def grid_search(values: Iterable[Any]) -> GridSearch:
+    """Every one of the values."""
+    return GridSearch(_listed("grid_search", values))
+
+
+def sample_from(function: Callable[..., Any]) -> SampleFrom:
+    """`function(config)`, or Ray's `function(spec)` with `spec.config`, of what was sampled before."""
+    return SampleFrom(function)
+
+
+def is_number(value: object) -> bool:
+    """A finite int or float; a bool is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def canonical(value: Any) -> str:
+    """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def clean_multiple(steps: int, q: float) -> float:
+    """`steps` times `q` as a person writes it: 0.7, not 0.7000000000000001."""
+    return float(Decimal(repr(float(q))) * steps)
+
+
+def contains_domain(value: Any) -> bool:
+    """Whether a domain hides in a value."""
+    if isinstance(value, Domain):
+        return True
+    if isinstance(value, dict):
+        return any(contains_domain(item) for item in value.values())
+    return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
+
+
+def _below(high: int) -> int:
+    """The bound before an excluded one; what is no whole number is left for `validate` to refuse."""
+    return high - 1 if isinstance(high, int) and not isinstance(high, bool) else high
+
+
+def _as_values(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+
+
+def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise SpaceError(f"{kind} needs a list of values, got {values!r}; write {kind}([{values!r}])")
+    return tuple(values)
+
+
+def _call(name: str, *arguments: Any) -> str:
+    return f"{name}({', '.join(f'{a:g}' if isinstance(a, float) else repr(a) for a in arguments)})"

@@ -1,0 +1,49 @@
+"""Ray Tune's own domain objects as ours, told by their class names so that Ray is never imported for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.errors import SpaceError
+from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
+
+RAY_MODULE = "ray.tune.search.sample"
+
+
+def from_ray(value: Any) -> Any:
+    """The domain that a `ray.tune` object stands for; anything else comes back as it is.
+
+    Raises SpaceError for a Ray domain that has no counterpart.
+    """
+    if isinstance(value, dict) and set(value) == {"grid_search"} and isinstance(value["grid_search"], list | tuple):
+        return GridSearch(tuple(value["grid_search"]))
+    if type(value).__module__ != RAY_MODULE:
+        return value
+    converter = {"Float": _number, "Integer": _number, "Categorical": _choice, "Function": _function}.get(
+        type(value).__name__
+    )
+    if converter is None:
+        raise SpaceError(f"a space takes ray.tune's domains, got {value!r}, which is none; use the functions of tuner")
+    return converter(value)
+
+
+def _number(value: Any) -> Domain:
+    sampler, q = value.get_sampler(), None
+    if type(sampler).__name__ == "Quantized":
+        sampler, q = sampler.get_sampler(), sampler.q
+    kind = type(sampler).__name__.lstrip("_")
+    if kind == "Normal":
+        return Normal(float(sampler.mean), float(sampler.sd), q)
+    log = kind == "LogUniform"
+    if type(value).__name__ == "Float":
+        return Float(value.lower, value.upper, log=log, q=q)
+    high = value.upper - 1 if q is None else value.upper  # quantisation makes Ray's upper bound inclusive
+    return Integer(value.lower, high, log=log, q=q)
+
+
+def _choice(value: Any) -> Domain:
+    return Choice(tuple(value.categories))
+
+
+def _function(value: Any) -> Domain:
+    return SampleFrom(value.func)

@@ -1,0 +1,362 @@
+"""A search space: named domains and constants, nested and conditional."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import SpaceError
+from tuner.space.domains import Domain, GridSearch, SampleFrom, canonical, contains_domain
+from tuner.space.ray_compat import from_ray
+
+Config = dict[str, Any]
+
+
+class Space:
+    """The configurations that a mapping of names to domains, constants or such mappings stands for.
+
+    Nested names are joined by dots. Raises SpaceError, with rule, value and fix, for a space that can't work.
+    """
+
+    def __init__(self, declaration: Mapping[str, Any]) -> None:
+        if not isinstance(declaration, Mapping):
+            raise SpaceError(f"space needs a dict of names and domains, got {declaration!r}; write space={{...}}")
+        entries = dict(_flatten(declaration))
+        self._order = {name: position for position, name in enumerate(entries)}
+        self.constants: dict[str, Any] = {n: v for n, v in entries.items() if not isinstance(v, Domain)}
+        declared = {name: value for name, value in entries.items() if isinstance(value, Domain)}
+        for name, domain in declared.items():
+            domain.validate(name)
+        self._conditions = {name: self._resolve_conditions(name, domain, entries) for name, domain in declared.items()}
+        self.dimensions: dict[str, Domain] = {name: declared[name] for name in self._sorted(declared)}
+
+    def __repr__(self) -> str:
+        """The mapping, nested again."""
+        return f"Space({self.unflatten({**self.constants, **self.dimensions})!r})"
+
+    def __eq__(self, other: object) -> bool:
+        """Spaces are equal where their domains, conditions and constants are."""
+        same = isinstance(other, Space) and self.dimensions == other.dimensions
+        return same and isinstance(other, Space) and self.constants == other.constants
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def names(self) -> list[str]:
+        """All dotted names, as declared."""
+        return list(self._order)
+
+    @property
+    def grid_dimensions(self) -> list[str]:
+        """Names declared with `grid_search`."""
+        return [name for name, domain in self.dimensions.items() if isinstance(domain, GridSearch)]
+
+    @property
+    def size(self) -> float:
+        """Number of distinct configurations, infinite where any dimension is continuous."""
+        if any(math.isinf(domain.size) for domain in self.dimensions.values()):
+            return math.inf
+        conditional = any(self._conditions.values())
+        if not conditional:
+            return math.prod(int(domain.size) for domain in self.dimensions.values())
+        return self._count(list(self.dimensions), {})
+
+    # Drawing and checking
+
+    def sample(self, generator: np.random.Generator) -> Config:
+        """A random configuration."""
+        return self.complete({}, generator)
+
+    def complete(self, config: Config, generator: np.random.Generator) -> Config:
+        """The configuration with what is missing sampled and the constants filled in."""
+        flat = {**self.constants, **self.flatten(config)}
+        for name, domain in self._functions_last():
+            if name not in flat and self._is_active(name, flat):
+                flat[name] = self._draw(domain, flat, generator)
+        return self.unflatten(flat)
+
+    def check(self, config: Config, where: str) -> Config:
+        """The configuration with plain values and constants, what is missing left out.
+
+        Raises SpaceError naming `where` for an unknown or inactive name, or a value outside its domain.
+        """
+        flat = self.flatten(config)
+        for name, value in flat.items():
+            self._check_value(where, name, value)
+        result = {
+            **self.constants,
+            **{n: self.dimensions[n].coerce(v) for n, v in flat.items() if n in self.dimensions},
+        }
+        for name in flat:
+            if not self._is_active(name, result, missing=True):
+                others = " and ".join(f"{other} in {list(values)}" for other, values in self._conditions[name])
+                raise SpaceError(f"{where}: {name!r} is part of a configuration only when {others}; leave it out")
+        return self.unflatten(result)
+
+    def project(self, config: Config) -> Config:
+        """What of a configuration of another version of this space fits here; constants are this space's."""
+        flat = self.flatten(config)
+        kept = {
+            n: self.dimensions[n].coerce(v)
+            for n, v in flat.items()
+            if n in self.dimensions and self.dimensions[n].contains(v)
+        }
+        merged = {**self.constants, **kept}
+        return self.unflatten({n: v for n, v in merged.items() if n in self.constants or self._is_active(n, merged)})
+
+    def active(self, config: Config) -> set[str]:
+        """Dotted names of the dimensions that are part of the configuration."""
+        flat = {**self.constants, **self.flatten(config)}
+        return {name for name in self.dimensions if self._is_active(name, flat)}
+
+    def fix(self, values: Mapping[str, Any], more: Iterable[str] = ()) -> Space:
+        """The space with dimensions (or constants) replaced by constants, by dotted name; `more` names may be new.
+
+        Conditions on a fixed dimension are settled: what they rule out leaves the space. Raises SpaceError for an
+        unknown name.
+        """
+        known = [*self.names, *more]
+        for name in values:
+            if name not in known:
+                raise SpaceError(f"{name!r} is not a hyperparameter of the study; {_did_you_mean(name, known)}")
+        entries: dict[str, Any] = {**self.constants, **self.dimensions, **values}
+        settled = {name: self._settle(name, value, values) for name, value in entries.items()}
+        return Space(_nest({name: value for name, value in settled.items() if value is not _GONE}))
+
+    # The unit cube
+
+    def encode(self, config: Config) -> npt.NDArray[np.float64]:
+        """The configuration in the unit cube, [len(dimensions)] float; nan where inactive or not encodable."""
+        flat = {**self.constants, **self.flatten(config)}
+        columns = [
+            domain.encode(flat[name]) if name in flat and self._is_active(name, flat) else math.nan
+            for name, domain in self.dimensions.items()
+        ]
+        return np.array(columns, dtype=float)
+
+    def decode(self, unit: Sequence[float] | npt.NDArray[np.float64]) -> Config:
+        """The configuration at a point [len(dimensions)] of the unit cube; columns of inactive dimensions don't matter."""
+        flat = dict(self.constants)
+        for (name, domain), column in zip(self.dimensions.items(), unit, strict=True):
+            if self._is_active(name, flat) and domain.encodable:
+                flat[name] = domain.decode(float(column))
+        return self.unflatten(flat)
+
+    # All of it
+
+    def grid(self) -> Iterator[Config]:
+        """Every configuration of a finite space, each once. Raises SpaceError naming a dimension that isn't finite."""
+        for name, domain in self.dimensions.items():
+            if math.isinf(domain.size):
+                raise SpaceError(
+                    f"a grid needs a finite set of values, got {domain.describe()} for {name!r}; "
+                    "use grid_search([...]), choice([...]) or a q… domain"
+                )
+        yield from self._grid(list(self.dimensions), dict(self.constants))
+
+    def key(self, config: Config) -> str:
+        """A text that two configurations share exactly where they are the same to a trial."""
+        flat = self.flatten(config)
+        values = {n: self.dimensions[n].coerce(v) if n in self.dimensions else v for n, v in flat.items()}
+        return json.dumps({name: canonical(value) for name, value in sorted(values.items())})
+
+    def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Nested to dotted names, as deep as the space is nested: a dict that is a value stays one."""
+        return dict(self._flatten(config, ""))
+
+    def unflatten(self, flat: Mapping[str, Any]) -> Config:
+        """Dotted to nested names, in the order of the declaration."""
+        return _nest({name: flat[name] for name in sorted(flat, key=lambda n: self._order.get(n, len(self._order)))})
+
+    # Inside
+
+    def _flatten(self, config: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in config.items():
+            path = f"{prefix}{name}"
+            if isinstance(value, Mapping) and self._is_section(path):
+                yield from self._flatten(value, path + ".")
+            else:
+                yield path, value
+
+    def _is_section(self, path: str) -> bool:
+        return any(name.startswith(path + ".") for name in self.names)
+
+    def _is_active(self, name: str, flat: Mapping[str, Any], *, missing: bool = False) -> bool:
+        """Whether all conditions hold; `missing` is the answer where the other dimension has no value yet."""
+        for other, allowed in self._conditions.get(name, ()):
+            if other not in flat:
+                if not missing or not self._is_active(other, flat, missing=missing):
+                    return False
+            elif not _is_among(flat[other], allowed):
+                return False
+        return True
+
+    def _functions_last(self) -> Iterator[tuple[str, Domain]]:
+        ordered = sorted(self.dimensions.items(), key=lambda item: isinstance(item[1], SampleFrom))
+        return iter(ordered)
+
+    def _draw(self, domain: Domain, flat: dict[str, Any], generator: np.random.Generator) -> Any:
+        if isinstance(domain, SampleFrom):
+            return domain.function(_Resolved(self.unflatten(flat)))
+        return domain.sample(generator)
+
+    def _check_value(self, where: str, name: str, value: Any) -> None:
+        if name in self.constants:
+            if canonical(value) != canonical(self.constants[name]):
+                raise SpaceError(
+                    f"{where}: {name!r} is the constant {self.constants[name]!r} in the space, got {value!r}; leave it out"
+                )
+            return
+        if name not in self.dimensions:
+            raise SpaceError(f"{where}: {name!r} is not in the space; {_did_you_mean(name, self.names)}")
+        domain = self.dimensions[name]
+        if not domain.contains(value):
+            raise SpaceError(
+                f"{where} needs values inside the space, got {name}={value!r} outside of {domain.describe()}; "
+                "change the value or widen the space"
+            )
+
+    def _grid(self, names: list[str], flat: dict[str, Any]) -> Iterator[Config]:
+        if not names:
+            yield self.unflatten(flat)
+            return
+        name, rest = names[0], names[1:]
+        if not self._is_active(name, flat):
+            yield from self._grid(rest, flat)
+            return
+        for value in self.dimensions[name].values():
+            yield from self._grid(rest, {**flat, name: value})
+
+    def _count(self, names: list[str], flat: dict[str, Any]) -> int:
+        """Configurations below a partial one; dimensions that no condition asks for are multiplied, not walked."""
+        asked = {other for conditions in self._conditions.values() for other, _ in conditions}
+        walked = [name for name in names if name in asked]
+        total = 0
+        for values in itertools.product(*(self.dimensions[name].values() for name in walked)):
+            assigned = {**self.constants, **flat, **dict(zip(walked, values, strict=True))}
+            inactive = [name for name in walked if not self._is_active(name, assigned)]
+            if any(canonical(assigned[n]) != canonical(self.dimensions[n].values()[0]) for n in inactive):
+                continue  # an inactive dimension has no value: count its combinations once
+            present = {name: value for name, value in assigned.items() if name not in inactive}
+            free = [n for n in names if n not in asked and self._is_active(n, present)]
+            total += math.prod(int(self.dimensions[name].size) for name in free)
+        return total
+
+    def _settle(self, name: str, value: Any, fixed: Mapping[str, Any]) -> Any:
+        """An entry with its conditions on fixed names decided; _GONE where one doesn't hold."""
+        if not isinstance(value, Domain):
+            return value
+        decided = [(other, allowed) for other, allowed in self._conditions.get(name, ()) if other in fixed]
+        if not all(_is_among(fixed[other], allowed) for other, allowed in decided):
+            return _GONE
+        left = tuple(c for c in self._conditions.get(name, ()) if c[0] not in fixed)
+        return replace(value, conditions=left)
+
+    def _resolve_conditions(
+        self, name: str, domain: Domain, entries: Mapping[str, Any]
+    ) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """Conditions with dotted names: a sibling in the same section first, then a name from the top."""
+        section = name.rpartition(".")[0]
+        resolved = []
+        for other, allowed in domain.conditions:
+            found = next((n for n in (f"{section}.{other}" if section else other, other) if n in entries), None)
+            if found is None:
+                raise SpaceError(
+                    f"when needs another dimension of the space, got {other!r} for {name!r}; {_did_you_mean(other, entries)}"
+                )
+            if found == name:
+                raise SpaceError(f"when needs another dimension, got {name!r} on itself; remove the condition")
+            self._check_condition(name, found, entries[found], allowed)
+            resolved.append((found, allowed))
+        return tuple(resolved)
+
+    def _check_condition(self, name: str, other: str, target: Any, allowed: tuple[Any, ...]) -> None:
+        for value in allowed:
+            possible = target.contains(value) if isinstance(target, Domain) else canonical(value) == canonical(target)
+            if not possible:
+                what = target.describe() if isinstance(target, Domain) else repr(target)
+                raise SpaceError(
+                    f"when needs a value that {other!r} can take, got {other}={value!r} for {name!r}, but it is {what}; correct one"
+                )
+
+    def _sorted(self, declared: Mapping[str, Domain]) -> list[str]:
+        """Names with those that conditions ask for before those that ask; raises SpaceError for a cycle."""
+        order: list[str] = []
+        waiting = list(declared)
+        while waiting:
+            ready = [n for n in waiting if all(other not in waiting for other, _ in self._conditions[n])]
+            if not ready:
+                raise SpaceError(
+                    f"conditions need an order, got a cycle through {', '.join(map(repr, waiting))}; break it"
+                )
+            order += ready
+            waiting = [name for name in waiting if name not in ready]
+        return order
+
+
+class _Gone:
+    pass
+
+
+_GONE = _Gone()
+
+
+class _Resolved(dict[str, Any]):
+    """A configuration as `sample_from` functions see it: by item, by attribute, and as Ray's `spec.config`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "config":
+            return self
+        try:
+            value = self[name]
+        except KeyError:
+            raise AttributeError(
+                f"the configuration has no {name!r} yet; sample_from sees what isn't sample_from"
+            ) from None
+        return _Resolved(value) if isinstance(value, dict) else value
+
+
+def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, raw in declaration.items():
+        if not isinstance(name, str) or not name or "." in name:
+            raise SpaceError(
+                f"a hyperparameter's name is a text without dots, got {name!r}; nest dicts instead of dots"
+            )
+        value = from_ray(raw)
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif not isinstance(value, Domain) and contains_domain(value):
+            raise SpaceError(
+                f"a constant needs to be plain, got a domain inside {value!r} for {prefix}{name!r}; name each one"
+            )
+        else:
+            yield prefix + name, value
+
+
+def _nest(flat: Mapping[str, Any]) -> Config:
+    nested: Config = {}
+    for path, value in flat.items():
+        *sections, name = path.split(".")
+        inner = nested
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return nested
+
+
+def _is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return any(canonical(value) == canonical(one) or (value == one and type(value) is not bool) for one in allowed)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"

@@ -1,0 +1,136 @@
+"""Fetching what a trial needs and this machine hasn't: ImageNet weights and known data sets, through torchvision."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+
+import torch
+import torchvision
+
+from tuner.errors import DataError, WeightsError
+from tuner.trial import ImageClassifier, Trial
+from tuner.trial.models import find_model
+from tuner.trial.sources import Cifar10, FashionMnist, Source
+
+SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
+
+
+def download_missing(trial: Trial) -> None:
+    """Fetch data and weights that the trial needs and this machine hasn't.
+
+    Raises:
+        DataError: the data set can't be fetched.
+        WeightsError: the ImageNet weights can't be fetched.
+    """
+    if not isinstance(trial, ImageClassifier):
+        return
+    if trial.uses_imagenet:
+        fetch_imagenet_weights(trial.model)
+    fetch_data(trial.source, trial.data_folder)
+
+
+def fetch_imagenet_weights(model: str) -> Path:
+    """The file of the model's ImageNet weights, downloaded into torch's cache unless it is there.
+
+    Raises:
+        WeightsError: it isn't there and can't be fetched.
+    """
+    path = find_model(model).weights_path
+    if path.is_file():
+        return path
+    url = torchvision.models.get_model_weights(model).DEFAULT.url
+    hash_prefix = re.search(r"-([0-9a-f]{8,})\.", path.name)
+    try:
+        with existing(path.parent), bounded_silence():
+            torch.hub.download_url_to_file(url, str(path), hash_prefix and hash_prefix[1], progress=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise WeightsError(
+            f"weights='imagenet' needs {path}, which isn't there, and {url} can't be fetched ({_reason(error)}); "
+            "copy the file there, or use --weights PATH, or --weights none for random weights"
+        ) from error
+    return path
+
+
+def fetch_data(source: Source, data_dir: Path) -> None:
+    """Bring a known data set into `data_dir` unless it is there; one process at a time, whole or not at all.
+
+    Raises:
+        DataError: it isn't there and can't be fetched.
+    """
+    if source.is_present(data_dir):
+        return
+    try:
+        with locked(data_dir), existing(data_dir):
+            if not source.is_present(data_dir):
+                _download(source, data_dir)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataError(
+            f"data='{source.name}' isn't under {data_dir.absolute()} and can't be fetched ({_reason(error)}); "
+            f"name the folder that has it with --data-dir, or put it there: {'; '.join(source.missing(data_dir))}"
+        ) from error
+
+
+def _download(source: Source, data_dir: Path) -> None:
+    """Download beside, then move: a download that was cut off leaves nothing that looks like data."""
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as beside, bounded_silence():
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # progress bars
+            _torchvision_download(source, beside)
+        for path in source.files(Path(beside)):
+            target = data_dir / path.relative_to(beside)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def _torchvision_download(source: Source, root: str) -> None:
+    if isinstance(source, FashionMnist):
+        torchvision.datasets.FashionMNIST(root, download=True)
+    elif isinstance(source, Cifar10):
+        torchvision.datasets.CIFAR10(root, download=True)
+
+
+@contextmanager
+def bounded_silence(seconds: float = SILENCE_SECONDS) -> Iterator[None]:
+    """Let sockets opened within the block fail after `seconds` without an answer, which urllib alone never does."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextmanager
+def existing(folder: Path) -> Iterator[None]:
+    """Let the folder exist within the block; what was created for it and is still empty afterwards goes again."""
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for path in created:
+            with suppress(OSError):
+                path.rmdir()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process of this user and machine at a time within the block; the lock lies outside of the folder."""
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    with (Path(tempfile.gettempdir()) / f"tuner-{os.getuid()}-{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an error, where torchvision names what went wrong, without the brackets of urllib."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].removeprefix("<urlopen error ").removesuffix(">")

@@ -1,0 +1,261 @@
+"""Any torchvision classification model by name, its first convolution and last layer fitted to the data."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tuner.errors import WeightsError
+from tuner.train.download import fetch_imagenet_weights
+from tuner.train.randomness import seeded
+from tuner.trial import ImageClassifier
+from tuner.trial.models import find_model
+
+AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that Inception and GoogLeNet use in their first training only
+DENSENET_KEY = re.compile(
+    r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$"
+)  # how published DenseNet files spell it
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model fitted to its data.
+
+    Attributes:
+        module: [N, channels, H, W] float32 to [N, classes] logits
+        stem: dotted name of the first convolution
+        head: dotted name of the last layer
+        new: those of the two that start from fresh weights here
+        notes: what the user should know of how the weights were taken, in sentences
+    """
+
+    module: nn.Module
+    stem: str
+    head: str
+    new: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def freeze_backbone(self) -> None:
+        """Let only the head learn, and the stem if it is new; the rest needs no gradient."""
+        self.module.requires_grad_(requires_grad=False)
+        for layer in self._learning_layers():
+            layer.requires_grad_(requires_grad=True)
+
+    def train_head(self) -> None:
+        """Training mode for what `freeze_backbone` left learning; frozen batch norms keep their statistics."""
+        self.module.eval()
+        for layer in self._learning_layers():
+            layer.train()
+
+    def _learning_layers(self) -> list[nn.Module]:
+        return [self.module.get_submodule(name) for name in dict.fromkeys((*self.new, self.head))]
+
+
+def build_network(trial: ImageClassifier, *, channels: int, classes: int, seed: int) -> Network:
+    """The trial's model with the trial's weights.
+
+    Raises:
+        WeightsError: the weights are missing, unreadable or another model's.
+    """
+    path = fetch_imagenet_weights(trial.model) if trial.uses_imagenet else trial.weights_file
+    if path is None:
+        return random_network(trial.model, channels=channels, classes=classes, seed=seed)
+    return pretrained_network(
+        trial.model, path, channels=channels, classes=classes, seed=seed, keep_head=not trial.uses_imagenet
+    )
+
+
+def random_network(name: str, *, channels: int, classes: int, seed: int) -> Network:
+    """The model with random weights that depend on `seed` alone."""
+    with seeded(seed):
+        network = _torchvision_network(name)
+        new = _fit(network, channels=channels, classes=classes, keep_head=False)
+    return replace(network, new=new)
+
+
+def pretrained_network(
+    name: str, path: Path, *, channels: int, classes: int, seed: int, keep_head: bool = True
+) -> Network:
+    """The model with the weights of a file; what doesn't fit the data is replaced by fresh layers.
+
+    Args:
+        name: torchvision's name of the model
+        path: a saved `state_dict` for any number of channels and classes
+        channels: of the images
+        classes: of the data
+        seed: decides the fresh layers
+        keep_head: take the file's last layer too if it has as many classes
+
+    Raises:
+        WeightsError: the file is unreadable, or another model's.
+    """
+    state = read_state(path)
+    with seeded(seed):
+        network = _torchvision_network(name)
+        _adopt_shapes(network, state)
+        load_state(network.module, state, source=str(path), name=name)
+        new = _fit(network, channels=channels, classes=classes, keep_head=keep_head)
+    notes = tuple(f"{path.name} has no weights that fit {layer}, which starts afresh" for layer in new)
+    return replace(network, new=new, notes=notes)
+
+
+def empty_network(name: str, *, channels: int, classes: int) -> Network:
+    """The model's structure, its weights to be loaded by the caller."""
+    return random_network(name, channels=channels, classes=classes, seed=0)
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a saved `state_dict`: .safetensors, or .pt/.pth read without running pickled code.
+
+    Raises:
+        WeightsError: the file is missing, damaged, or holds anything else.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise WeightsError(f"weights must be a saved state_dict, got {path}: {reason[0]}; save it again") from error
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise WeightsError(
+            f"weights must be a plain state_dict of tensors, got {path} with {_kind(state)}; "
+            "save model.state_dict() alone"
+        )
+    return {str(key): value for key, value in state.items()}
+
+
+def load_state(module: nn.Module, state: State, *, source: str, name: str) -> None:
+    """Copy tensors into a module of exactly their names and shapes.
+
+    Published files may lack batch norm's step counter, may have auxiliary heads, and may use DenseNet's older names.
+
+    Raises:
+        WeightsError: names or shapes differ; the first few are named.
+    """
+    state = {DENSENET_KEY.sub(r"\1\2", key): value for key, value in state.items()}
+    own = module.state_dict()
+    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
+    unknown = [key for key in state if key not in own and not AUXILIARY.match(key)]
+    shapes = [key for key in own if key in state and state[key].shape != own[key].shape]
+    problems = [_named("without", missing), _named("with unknown", unknown), _named("with other shapes of", shapes)]
+    if any(problems):
+        raise WeightsError(
+            f"weights must fit {name}, got {source} {' and '.join(filter(None, problems))}; name the model they are of"
+        )
+    with torch.no_grad():
+        for key in own.keys() & state.keys():
+            own[key].copy_(state[key])
+
+
+def initialise(layer: nn.Linear | nn.Conv2d) -> None:
+    """Xavier-uniform weights (Glorot and Bengio 2010) and a bias from U(-1/sqrt(n), 1/sqrt(n)), n the fan-in."""
+    nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        bound = layer.weight[0].numel() ** -0.5
+        nn.init.uniform_(layer.bias, -bound, bound)
+
+
+def _torchvision_network(name: str) -> Network:
+    """Torchvision's model for 3 channels and 1000 classes without auxiliary heads, its stem and its head found."""
+    facts = find_model(name)
+    options: dict[str, Any] = {}
+    if name in ("googlenet", "inception_v3"):
+        options = {"aux_logits": False, "init_weights": False}
+    elif facts.fixed_size and name.startswith("vit"):
+        options = {"image_size": facts.min_size}
+    module: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+    return Network(module, _find_stem(module), _find_head(module), new=())
+
+
+def _find_stem(module: nn.Module) -> str:
+    """The first convolution among those that take three channels."""
+    return next(name for name, layer in _weighted_layers(module) if getattr(layer, "in_channels", 0) == 3)
+
+
+def _find_head(module: nn.Module) -> str:
+    """The last layer with weights: linear, or a convolution as in SqueezeNet."""
+    return _weighted_layers(module)[-1][0]
+
+
+def _weighted_layers(module: nn.Module) -> list[tuple[str, nn.Linear | nn.Conv2d]]:
+    """Names and layers, from the input to the output."""
+    return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+
+
+def _adopt_shapes(network: Network, state: State) -> None:
+    """Give the stem the file's channels and the head the file's classes, so that any such file loads whole."""
+    stem, head = state.get(f"{network.stem}.weight"), state.get(f"{network.head}.weight")
+    if stem is not None and stem.ndim == 4:
+        _set_channels(network, stem.shape[1])
+    if head is not None and head.ndim >= 2:
+        _set_classes(network, head.shape[0])
+
+
+def _fit(network: Network, *, channels: int, classes: int, keep_head: bool) -> tuple[str, ...]:
+    """Replace the stem if the data has other channels, and the head unless it may be kept and fits; what was new."""
+    new = (network.stem,) if _set_channels(network, channels) else ()
+    if _set_classes(network, classes, force=not keep_head):
+        new = (*new, network.head)
+    return new
+
+
+def _set_channels(network: Network, channels: int) -> bool:
+    """Put a fresh stem for `channels` in place; False if it takes as many already."""
+    old = network.module.get_submodule(network.stem)
+    if not isinstance(old, nn.Conv2d) or old.in_channels == channels:
+        return False
+    network.module.set_submodule(network.stem, _like_conv(old, inputs=channels, outputs=old.out_channels))
+    if hasattr(network.module, "transform_input"):  # Inception and GoogLeNet can rescale the three channels of ImageNet
+        setattr(network.module, "transform_input", False)  # noqa: B010 -- nn.Module's type allows tensors only
+    return True
+
+
+def _set_classes(network: Network, classes: int, *, force: bool = False) -> bool:
+    """Put a fresh head for `classes` in place; False if it has as many already and `force` doesn't ask for it."""
+    old = network.module.get_submodule(network.head)
+    if isinstance(old, nn.Conv2d) and (force or old.out_channels != classes):
+        network.module.set_submodule(network.head, _like_conv(old, inputs=old.in_channels, outputs=classes))
+        return True
+    if isinstance(old, nn.Linear) and (force or old.out_features != classes):
+        new = nn.Linear(old.in_features, classes, bias=old.bias is not None)
+        initialise(new)
+        network.module.set_submodule(network.head, new)
+        return True
+    return False
+
+
+def _like_conv(old: nn.Conv2d, *, inputs: int, outputs: int) -> nn.Conv2d:
+    """A fresh convolution of the old one's geometry."""
+    kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
+    new = nn.Conv2d(inputs, outputs, kernel, stride, padding=old.padding, bias=old.bias is not None)  # type: ignore[arg-type]
+    initialise(new)
+    return new
+
+
+def _kind(value: object) -> str:
+    if not isinstance(value, dict):
+        return f"a {type(value).__name__}"
+    strangers = [str(key) for key, entry in value.items() if not isinstance(entry, Tensor)]
+    return f"{_list(strangers)}, which are no tensors"
+
+
+def _named(problem: str, keys: Collection[str]) -> str:
+    return f"{problem} {_list(keys)}" if keys else ""
+
+
+def _list(keys: Collection[str]) -> str:
+    first = ", ".join(list(keys)[:3])
+    return f"{first} and {len(keys) - 3} more" if len(keys) > 3 else first

@@ -1,0 +1,24 @@
+"""What a trial is, declared: an image classifier to fine-tune, or a function of the user's. Imports no torch."""
+
+from tuner.errors import StudyError
+from tuner.trial.base import Trial
+from tuner.trial.classifier import ImageClassifier
+from tuner.trial.function import FunctionTrial
+from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
+
+__all__ = ["HYPERPARAMETERS", "FunctionTrial", "Hyperparameter", "ImageClassifier", "Trial", "as_trial"]
+
+
+def as_trial(trial: object) -> Trial:
+    """The trial that a study file means: a `Trial` as it is, a function wrapped.
+
+    Raises:
+        StudyError: it is neither.
+    """
+    if isinstance(trial, Trial):
+        return trial
+    if callable(trial) and not isinstance(trial, type):
+        return FunctionTrial(trial)
+    raise StudyError(
+        f"trial must be an ImageClassifier or a function of config, got {trial!r}; write ImageClassifier(...)"
+    )

@@ -1,0 +1,43 @@
+"""What a trial is, to the rest of tuner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Self
+
+from tuner.space import Space
+
+
+class Trial(ABC):
+    """What every trial of a study does with its configuration; a frozen declaration that starts nothing."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For people: tables, messages."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> tuple[str, ...] | None:
+        """The metrics reported after every epoch; None where only running it tells."""
+
+    @abstractmethod
+    def check(self, space: Space) -> None:
+        """Raise StudyError if a configuration of `space` can't work."""
+
+    def check_files(self) -> None:
+        """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
+        return
+
+    def missing_downloads(self) -> list[str]:
+        """What would have to be downloaded before the first trial, in words; empty when everything is there."""
+        return []
+
+    def fingerprint(self) -> str | None:
+        """16 hexadecimal digits that change with the data; None where it isn't known what data there is."""
+        return None
+
+    def resolved(self, folder: Path | None = None) -> Self:
+        """The same trial with paths made absolute (from `folder`, or the working directory), for other processes."""
+        return self

@@ -1,0 +1,42 @@
+"""A trial that is any function of the user's."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.space import Space
+
+from tuner.errors import StudyError
+from tuner.trial.base import Trial
+
+
+@dataclass(frozen=True)
+class FunctionTrial(Trial):
+    """`def train(config): ...` that calls `tuner.report(...)` once per epoch."""
+
+    function: Callable[[dict[str, Any]], Any]
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    @property
+    def metrics(self) -> None:
+        """Unknown until it runs."""
+        return
+
+    def check(self, space: Space) -> None:
+        """Raise StudyError unless the function can be called with one configuration."""
+        try:
+            inspect.signature(self.function).bind({})
+        except TypeError as error:
+            raise StudyError(
+                f"a trial function takes one argument, the configuration, got {self.name}: {error}; "
+                f"write def {self.name}(config): ..."
+            ) from error
+        except ValueError:  # a built-in without a signature
+            return
