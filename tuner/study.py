@@ -24,6 +24,7 @@ from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
 DEFAULT_MAX_EPOCHS = 10
 DEFAULT_TRIALS = 20
+STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
 
 
 def _execute(path: Path, imports_from: Path) -> ModuleType:
-    name = "tuner_study_" + re.sub(r"\W", "_", path.stem)
+    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from tuner import session
 from tuner.driver.process import clean_process
 from tuner.errors import TrialError
 from tuner.results.events import plain
+from tuner.study import STUDY_MODULE
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
 
 REPORT = "tuner_report"
@@ -49,12 +51,25 @@ class Order:
 
 def make_trainable(trial: Trial) -> Callable[[dict[str, Any]], None]:
     """The function that Ray Tune runs for every trial of a study; its argument is an `Order` as a dict."""
-    pickled = cloudpickle.dumps(trial)
+    pickled, import_path = pickle_trial(trial), list(sys.path)
 
     def run_trial(order: dict[str, Any]) -> None:
+        sys.path.extend(folder for folder in import_path if folder not in sys.path)
         perform(pickled, Order(**order))
 
     return run_trial
+
+
+def pickle_trial(trial: Trial) -> bytes:
+    """The trial for another process, with the code of the study file in it: workers can't import that file."""
+    module = sys.modules.get(trial.function.__module__) if isinstance(trial, FunctionTrial) else None
+    if module is None or not module.__name__.startswith(STUDY_MODULE):
+        return bytes(cloudpickle.dumps(trial))
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(trial))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def perform(pickled: bytes, order: Order) -> None:
