@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.errors import StudyError, TrialError
@@ -142,7 +143,7 @@ def _predict(options: argparse.Namespace) -> int:
 
     predictions = predict(load_run(options.run), options.images)
     if options.json:
-        print(json.dumps([prediction.record() for prediction in predictions]))
+        print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
     else:
         print_predictions(predictions)
     return SUCCESS

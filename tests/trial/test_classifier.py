@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tuner.space import Space, choice, grid_search, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
 
 from tuner.errors import StudyError, WeightsError
+from tuner.space import Space, choice, grid_search, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
 from tuner.trial import ImageClassifier
 
 
@@ -97,17 +97,14 @@ def test_a_configuration_is_filled_up_with_defaults_of_the_right_type() -> None:
         "weight_decay": 0.0,
         "finetune": "all",
         "label_smoothing": 0.0,
-        "image_size": DIGITS_SIZE,
+        "image_size": 24,
     }
-
-
-DIGITS_SIZE = 16
 
 
 @pytest.mark.parametrize(
     ("data", "model", "pixels"),
     [
-        ("digits", "resnet18", DIGITS_SIZE),
+        ("digits", "resnet18", 24),
         ("fashion-mnist", "resnet18", 28),
         ("cifar10", "resnet18", 32),
         ("folder:pets", "resnet18", 64),

@@ -2,9 +2,9 @@ import functools
 from typing import Any
 
 import pytest
-from tuner.space import Space, uniform
 
 from tuner.errors import StudyError
+from tuner.space import Space, uniform
 from tuner.trial import FunctionTrial, ImageClassifier, as_trial
 
 SPACE = Space({"anything": uniform(0, 1)})

@@ -130,12 +130,21 @@ class _Search:
         except (StudyInterrupted, KeyboardInterrupt):
             interrupted = True
         self.interrupted.ignore_more()
-        self.loop.close(interrupted=interrupted)
         write_tables(self.folder, self.loop.record)
         if not interrupted:
-            write_winner(self.study, self.folder, self.loop.record, self.resources)
+            self._write_winner()
+        self.loop.close(interrupted=interrupted)
+        write_tables(self.folder, self.loop.record)
         self._finish(interrupted)
         return Run(self.folder)
+
+    def _write_winner(self) -> None:
+        """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""
+        try:
+            write_winner(self.study, self.folder, self.loop.record, self.resources)
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            self.loop.notice(f"the winner could not be scored on the test split: {lines[-1]}")
 
     def _tune(self) -> None:
         from ray import tune

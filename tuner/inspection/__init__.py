@@ -1,6 +1,17 @@
 """What needs a model and a run: the winner's score, the folder `best/`, and the model loaded back from it."""
 
-from tuner.inspection.best import LoadedModel, ModelCard, Prediction, load_model, write_best
-from tuner.inspection.scoring import Mistake, Score, score
+from tuner.inspection.best import LoadedModel, ModelCard, Prediction, load_model, predict, write_best
+from tuner.inspection.scoring import Inputs, Mistake, Score, score
 
-__all__ = ["LoadedModel", "Mistake", "ModelCard", "Prediction", "Score", "load_model", "score", "write_best"]
+__all__ = [
+    "Inputs",
+    "LoadedModel",
+    "Mistake",
+    "ModelCard",
+    "Prediction",
+    "Score",
+    "load_model",
+    "predict",
+    "score",
+    "write_best",
+]

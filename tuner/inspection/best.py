@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ import torch
 from torch import nn
 
 from tuner.errors import RunFolderError
-from tuner.inspection.scoring import Score, trial_splits
+from tuner.inspection.scoring import Inputs, Score
+from tuner.results.run import BEST, Run
 from tuner.train.checkpoint import MODEL, read_model
-from tuner.train.data import Normalisation, Split, Splits
-from tuner.train.evaluation import evaluate, predict
+from tuner.train.data import Normalisation, Split
+from tuner.train.evaluation import evaluate
+from tuner.train.evaluation import predict as predict_logits
 from tuner.train.images import read_image, resize
 from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
@@ -31,29 +34,29 @@ class ModelCard:
 
     Attributes:
         model: torchvision's name
-        channels: 1 for grey images, 3 for RGB
-        image_size: edge of its images in pixels
+        data: what it was trained on, as the study file has it
+        weights: what it started from, as the study file has it
         classes: names, in the order of its outputs
-        normalisation: of its images
+        inputs: what it takes
     """
 
     model: str
-    channels: int
-    image_size: int
+    data: str
+    weights: str
     classes: tuple[str, ...]
-    normalisation: Normalisation
-
-    @classmethod
-    def of(cls, trial: ImageClassifier, splits: Splits) -> ModelCard:
-        """The card of a trial's model."""
-        return cls(trial.model, splits.channels, splits.image_size, splits.classes, splits.normalisation)
+    inputs: Inputs
 
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
         """The card that `dataclasses.asdict` and JSON made plain."""
-        normalisation = Normalisation(tuple(card["normalisation"]["mean"]), tuple(card["normalisation"]["sd"]))
+        inputs = card["inputs"]
+        normalisation = Normalisation(tuple(inputs["normalisation"]["mean"]), tuple(inputs["normalisation"]["sd"]))
         return cls(
-            str(card["model"]), int(card["channels"]), int(card["image_size"]), tuple(card["classes"]), normalisation
+            model=card["model"],
+            data=card["data"],
+            weights=card["weights"],
+            classes=tuple(card["classes"]),
+            inputs=Inputs(inputs["channels"], inputs["image_size"], normalisation),
         )
 
 
@@ -65,6 +68,10 @@ class Prediction:
     label: str
     confidence: float
     top5: tuple[tuple[str, float], ...]
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"image": str(self.path), "label": self.label, "confidence": self.confidence, "top5": dict(self.top5)}
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,15 @@ class LoadedModel:
 
     def evaluate(self, split: Split) -> tuple[float, float]:
         """Mean cross-entropy and accuracy on a split, which is resized if need be."""
-        return evaluate(self.module, split.resized(self.card.image_size), self.card.normalisation, self.device)
+        return evaluate(
+            self.module, split.resized(self.card.inputs.image_size), self.card.inputs.normalisation, self.device
+        )
 
     def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
-        sized = [resize(read_image(path, self.card.channels)[None], self.card.image_size) for path in paths]
-        logits = predict(self.module, torch.cat(sized), self.card.normalisation, self.device)
+        sized = [
+            resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.image_size) for path in paths
+        ]
+        logits = predict_logits(self.module, torch.cat(sized), self.card.inputs.normalisation, self.device)
         values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
         return [
             self._prediction(path, row_values, row_order)
@@ -108,15 +119,13 @@ class LoadedModel:
         return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
 
 
-def write_best(
+def write_best(  # noqa: PLR0917 -- the six parts of the folder
     folder: Path,
     trial: ImageClassifier,
     config: dict[str, Any],
     checkpoint: Path,
-    *,
-    score: Score | None,
-    metrics: Mapping[str, Any],
-    split_seed: int,
+    score: Score,
+    record: Mapping[str, Any],
 ) -> None:
     """Write `best/`, whole or not at all; an older one is replaced.
 
@@ -125,23 +134,33 @@ def write_best(
         trial: data and model
         config: the winner's hyperparameters
         checkpoint: folder that `Trainer.save` wrote
-        score: on the test split, or None if it wasn't scored
-        metrics: the winner's at its best epoch; the score's are added
-        split_seed: of the study
+        score: of that checkpoint
+        record: becomes metrics.json; the test split's are added to the winner's under "metrics"
 
     Raises:
         TrialError: the checkpoint is cut off or damaged.
     """
     read_model(checkpoint)
-    card = ModelCard.of(trial, trial_splits(trial, config, split_seed=split_seed))
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     shutil.copyfile(checkpoint / MODEL, beside / MODEL)
-    for name, content in _contents(card, config, score, metrics).items():
-        (beside / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    for name, content in _contents(trial, config, score, record).items():
+        (beside / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     beside.rename(folder)
+
+
+def predict(run: Run, images: Iterable[str | Path], device: torch.device | str = "cpu") -> list[Prediction]:
+    """Classify image files with a run's winner.
+
+    Raises:
+        RunFolderError: the run has no winner that can be loaded.
+        DataError: a file is missing or no image.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        model = load_model(run.folder.fetch(BEST, Path(temporary) / BEST), device)
+    return model.predict(images)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu") -> LoadedModel:
@@ -157,20 +176,21 @@ def load_model(best: Path, device: torch.device | str = "cpu") -> LoadedModel:
         raise RunFolderError(
             f"a model needs model.json and {MODEL}, got {best} without a whole model.json; name a run with a winner"
         ) from error
-    network = empty_network(card.model, channels=card.channels, classes=len(card.classes))
+    network = empty_network(card.model, channels=card.inputs.channels, classes=len(card.classes))
     load_state(network.module, read_state(best / MODEL), source=str(best / MODEL), name=card.model)
     return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
 
 
 def _contents(
-    card: ModelCard, config: dict[str, Any], score: Score | None, metrics: Mapping[str, Any]
+    trial: ImageClassifier, config: dict[str, Any], score: Score, record: Mapping[str, Any]
 ) -> dict[str, Any]:
     """File name -> what it holds."""
-    files: dict[str, Any] = {"model.json": asdict(card), "config.json": config, "metrics.json": dict(metrics)}
-    if score is None:
-        return files
-    scored = {"test_loss": score.test_loss, "test_accuracy": score.test_accuracy, "val_accuracy": score.val_accuracy}
-    files["metrics.json"] = {**metrics, **scored}
-    files["confusion_matrix.json"] = {"classes": list(score.classes), "counts": score.confusion}
-    files["mistakes.json"] = [asdict(mistake) for mistake in score.mistakes]
-    return files
+    card = ModelCard(trial.model, trial.data, str(trial.weights), score.classes, score.inputs)
+    scored = {"test_loss": score.test_loss, "test_accuracy": score.test_accuracy}
+    return {
+        "model.json": asdict(card),
+        "config.json": config,
+        "metrics.json": {**record, "metrics": {**record.get("metrics", {}), **scored}},
+        "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},
+        "mistakes.json": [asdict(mistake) for mistake in score.mistakes],
+    }

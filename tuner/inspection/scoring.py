@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,27 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tuner.train.checkpoint import read_model
-from tuner.train.data import Split, Splits, load_splits
+from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import evaluate, loss_and_accuracy, predict
 from tuner.train.models import empty_network, load_state
 from tuner.trial import ImageClassifier
 
 MISTAKES = 16
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a model takes.
+
+    Attributes:
+        channels: 1 for grey images, 3 for RGB
+        image_size: edge in pixels
+        normalisation: from the training images
+    """
+
+    channels: int
+    image_size: int
+    normalisation: Normalisation
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,7 @@ class Score:
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
+        inputs: what the model was fed
     """
 
     test_loss: float
@@ -59,10 +75,7 @@ class Score:
     confusion: list[list[int]]
     classes: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        return asdict(self)
+    inputs: Inputs
 
 
 def score(
@@ -98,6 +111,7 @@ def score(
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,
         mistakes=confident_mistakes(splits.test, logits, splits.classes),
+        inputs=Inputs(splits.channels, splits.image_size, splits.normalisation),
     )
 
 

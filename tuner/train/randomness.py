@@ -11,7 +11,7 @@ import torch
 
 def derive_seed(*numbers: int) -> int:
     """A 63-bit seed that depends on all of `numbers` (each >= 0) and on their order."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(np.random.SeedSequence([len(numbers), *numbers]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 @contextmanager

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
-
 from tuner.errors import StudyError, WeightsError
+from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.trial import hyperparameters
 from tuner.trial.base import Trial
 from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter

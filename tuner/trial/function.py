@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.space import Space
-
 from tuner.errors import StudyError
+from tuner.space import Space
 from tuner.trial.base import Trial
 
 

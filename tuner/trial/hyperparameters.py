@@ -155,7 +155,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "int",
         None,
         "Edge in pixels that images are resized to, by default the data's own: 28 for fashion-mnist, 32 for cifar10; "
-        "digits (8 pixels) are enlarged to 16 and images of a folder brought to 64. Never less than the model needs.",
+        "digits (8 pixels) are enlarged to 24 and images of a folder brought to 64. Never less than the model needs.",
         low=8,
         high=1024,
         aliases=("img_size", "imagesize", "size", "resolution", "input_size"),
@@ -179,9 +179,9 @@ def find(name: str, owner: str = "ImageClassifier") -> Hyperparameter:
 
 
 def nearest(name: str) -> str | None:
-    """The hyperparameter that `name` most likely means, by alias or by spelling."""
+    """The hyperparameter that `name` most likely means, by alias or spelling; of a dotted name the last part counts."""
     spellings = {spelling: row.name for row in TABLE for spelling in (row.name, *row.aliases)}
-    found = closest(name.lower(), spellings)
+    found = closest(name.lower().rpartition(".")[2], spellings)
     return spellings[found] if found else None
 
 

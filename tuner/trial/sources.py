@@ -68,7 +68,7 @@ class Digits(Source):
     channels: int = 1
     classes: int | None = 10
     native_size: int | None = 8
-    default_size: int = 16
+    default_size: int = 24
 
     def files(self, data_dir: Path) -> list[Path]:
         """scikit-learn's own file."""

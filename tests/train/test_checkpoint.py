@@ -1,0 +1,57 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from tuner.errors import TrialError
+from tuner.train.checkpoint import INDEX, MODEL, TRAINING, Checkpoint, read_checkpoint, read_model, write_checkpoint
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    checkpoint = Checkpoint(
+        {"weight": torch.arange(6.0).view(2, 3)}, {"optimizer.0.step": torch.tensor(3.0)}, {"lr": 0.1}
+    )
+    write_checkpoint(tmp_path / "checkpoint", checkpoint)
+    return tmp_path / "checkpoint"
+
+
+def test_what_is_written_is_read_back(folder: Path) -> None:
+    checkpoint = read_checkpoint(folder)
+    assert torch.equal(checkpoint.model["weight"], torch.arange(6.0).view(2, 3))
+    assert torch.equal(checkpoint.training["optimizer.0.step"], torch.tensor(3.0))
+    assert checkpoint.scalars == {"lr": 0.1}
+    assert torch.equal(read_model(folder)["weight"], checkpoint.model["weight"])
+    assert sorted(path.name for path in folder.iterdir()) == [MODEL, INDEX, TRAINING]
+
+
+def test_a_newer_one_replaces_an_older_one(folder: Path) -> None:
+    write_checkpoint(folder, Checkpoint({"weight": torch.zeros(1)}, {}, {}))
+    assert read_checkpoint(folder) == Checkpoint({"weight": torch.zeros(1)}, {}, {})
+
+
+@pytest.mark.parametrize("name", [MODEL, TRAINING, INDEX])
+def test_a_cut_off_file_is_refused(folder: Path, name: str) -> None:
+    path = folder / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(TrialError, match=r"^a checkpoint must "):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", [MODEL, TRAINING, INDEX])
+def test_a_missing_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(TrialError, match=r"^a checkpoint must "):
+        read_checkpoint(folder)
+
+
+def test_a_changed_byte_is_noticed(folder: Path) -> None:
+    path = folder / MODEL
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    message = f"a checkpoint must be whole, got {path} cut off or changed; use an earlier one"
+    for read in (read_checkpoint, read_model):
+        with pytest.raises(TrialError) as caught:
+            read(folder)
+        assert str(caught.value) == message

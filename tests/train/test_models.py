@@ -1,0 +1,197 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tuner.errors import WeightsError
+from tuner.train.models import (
+    Network,
+    build_network,
+    initialise,
+    load_state,
+    pretrained_network,
+    random_network,
+    read_state,
+)
+from tuner.trial import ImageClassifier
+from tuner.trial.models import find_model
+
+SMALL = "squeezenet1_1"
+
+
+def torchvision_state(name: str = SMALL) -> dict[str, torch.Tensor]:
+    import torchvision
+
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        state: dict[str, torch.Tensor] = torchvision.models.get_model(name, weights=None).state_dict()
+    return state
+
+
+def same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "head"),
+    [
+        ("resnet18", "conv1", "fc"),
+        ("squeezenet1_1", "features.0", "classifier.1"),
+        ("mobilenet_v3_small", "features.0.0", "classifier.3"),
+        ("shufflenet_v2_x0_5", "conv1.0", "fc"),
+        ("mnasnet0_5", "layers.0", "classifier.1"),
+        ("efficientnet_b0", "features.0.0", "classifier.1"),
+        ("densenet121", "features.conv0", "classifier"),
+        ("regnet_y_400mf", "stem.0", "fc"),
+        ("googlenet", "conv1.conv", "fc"),
+    ],
+)
+def test_any_family_takes_grey_images_and_the_datas_classes(name: str, stem: str, head: str) -> None:
+    network = random_network(name, channels=1, classes=7, seed=0)
+    pixels = find_model(name).image_size(32)
+    assert (network.stem, network.head, network.new) == (stem, head, (stem, head))
+    assert network.module.eval()(torch.zeros(2, 1, pixels, pixels)).shape == (2, 7)
+
+
+def test_every_model_of_torchvision_can_be_fitted() -> None:
+    from tuner.trial.models import model_facts
+
+    families = [name for name in model_facts() if not name.startswith("regnet")]  # theirs can't be built without memory
+    with torch.device("meta"):
+        for name in families:
+            network = random_network(name, channels=1, classes=7, seed=0)
+            pixels = find_model(name).image_size(32)
+            assert network.module.eval()(torch.empty(1, 1, pixels, pixels)).shape == (1, 7), name
+
+
+def test_colour_images_keep_the_stem() -> None:
+    network = random_network("resnet18", channels=3, classes=10, seed=0)
+    assert network.new == ("fc",)
+
+
+def test_random_weights_depend_on_the_seed_and_leave_torchs_generator_alone() -> None:
+    before = torch.get_rng_state()
+    first, again, other = (random_network(SMALL, channels=1, classes=3, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(first.module.state_dict(), again.module.state_dict())
+    assert not same(first.module.state_dict(), other.module.state_dict())
+
+
+def test_fresh_layers_are_xavier_uniform_with_a_bias_within_the_fan_in() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(400, 200)
+    initialise(layer)
+    bound = (6 / 600) ** 0.5
+    assert bound * 0.99 < float(layer.weight.detach().abs().max()) <= bound
+    assert 0.05 * 0.9 < float(layer.bias.detach().abs().max()) <= 0.05
+    stem = nn.Conv2d(1, 64, 7)
+    initialise(stem)
+    assert float(stem.bias.detach().abs().max()) <= 1 / 7  # type: ignore[union-attr]
+    assert float(stem.weight.detach().abs().max()) <= (6 / (49 + 64 * 49)) ** 0.5
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
+def test_a_saved_state_dict_is_taken_and_what_doesnt_fit_is_new_and_said(tmp_path: Path, suffix: str) -> None:
+    state, path = torchvision_state(), tmp_path / f"saved{suffix}"
+    if suffix == ".safetensors":
+        save_file(state, path)
+    else:
+        torch.save(state, path)
+    network = pretrained_network(SMALL, path, channels=1, classes=3, seed=0)
+    own = network.module.state_dict()
+    kept = [key for key in own if not key.startswith(("features.0.", "classifier.1."))]
+    assert all(torch.equal(own[key], state[key]) for key in kept)
+    assert network.new == ("features.0", "classifier.1")
+    assert network.notes == (
+        f"{path.name} has no weights that fit features.0, which starts afresh",
+        f"{path.name} has no weights that fit classifier.1, which starts afresh",
+    )
+
+
+def test_a_state_dict_that_fits_is_taken_whole(tmp_path: Path) -> None:
+    saved = random_network(SMALL, channels=1, classes=3, seed=4)
+    torch.save(saved.module.state_dict(), tmp_path / "own.pt")
+    trial = ImageClassifier(model=SMALL, weights=tmp_path / "own.pt")
+    network = build_network(trial, channels=1, classes=3, seed=0)
+    assert same(network.module.state_dict(), saved.module.state_dict())
+    assert (network.new, network.notes) == ((), ())
+
+
+def test_imagenet_weights_come_from_torchs_cache_with_a_new_head(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    state, path = torchvision_state(), find_model(SMALL).weights_path
+    path.parent.mkdir(parents=True)
+    torch.save(state, path)
+    network = build_network(ImageClassifier(model=SMALL), channels=3, classes=1000, seed=0)
+    own = network.module.state_dict()
+    assert [key for key in own if not torch.equal(own[key], state[key])] == ["classifier.1.weight", "classifier.1.bias"]
+    assert network.new == ("classifier.1",)
+
+
+def test_published_files_may_lack_step_counters_and_have_auxiliary_heads_and_old_names() -> None:
+    module = random_network("densenet121", channels=3, classes=1000, seed=0).module
+    state = {key: value + 1 for key, value in module.state_dict().items() if not key.endswith("num_batches_tracked")}
+    old = {key.replace(".norm1.", ".norm.1.").replace(".conv2.", ".conv.2."): value for key, value in state.items()}
+    assert old.keys() != state.keys()
+    load_state(module, {**old, "aux1.fc.weight": torch.zeros(1)}, source="file", name="densenet121")
+    assert all(torch.equal(module.state_dict()[key], state[key]) for key in state)
+
+
+def test_the_weights_of_another_model_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.pt"
+    torch.save(torchvision_state("shufflenet_v2_x0_5"), path)
+    with pytest.raises(WeightsError) as caught:
+        pretrained_network(SMALL, path, channels=1, classes=3, seed=0)
+    message = str(caught.value)
+    assert message.startswith(f"weights must fit {SMALL}, got {path} without features.0.weight, features.0.bias, ")
+    assert " and with unknown conv1.0.weight, conv1.1.weight, conv1.1.bias and " in message
+    assert message.endswith("; name the model they are of")
+
+
+def test_other_shapes_are_refused_by_name() -> None:
+    module = nn.Linear(3, 2)
+    state = {"weight": torch.zeros(2, 4), "bias": torch.zeros(2)}
+    with pytest.raises(WeightsError) as caught:
+        load_state(module, state, source="file", name="net")
+    assert str(caught.value) == "weights must fit net, got file with other shapes of weight; name the model they are of"
+
+
+def test_what_is_no_state_dict_is_refused(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "epoch": 3}, tmp_path / "nested.pt")
+    with pytest.raises(WeightsError) as caught:
+        read_state(tmp_path / "nested.pt")
+    assert str(caught.value) == (
+        f"weights must be a plain state_dict of tensors, got {tmp_path / 'nested.pt'} with state_dict, epoch, "
+        "which are no tensors; save model.state_dict() alone"
+    )
+
+
+@pytest.mark.parametrize("name", ["cut.pt", "cut.safetensors", "nowhere.pt"])
+def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
+    if name.startswith("cut"):
+        (tmp_path / name).write_bytes(b"\x80\x02cut off")
+    with pytest.raises(WeightsError, match=rf"^weights must be a saved state_dict, got .*{name}: .*; save it again$"):
+        read_state(tmp_path / name)
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    torch.save(nn.Linear(1, 1), tmp_path / "module.pt")
+    with pytest.raises(WeightsError, match="^weights must be a saved state_dict"):
+        read_state(tmp_path / "module.pt")
+
+
+def learning(network: Network) -> list[str]:
+    return [name for name, parameter in network.module.named_parameters() if parameter.requires_grad]
+
+
+def test_a_frozen_backbone_leaves_the_head_and_a_new_stem_learning() -> None:
+    colour = random_network("resnet18", channels=3, classes=3, seed=0)
+    colour.freeze_backbone()
+    assert learning(colour) == ["fc.weight", "fc.bias"]
+    grey = random_network("resnet18", channels=1, classes=3, seed=0)
+    grey.freeze_backbone()
+    assert learning(grey) == ["conv1.weight", "fc.weight", "fc.bias"]

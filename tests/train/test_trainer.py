@@ -1,0 +1,187 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.train.conftest import real_data
+from tuner.errors import StudyError, TrialDiverged, TrialError
+from tuner.train import EpochResult, Trainer
+from tuner.trial import ImageClassifier
+
+CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
+
+
+def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config: Any) -> Trainer:
+    return Trainer(trial, CONFIG | config, epochs=epochs, seed=seed, split_seed=0)
+
+
+def curve(results: list[EpochResult]) -> list[tuple[int, float, float, float]]:
+    return [(result.epoch, result.train_loss, result.val_loss, result.val_accuracy) for result in results]
+
+
+def run(running: Trainer) -> list[EpochResult]:
+    results = []
+    while not running.finished:
+        results.append(running.run_epoch())
+    return results
+
+
+def state(running: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in running.module.state_dict().items()}
+
+
+def test_it_learns_three_colours(colours: ImageClassifier) -> None:
+    running = trainer(colours, epochs=4)
+    results = run(running)
+    assert [result.epoch for result in results] == [1, 2, 3, 4]
+    assert results[-1].train_loss < results[0].train_loss / 2
+    assert running.evaluate(running.splits.test)[1] == 1.0
+
+
+def test_an_epoch_reports_finite_metrics_by_name(colours: ImageClassifier) -> None:
+    metrics = trainer(colours).run_epoch().metrics()
+    assert list(metrics) == [
+        "train_loss",
+        "val_loss",
+        "val_accuracy",
+        "learning_rate",
+        "seconds",
+        "images_per_second",
+    ]
+    assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
+    assert metrics["learning_rate"] == 1e-3
+
+
+def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(colours: ImageClassifier) -> None:
+    assert [trainer(colours, epochs=3, **more).total_epochs for more in ({"epochs": 2}, {"epochs": 9}, {})] == [2, 3, 3]
+
+
+def test_the_same_seed_gives_the_same_curve_in_a_used_process(colours: ImageClassifier) -> None:
+    first = curve(run(trainer(colours, epochs=2)))
+    run(trainer(colours, epochs=1, seed=7, lr=0.01))
+    torch.rand(13)
+    assert curve(run(trainer(colours, epochs=2))) == first
+    assert curve(run(trainer(colours, epochs=2, seed=1))) != first
+
+
+def test_training_leaves_torchs_generator_and_the_shared_data_alone(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+    before, images = torch.get_rng_state(), running.splits.train.images.clone()
+    running.run_epoch()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(running.splits.train.images, images)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"optimizer": "adam", "weight_decay": 0.01},
+        {"optimizer": "sgd", "momentum": 0.9, "lr": 0.01},
+        {"finetune": "head", "label_smoothing": 0.1},
+    ],
+    ids=["adam", "sgd", "head"],
+)
+def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
+    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    whole = trainer(colours, **config)
+    results = run(whole)
+    first = trainer(colours, **config)
+    first.run_epoch()
+    first.save(tmp_path / "checkpoint")
+    second = trainer(colours, **config)
+    second.load(tmp_path / "checkpoint")
+    assert curve(run(second)) == curve(results[1:])
+    assert all(torch.equal(value, state(second)[name]) for name, value in state(whole).items())
+
+
+def test_dropout_goes_on_alike_too(colours: ImageClassifier, tmp_path: Path) -> None:
+    dropping = replace(colours, model="squeezenet1_1")
+    whole = curve(run(trainer(dropping, image_size=32, epochs=2)))
+    first = trainer(dropping, image_size=32, epochs=2)
+    first.run_epoch()
+    first.save(tmp_path)
+    second = trainer(dropping, image_size=32, epochs=2)
+    second.load(tmp_path)
+    assert curve(run(second)) == whole[1:]
+
+
+def test_a_checkpoint_of_another_model_or_a_cut_off_one_is_refused(colours: ImageClassifier, tmp_path: Path) -> None:
+    running = trainer(colours)
+    running.save(tmp_path)
+    with pytest.raises(TrialError, match=r"^a checkpoint must fit the trial, got .* without features\.0\.weight"):
+        trainer(replace(colours, model="squeezenet1_1"), image_size=32).load(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(TrialError, match="cut off or changed"):
+        running.load(tmp_path)
+
+
+def test_a_frozen_backbone_stays_as_it_is_with_its_statistics(colours: ImageClassifier) -> None:
+    running = trainer(colours, finetune="head")
+    before = state(running)
+    running.run_epoch()
+    changed = [name for name, value in state(running).items() if not torch.equal(value, before[name])]
+    assert changed == ["fc.weight", "fc.bias"]
+
+
+def test_all_layers_learn_by_default(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+    before = state(running)
+    running.run_epoch()
+    assert all(not torch.equal(value, before[name]) for name, value in state(running).items())
+
+
+def test_every_image_is_seen_once_an_epoch_and_a_tail_of_one_joins_its_neighbour(colours: ImageClassifier) -> None:
+    for size, expected in ((16, [16, 16, 16]), (47, [48]), (20, [20, 20, 8]), (64, [48])):
+        batches = list(trainer(colours, batch_size=size).batches())
+        assert [len(batch) for batch in batches] == expected
+        assert sorted(torch.cat(batches).tolist()) == list(range(48))
+
+
+def test_a_loss_that_explodes_is_a_diverged_trial(colours: ImageClassifier) -> None:
+    running = trainer(colours, optimizer="sgd", lr=10, momentum=0.9, epochs=10)
+    with torch.no_grad():
+        running.module.fc.weight.fill_(1e38)
+    with pytest.raises(TrialDiverged) as caught:
+        running.run_epoch()
+    assert str(caught.value).startswith("the loss must stay finite, got a training loss of ")
+    assert str(caught.value).endswith(" in epoch 1 with lr=10; lower lr")
+    assert running.epoch == 0
+
+
+def test_the_losses_are_those_of_the_plain_formulas(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+    running.run_epoch()
+    split = running.splits.validation
+    with torch.inference_mode():
+        logits = running.module.eval()(running.splits.normalisation(split.images))
+        expected = torch.nn.functional.cross_entropy(logits, split.labels)
+    assert running.evaluate(split) == (float(expected), float((logits.argmax(1) == split.labels).double().mean()))
+
+
+def test_an_unknown_hyperparameter_is_refused(colours: ImageClassifier) -> None:
+    with pytest.raises(StudyError, match=r"did you mean 'lr'\?$"):
+        trainer(colours, learning_rate=0.1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(colours: ImageClassifier, tmp_path: Path) -> None:
+    running = Trainer(colours, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
+    running.run_epoch()
+    running.save(tmp_path)
+    again = Trainer(colours, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
+    again.load(tmp_path)
+    run(again)
+    assert again.evaluate(again.splits.test)[1] == 1.0
+
+
+@pytest.mark.slow
+def test_an_epoch_of_real_fashion_mnist_with_a_frozen_backbone_learns() -> None:
+    trial = ImageClassifier("fashion-mnist", weights=None, data_dir=real_data("FashionMNIST"))
+    config = {"finetune": "head", "lr": 1e-3, "batch_size": 256, "image_size": 8}
+    result = Trainer(trial, config, epochs=1, seed=0, split_seed=0).run_epoch()
+    assert result.val_accuracy > 0.5
