@@ -2,8 +2,8 @@
 
     python benchmarks/overhead.py [--quick]
 
-Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the time
-from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
+Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the
+time from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
 ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds.
 """
 
@@ -151,7 +151,9 @@ def measure(part: str, trials: int = 0) -> dict[str, float]:
 def main() -> None:
     """Print the table and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing"
+    )
     parser.add_argument("--part", choices=PARTS)
     parser.add_argument("--trials", type=int, default=0)
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """CIFAR-10 with a small network of one's own: a trial is a plain function that calls `tuner.report` once an epoch.
 
-The search of PyTorch's hyperparameter tutorial: widths of two dense layers, learning rate, batch size; ASHA from the first
-epoch on. The images lie where torchvision keeps them, or as cifar10/train/<class>/*.jpg, under $TUNER_DATA (default:
-data); torchvision downloads them where there is internet.
+The search of PyTorch's hyperparameter tutorial: widths of two dense layers, learning rate, batch size; ASHA from the
+first epoch on. The images lie where torchvision keeps them, or as cifar10/train/<class>/*.jpg, under $TUNER_DATA
+(default: data); torchvision downloads them where there is internet.
 """
 
 import os
@@ -38,12 +38,16 @@ def train(config):
         order = torch.randperm(len(splits.train.labels), generator=torch.Generator().manual_seed(epoch))
         for batch in order.split(config["batch_size"]):
             optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(network(scaled(splits.train.images[batch]).to(device)), splits.train.labels[batch].to(device))
+            loss = nn.functional.cross_entropy(
+                network(scaled(splits.train.images[batch]).to(device)), splits.train.labels[batch].to(device)
+            )
             loss.backward()
             optimizer.step()
         network.eval()
         with torch.inference_mode():
-            outputs = torch.cat([network(scaled(images).to(device)).cpu() for images in splits.validation.images.split(512)])
+            outputs = torch.cat(
+                [network(scaled(images).to(device)).cpu() for images in splits.validation.images.split(512)]
+            )
         labels = splits.validation.labels
         with tempfile.TemporaryDirectory() as folder:
             state = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}

@@ -1,7 +1,7 @@
 """Hyperparameter search for people who fine-tune image classifiers, on Ray Tune.
 
-A study file declares what to search (`Study`, domains, a search algorithm, a scheduler); `python -m tuner run` searches.
-Importing this package loads neither Ray nor torch; the functions that need them do.
+A study file declares what to search (`Study`, domains, a search algorithm, a scheduler); `python -m tuner run`
+searches. Importing this package loads neither Ray nor torch; the functions that need them do.
 """
 
 from __future__ import annotations

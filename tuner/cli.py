@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,14 +76,14 @@ def _resume(options: argparse.Namespace) -> int:
     plan = Plan(earlier.name, earlier.metric, earlier.mode, options.trials or budget["trials"], budget["max_epochs"])
     from tuner.driver import resume
 
-    with display(plan, sys.stderr, quiet=options.quiet) as shown:
+    with display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
         finished = resume(
             options.run,
             trials=options.trials,
             hours=options.hours,
             concurrency=options.concurrency,
             address=options.address,
-            listeners=[*_earlier_events(earlier, shown), shown],
+            listeners=[shown],
         )
     return _conclude(finished, options)
 
@@ -165,14 +166,6 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
         print_failure(run, sys.stderr)
         return NO_WINNER
     return SUCCESS
-
-
-def _earlier_events(earlier: Run, shown: Any) -> list[Any]:
-    """Let the display know what happened before, without it printing it."""
-    catch_up = getattr(shown, "catch_up", None)
-    if catch_up is not None:
-        catch_up(earlier.events)
-    return []
 
 
 # Arguments
@@ -270,26 +263,26 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def _count(text: str) -> int:
-    return _bounded(text, int, "a whole number of at least 1", lambda value: value >= 1)
+    return int(_bounded(text, "a whole number of at least 1", lambda value: value >= 1 and value == int(value)))
 
 
 def _natural(text: str) -> int:
-    return _bounded(text, int, "a whole number of at least 0", lambda value: value >= 0)
+    return int(_bounded(text, "a whole number of at least 0", lambda value: value >= 0 and value == int(value)))
 
 
 def _positive(text: str) -> float:
-    return _bounded(text, float, "a number above 0", lambda value: 0 < value < float("inf"))
+    return _bounded(text, "a number above 0", lambda value: value > 0)
 
 
 def _amount(text: str) -> float:
-    return _bounded(text, float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+    return _bounded(text, "a number of at least 0", lambda value: value >= 0)
 
 
-def _bounded(text: str, kind: Any, rule: str, allowed: Any) -> Any:
+def _bounded(text: str, rule: str, allowed: Callable[[float], bool]) -> float:
     try:
-        value = kind(text)
+        value = float(text)
     except ValueError:
-        value = None
-    if value is None or not allowed(value):
+        value = math.nan
+    if not math.isfinite(value) or not allowed(value):
         raise argparse.ArgumentTypeError(f"needs {rule}, got {text!r}")
     return value

@@ -42,8 +42,9 @@ def report(
 ) -> None:
     """Report one finished epoch; call it exactly once per epoch.
 
-    `report(loss=0.3)` and `report({"loss": 0.3})` are the same. `checkpoint` is a folder that holds everything the trial
-    needs to go on from here; it is copied before `report` returns. The call does not return where the trial is stopped.
+    `report(loss=0.3)` and `report({"loss": 0.3})` are the same. `checkpoint` is a folder that holds everything the
+    trial needs to go on from here; it is copied before `report` returns. The call does not return where the trial is
+    stopped.
 
     Raises TypeError where a metric's name is no string, or nothing was reported.
     """

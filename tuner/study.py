@@ -193,14 +193,17 @@ class Study:
         if seed is not None:
             changes["seed"] = seed
         if trials is not None or hours is not None:
-            budget = {"trials": trials, "hours": hours}
             changes["budget"] = replace(
-                self.budget, **{key: value for key, value in budget.items() if value is not None}
+                self.budget,
+                trials=self.budget.trials if trials is None else trials,
+                hours=self.budget.hours if hours is None else hours,
             )
         if cpus is not None or gpus is not None:
-            resources = {"cpus": cpus, "gpus": gpus}
-            given = {key: value for key, value in resources.items() if value is not None}
-            changes["resources"] = replace(self.resources, **given)
+            changes["resources"] = replace(
+                self.resources,
+                cpus=self.resources.cpus if cpus is None else cpus,
+                gpus=self.resources.gpus if gpus is None else gpus,
+            )
         if weights is not None or data_dir is not None:
             changes["trial"] = self._trial_with(weights, data_dir)
         if fixed:
@@ -242,15 +245,16 @@ class Study:
             expected = "max" if "accuracy" in self.metric else "min"
             if self.mode != expected:
                 raise StudyError(
-                    f"{self.metric} is better {'high' if expected == 'max' else 'low'}, got mode={self.mode!r}; use mode={expected!r}"
+                    f"{self.metric} is better {'high' if expected == 'max' else 'low'}, got mode={self.mode!r}; "
+                    f"use mode={expected!r}"
                 )
 
 
 def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     """The `study` that the file declares.
 
-    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is no such file,
-    it fails to run (with the file's own line), or declares no `study`.
+    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
+    no such file, it fails to run (with the file's own line), or declares no `study`.
     """
     path = Path(path)
     if not path.is_file():

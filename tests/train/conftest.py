@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +24,17 @@ def write_colours(root: Path, images: int = 20, pixels: int = 12) -> Path:
     return root
 
 
-def real_data(name: str) -> Path:
-    """The folder of real data, or a skip that says what is missing."""
-    folder = Path(os.environ.get("TUNER_TEST_DATA", Path(__file__).parents[2] / "data"))
-    if not (folder / name).is_dir():
-        pytest.skip(f"needs {name} under {folder}; set TUNER_TEST_DATA")
-    return folder
+@pytest.fixture
+def real_data() -> Callable[[str], Path]:
+    """Name of a subfolder -> the folder of real data that has it, or a skip that says what is missing."""
+
+    def find(name: str) -> Path:
+        folder = Path(os.environ.get("TUNER_TEST_DATA", Path(__file__).parents[2] / "data"))
+        if not (folder / name).is_dir():
+            pytest.skip(f"needs {name} under {folder}; set TUNER_TEST_DATA")
+        return folder
+
+    return find
 
 
 @pytest.fixture

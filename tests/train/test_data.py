@@ -1,5 +1,6 @@
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.train.conftest import real_data
 from tuner.errors import DataError
 from tuner.train.data import Normalisation, Split, load_splits
 from tuner.train.images import pixel_key
@@ -133,7 +133,7 @@ def test_too_few_different_images_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_fashion_mnist_is_cut_54000_6000_10000() -> None:
+def test_fashion_mnist_is_cut_54000_6000_10000(real_data: Callable[[str], Path]) -> None:
     splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=real_data("FashionMNIST")), seed=0)
     assert splits.train.images.shape == (54_000, 1, 28, 28)
     assert splits.train.labels.bincount().tolist() == [5400] * 10
@@ -143,7 +143,7 @@ def test_fashion_mnist_is_cut_54000_6000_10000() -> None:
     assert splits.normalisation.mean == pytest.approx((0.286,), abs=1e-3)
 
 
-def test_cifar10_is_read_from_folders(tmp_path: Path) -> None:
+def test_cifar10_is_read_from_folders(tmp_path: Path, real_data: Callable[[str], Path]) -> None:
     source = real_data("cifar10") / "cifar10"
     for split, count in (("train", 20), ("test", 5)):
         for folder in sorted((source / split).iterdir()):

@@ -55,6 +55,7 @@ def test_any_family_takes_grey_images_and_the_datas_classes(name: str, stem: str
     assert network.module.eval()(torch.zeros(2, 1, pixels, pixels)).shape == (2, 7)
 
 
+@pytest.mark.slow
 def test_every_model_of_torchvision_can_be_fitted() -> None:
     from tuner.trial.models import model_facts
 
@@ -180,7 +181,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
     torch.save(nn.Linear(1, 1), tmp_path / "module.pt")
-    with pytest.raises(WeightsError, match="^weights must be a saved state_dict"):
+    with pytest.raises(WeightsError, match=r"^weights must be a saved state_dict"):
         read_state(tmp_path / "module.pt")
 
 

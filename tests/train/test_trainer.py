@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from tests.train.conftest import real_data
 from tuner.errors import StudyError, TrialDiverged, TrialError
 from tuner.train import EpochResult, Trainer
 from tuner.trial import ImageClassifier
@@ -56,7 +56,10 @@ def test_an_epoch_reports_finite_metrics_by_name(colours: ImageClassifier) -> No
 
 
 def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(colours: ImageClassifier) -> None:
-    assert [trainer(colours, epochs=3, **more).total_epochs for more in ({"epochs": 2}, {"epochs": 9}, {})] == [2, 3, 3]
+    trainers = [
+        Trainer(colours, CONFIG | more, epochs=3, seed=0, split_seed=0) for more in ({"epochs": 2}, {"epochs": 9}, {})
+    ]
+    assert [running.total_epochs for running in trainers] == [2, 3, 3]
 
 
 def test_the_same_seed_gives_the_same_curve_in_a_used_process(colours: ImageClassifier) -> None:
@@ -180,7 +183,7 @@ def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(colours: ImageCl
 
 
 @pytest.mark.slow
-def test_an_epoch_of_real_fashion_mnist_with_a_frozen_backbone_learns() -> None:
+def test_an_epoch_of_real_fashion_mnist_with_a_frozen_backbone_learns(real_data: Callable[[str], Path]) -> None:
     trial = ImageClassifier("fashion-mnist", weights=None, data_dir=real_data("FashionMNIST"))
     config = {"finetune": "head", "lr": 1e-3, "batch_size": 256, "image_size": 8}
     result = Trainer(trial, config, epochs=1, seed=0, split_seed=0).run_epoch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -39,12 +40,12 @@ class Display(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
-def display(plan: Plan, stream: IO[str], *, quiet: bool) -> Display:
-    """The display that fits the stream: nothing, a live table, or lines."""
+def display(plan: Plan, stream: IO[str], *, quiet: bool, earlier: Iterable[Event] = ()) -> Display:
+    """The display that fits the stream: nothing, a live table, or lines. `earlier` events are known but not shown."""
     if quiet:
         return Silence()
-    console = Console(file=stream)
-    return LiveTable(plan, console) if console.is_terminal else Lines(plan, stream)
+    progress, console = Progress(plan, earlier), Console(file=stream)
+    return LiveTable(progress, console) if console.is_terminal else Lines(progress, stream)
 
 
 class Silence:
@@ -63,9 +64,8 @@ class Silence:
 class Lines:
     """A line per trial that starts or ends, for logs and pipes."""
 
-    def __init__(self, plan: Plan, stream: IO[str]) -> None:
-        self._plan, self._stream = plan, stream
-        self._progress = Progress(plan)
+    def __init__(self, progress: Progress, stream: IO[str]) -> None:
+        self._plan, self._stream, self._progress = progress.plan, stream, progress
 
     def __enter__(self) -> Lines:
         self._say(f"{self._plan.study}: starting Ray")
@@ -110,8 +110,8 @@ class Lines:
 class LiveTable:
     """A table that is drawn anew a few times a second, and stays when the search ends."""
 
-    def __init__(self, plan: Plan, console: Console) -> None:
-        self._progress, self._console = Progress(plan), console
+    def __init__(self, progress: Progress, console: Console) -> None:
+        self._progress, self._console = progress, console
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> LiveTable:
@@ -159,14 +159,16 @@ class LiveTable:
 class Progress:
     """The numbers that both displays show, from the events alone."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
-        self.record = RunRecord(plan.metric, plan.mode)
+        self.record = RunRecord(plan.metric, plan.mode, earlier)
+        self._ended_before = sum(1 for trial in self.record.trials.values() if not trial.live)
         self._begun = time.monotonic()
-        self._epochs_before = 0
 
     def on_event(self, event: Event) -> None:
         """Fold the event in."""
+        if event["event"] in ("study_started", "study_resumed"):
+            self._begun = time.monotonic()  # the start of Ray says nothing of the pace
         self.record.apply(event)
 
     def shown(self, rows: int) -> list[TrialRecord]:
@@ -185,6 +187,7 @@ class Progress:
             "completed": "done",
             "stopped": "stopped early",
             "failed": "failed",
+            "interrupted": "interrupted",
         }
         parts = [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]  # type: ignore[index]
         planned = f" of {self.plan.trials}" if self.plan.trials else ""
@@ -199,15 +202,15 @@ class Progress:
         return 1 - sum(trial.epoch for trial in ended) / full if full else 0.0
 
     def eta(self) -> str:
-        """Time left at the pace so far, by trials ended and epochs they took."""
+        """Time left at the pace of the trials that ended since this search was started or resumed."""
         elapsed = time.monotonic() - self._begun
-        ended = [trial for trial in self.record.trials.values() if not trial.live]
-        if self.plan.trials is None or not ended:
-            return f"{duration(elapsed)} so far"
-        if len(ended) >= self.plan.trials:
+        ended = sum(1 for trial in self.record.trials.values() if not trial.live)
+        if self.plan.trials is not None and ended >= self.plan.trials:
             return f"{duration(elapsed)} in all"
-        share = len(ended) / self.plan.trials
-        return f"about {duration(elapsed * (1 - share) / share)} left"
+        if self.plan.trials is None or ended <= self._ended_before:
+            return f"{duration(elapsed)} so far"
+        left = elapsed * (self.plan.trials - ended) / (ended - self._ended_before)
+        return f"about {duration(left)} left"
 
     def bar(self) -> RenderableType:
         """Trials ended, of those planned."""

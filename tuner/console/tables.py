@@ -70,7 +70,8 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         seconds = duration(trial.running_seconds)
         table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, settings(trial.config))
     console.print(
-        f"{run.name} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, {duration(record.active_seconds)}"
+        f"{run.name} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
+        f"{duration(record.active_seconds)}"
     )
     console.print(table)
     for cause, count in record.failures().items():

@@ -1,5 +1,5 @@
 """Study → Ray Tune and back. The only package that imports Ray, and it does so when a search starts."""
 
-from tuner.driver.run import resume, run
+from tuner.driver.runs import resume, run
 
 __all__ = ["resume", "run"]

@@ -1,4 +1,4 @@
-"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing what Ray says to the `SearchLoop`."""
+"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing on to the `SearchLoop`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Which checkpoints of a run are kept: what may still be needed, and nothing else.
 
 Kept are the newest of each trial that can go on, and that of the best epoch of each trial that may turn out the winner:
-the best of the ended ones, and the running ones that beat it. (30 trials × 9 epochs of ResNet18 with Adam would be 36 GB.)
+the best of the ended ones, and the running ones that beat it. (30 trials of 9 epochs of ResNet18 with Adam would be 36
+GB.)
 """
 
 from __future__ import annotations

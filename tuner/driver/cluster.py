@@ -1,4 +1,4 @@
-"""Ray itself: started for one search on this machine, reachable from this machine only, or joined where it runs already."""
+"""Ray: started for one search on this machine and reachable from it only, or joined where it runs already."""
 
 from __future__ import annotations
 

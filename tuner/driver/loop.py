@@ -16,9 +16,9 @@ import numpy as np
 from tuner.driver.checkpoints import CheckpointKeeper
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
-from tuner.results.records import RunRecord, Status, TrialRecord
+from tuner.results.records import RunRecord, TrialRecord
 from tuner.schedule import Decision, EarlyStopper
-from tuner.search import Proposals
+from tuner.search import EndStatus, Proposals
 from tuner.study import Study
 
 CANNOT_PAUSE = (
@@ -91,7 +91,9 @@ class SearchLoop:
             return None
         if self._again:
             return self._start_again(self._again.pop(0))
-        return self._resume_paused() or self._start_new() or self._resume_paused() or self._rest()
+        action = self._resume_paused() or self._start_new() or self._resume_paused()
+        self._idle = action is None and self._exhausted and not self._running
+        return action
 
     @property
     def finished(self) -> bool:
@@ -212,9 +214,6 @@ class SearchLoop:
         self._emit("trial_resumed", trial=trial, epoch=self.record.trials[trial].epoch)
         return Resume(trial)
 
-    def _rest(self) -> None:
-        self._idle = self._exhausted and not self._running
-
     def _enter(self, start: Start) -> None:
         self._running.add(start.trial)
         self._here.add(start.trial)
@@ -251,7 +250,7 @@ class SearchLoop:
             return "error", f"the study's metric needs a number, got {name}={metrics[name]!r}; report a float"
         return None
 
-    def _end(self, trial: str, status: Status, **why: str | None) -> None:
+    def _end(self, trial: str, status: EndStatus, **why: str | None) -> None:
         self._running.discard(trial)
         self._proposals.end(self.record.trials[trial].number, status)
         self._tell_stopper("end", trial)
@@ -261,8 +260,12 @@ class SearchLoop:
     def _emit(self, kind: str, **fields: Any) -> None:
         event = self._log.append(kind, **fields)
         self.record.apply(event)
-        for listener in self._listeners:
-            listener.on_event(event)
+        for listener in list(self._listeners):
+            try:
+                listener.on_event(event)
+            except Exception as error:  # a fault in what only looks on must not end a search
+                self._listeners.remove(listener)
+                self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
 
     def _prune(self) -> None:
         for trial, epoch in self._keeper.prune():
@@ -299,7 +302,7 @@ class SearchLoop:
         return Decision.CONTINUE
 
     def _stop_instead_of_pausing(self) -> Decision:
-        """Replace the early stopper by one that never pauses, told everything so far; its decision on the last report."""
+        """Replace the early stopper by one that never pauses, told all so far; what it says to the last report."""
         self._stopper = self._build_stopper(can_pause=False)
         journal, self._journal = self._journal, []
         decision = Decision.CONTINUE

@@ -25,7 +25,7 @@ def clean_process(*, seed: int, threads: int) -> Iterator[None]:
     """
     environment, folder, path = dict(os.environ), Path.cwd(), list(sys.path)
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 -- user functions may draw from it; nothing of tuner's does
+    np.random.seed(seed)
 
     def prepare() -> None:
         _set_up_torch(seed, threads)
@@ -55,7 +55,7 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.set_default_dtype(torch.float32)
     torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = False
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
 

@@ -119,7 +119,7 @@ class LoadedModel:
         return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
 
 
-def write_best(  # noqa: PLR0917 -- the six parts of the folder
+def write_best(
     folder: Path,
     trial: ImageClassifier,
     config: dict[str, Any],

@@ -14,7 +14,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
     study_interrupted                                       study_ended         reason
 
 Events lie in `events/000001.jsonl`, `events/000002.jsonl`, …. The driver alone writes them: on a disk each line is
-appended and flushed, so that a killed driver loses at most the line it was writing; an object store gets whole segments.
+appended and flushed, so that a killed driver loses at most the line it was writing; an object store gets whole
+segments.
 """
 
 from __future__ import annotations

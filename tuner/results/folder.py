@@ -6,7 +6,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
 
@@ -50,7 +50,7 @@ class Folder(ABC):
 
     @abstractmethod
     def fetch(self, name: str, target: Path) -> Path:
-        """A local folder that holds what the folder `name` holds: itself where it is local, else a copy under `target`."""
+        """A local folder with what the folder `name` holds: itself where it is local, else a copy under `target`."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of that name."""
@@ -102,7 +102,7 @@ class LocalFolder(Folder):
 
         shutil.rmtree(self.path / name, ignore_errors=True)
 
-    def fetch(self, name: str, target: Path) -> Path:  # noqa: ARG002 -- nothing to copy
+    def fetch(self, name: str, target: Path) -> Path:
         return self.path / name
 
 
@@ -162,7 +162,7 @@ class ObjectFolder(Folder):
         copy_files(source, str(target), source_filesystem=self._filesystem, destination_filesystem=LocalFileSystem())
         return target
 
-    def _entries(self, prefix: str) -> list[object]:
+    def _entries(self, prefix: str) -> list[Any]:
         from pyarrow.fs import FileSelector
 
         base = f"{self._path}/{prefix}".rstrip("/")

@@ -222,7 +222,8 @@ def _make(folder: LocalFolder) -> None:
         folder.path.mkdir(parents=True)
     except OSError as error:
         raise RunFolderError(
-            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} ({error.strerror}); "
+            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} "
+            f"({error.strerror}); "
             "choose another"
         ) from error
 

@@ -45,7 +45,7 @@ class ASHA(Scheduler):
         """Epochs at which trials are judged."""
         return rung_epochs(effective_grace(self.grace_epochs, max_epochs), self.reduction_factor, max_epochs)
 
-    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The stopping or the promoting variant."""
         variant = PromotingASHA if self.rule == "promote" and can_pause else StoppingASHA
         return variant(self.rungs(max_epochs), self.reduction_factor, mode)
@@ -58,7 +58,7 @@ class StoppingASHA(EarlyStopper):
         self._factor, self._sign = reduction_factor, 1.0 if mode == "max" else -1.0
         self._values: dict[int, list[float]] = {rung: [] for rung in rungs}
 
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:  # noqa: ARG002
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Judge the trial where the epoch is a rung."""
         values = self._values.get(epoch)
         if values is None:

@@ -71,23 +71,24 @@ class NoEarlyStopping(Scheduler):
     def check(self, max_epochs: int) -> None:
         """Nothing can be wrong."""
 
-    def rungs(self, max_epochs: int) -> list[int]:  # noqa: ARG002
+    def rungs(self, max_epochs: int) -> list[int]:
         """None."""
         return []
 
-    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """One that lets every trial go on."""
         return _LetAll()
 
 
 class _LetAll(EarlyStopper):
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:  # noqa: ARG002
+    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
         return Decision.CONTINUE
 
 
 def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
     """grace_epochs · reduction_factor^k below `max_epochs`: 3, 9, 27, …"""
-    rungs, epoch = [], float(grace_epochs)
+    rungs: list[int] = []
+    epoch = float(grace_epochs)
     while round(epoch) < max_epochs:
         if not rungs or round(epoch) > rungs[-1]:
             rungs.append(round(epoch))
@@ -119,5 +120,6 @@ def check_reduction(kind: str, reduction_factor: float) -> None:
     number = isinstance(reduction_factor, int | float) and not isinstance(reduction_factor, bool)
     if not number or not math.isfinite(reduction_factor) or reduction_factor < 2:
         raise StudyError(
-            f"{kind}.reduction_factor needs a number of at least 2, got {reduction_factor!r}; use 3 to keep a third at each rung"
+            f"{kind}.reduction_factor needs a number of at least 2, got {reduction_factor!r}; use 3 to keep a "
+            "third at each rung"
         )

@@ -26,8 +26,8 @@ class HyperBand(Scheduler):
 
     Brackets are filled one after another, the one with the shortest grace first, and begin anew when all are full. A
     bracket's trials pause at each of its rungs until all are there; the best 1/reduction_factor go on. Where trials
-    can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is that of the first
-    bracket and defaults to 1, as in the paper.
+    can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is that of the
+    first bracket and defaults to 1, as in the paper.
     """
 
     grace_epochs: int | None = None
@@ -42,7 +42,7 @@ class HyperBand(Scheduler):
         """Epochs at which trials of any bracket are judged."""
         return rung_epochs(self._grace(max_epochs), self.reduction_factor, max_epochs)
 
-    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The early stopper over all brackets."""
         return HyperBandStopper(self.rungs(max_epochs), self.reduction_factor, mode, can_pause=can_pause)
 
@@ -143,7 +143,7 @@ class HyperBandStopper(EarlyStopper):
         return self._asynchronous[grace]
 
     def _bracket_shapes(self, rungs: list[int]) -> Iterator[tuple[list[int], int]]:
-        """Rungs and number of trials of each bracket, over and over: n = ⌈(s_max + 1) / (s + 1) · η^s⌉ for s = s_max … 0."""
+        """Rungs and trials of each bracket, over and over: n = ⌈(s_max + 1) / (s + 1) · η^s⌉ for s = s_max … 0."""
         levels = len(rungs)
         shapes = [
             (rungs[levels - s :], math.ceil((levels + 1) / (s + 1) * self._factor**s)) for s in range(levels, -1, -1)

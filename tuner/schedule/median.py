@@ -32,7 +32,7 @@ class MedianStopping(Scheduler):
         """Every epoch from the grace period on, but the last."""
         return list(range(effective_grace(self.grace_epochs, max_epochs), max_epochs))
 
-    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:  # noqa: ARG002
+    def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The rule's state for one search."""
         return MedianStopper(effective_grace(self.grace_epochs, max_epochs), self.min_trials, mode)
 

@@ -30,10 +30,11 @@ class Grid(SearchAlgorithm):
                 )
         if space.size > LARGEST_GRID:
             raise SpaceError(
-                f"Grid takes up to {LARGEST_GRID:,} configurations, got {space.size:,}; list fewer values, or use Random()"
+                f"Grid takes up to {LARGEST_GRID:,} configurations, got {space.size:,}; list fewer values, or use "
+                "Random()"
             )
 
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:  # noqa: ARG002
+    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
         """A searcher that walks through the grid once."""
         return GridSearcher(space)
 
@@ -48,13 +49,13 @@ class GridSearcher(Searcher):
         self._position = 0
         self._seen: set[str] = set()
 
-    def suggest(self, number: int, attempt: int = 0) -> Config | None:  # noqa: ARG002 -- the walk is what decides
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The next one; None at the end of the walk."""
         while self._position < len(self._walk) and self._space.key(self._walk[self._position]) in self._seen:
             self._position += 1
         return self._walk[self._position] if self._position < len(self._walk) else None
 
-    def adopt(self, number: int, config: Config) -> None:  # noqa: ARG002
+    def adopt(self, number: int, config: Config) -> None:
         """Pass it over from now on."""
         self._seen.add(self._space.key(config))
 

@@ -1,4 +1,4 @@
-"""The tree-structured Parzen estimator (Bergstra et al. 2011) of the hyperopt library, behind our ask/tell interface."""
+"""The tree-structured Parzen estimator (Bergstra et al. 2011) of the hyperopt library, as ask and tell."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class HyperOpt(SearchAlgorithm):
 class HyperOptSearcher(Searcher):
     """Keeps the trials as hyperopt's documents; every dimension is a label of its own.
 
-    Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories by
-    their index. A label is missing from the document of a trial in which its dimension is inactive, as hyperopt has it
-    for its own conditional spaces.
+    Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories
+    by their index. A label is missing from the document of a trial in which its dimension is inactive, as hyperopt has
+    it for its own conditional spaces.
     """
 
     def __init__(self, space: Space, mode: Mode, seed: int, *, startup: int, candidates: int, gamma: float) -> None:
@@ -94,9 +94,9 @@ class HyperOptSearcher(Searcher):
         }
         documents = self._trials.new_trial_docs([number], [None], [{"status": "new"}], [misc])
         self._trials.insert_trial_docs(documents)
-        self._documents[number] = self._trials._dynamic_trials[-1]  # noqa: SLF001 -- the stored copy; there is no other way
+        self._documents[number] = self._trials._dynamic_trials[-1]
 
-    def observe(self, number: int, epoch: int, value: float) -> None:  # noqa: ARG002
+    def observe(self, number: int, epoch: int, value: float) -> None:
         """A trial's loss is the best that it has reached."""
         result = self._documents[number]["result"]
         loss = self._sign * value
@@ -109,15 +109,15 @@ class HyperOptSearcher(Searcher):
             self._documents[number]["result"] = {"status": "fail"}
 
     def _column(self, name: str, value: float) -> float:
-        """hyperopt's value of a label in the unit cube."""
+        """Hyperopt's value of a label in the unit cube."""
         return (int(value) + 0.5) / self._categories[name] if name in self._categories else float(value)
 
     def _value(self, name: str, unit: float) -> float:
         return int(unit * self._categories[name]) if name in self._categories else float(unit)
 
 
-def _no_objective(config: Config) -> float:  # noqa: ARG001
-    """hyperopt wants an objective; ask/tell never calls it."""
+def _no_objective(config: Config) -> float:
+    """Hyperopt wants an objective; ask/tell never calls it."""
     raise RuntimeError("hyperopt called the objective")
 
 

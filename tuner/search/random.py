@@ -17,7 +17,7 @@ class Random(SearchAlgorithm):
     def check(self, space: Space) -> None:
         """Every space will do."""
 
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:  # noqa: ARG002
+    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
         """A searcher without memory."""
         return RandomSearcher(space, seed)
 

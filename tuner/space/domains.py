@@ -1,6 +1,7 @@
 """What one hyperparameter may be: numbers on a scale, a choice, a function of the others.
 
-The constructors carry Ray Tune's names, argument order and bounds (`randint` leaves `high` out, `qrandint` takes it in).
+The constructors carry Ray Tune's names, argument order and bounds (`randint` leaves `high` out, `qrandint` takes it
+in).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Domain(ABC):
 
 @dataclass(frozen=True)
 class _Range(Domain):
-    """Numbers from `low` to `high`, both included, on a linear or logarithmic scale, in steps of `q` where it is given."""
+    """Numbers from `low` to `high`, both included, on a linear or logarithmic scale, in steps of `q` if given."""
 
     low: float
     high: float
@@ -101,7 +102,8 @@ class _Range(Domain):
             raise SpaceError(f"{kind} needs low > 0, got low={self.low!r} for {name!r}; use {linear} or raise low")
         if not self.low < self._written_high:
             raise SpaceError(
-                f"{kind} needs low < high, got low={self.low!r} and high={self._written_high!r} for {name!r}; swap or widen them"
+                f"{kind} needs low < high, got low={self.low!r} and high={self._written_high!r} for {name!r}; "
+                "swap or widen them"
             )
         if self.q is not None:
             self._check_step(kind, self.q, name)
@@ -198,7 +200,8 @@ class Integer(_Range):
         super()._check_bound(kind, bound, value, name)
         if not isinstance(value, int):
             raise SpaceError(
-                f"{kind} needs whole numbers, got {bound}={value!r} for {name!r}; use {'q' if self.q else ''}uniform or round it"
+                f"{kind} needs whole numbers, got {bound}={value!r} for {name!r}; use "
+                f"{'q' if self.q else ''}uniform or round it"
             )
 
     @property
@@ -239,7 +242,7 @@ class Integer(_Range):
 
 @dataclass(frozen=True)
 class Normal(Domain):
-    """Normally distributed numbers, in steps of `q` where it is given; the unit interval is its distribution function."""
+    """Normally distributed numbers, in steps of `q` if given; the unit interval is its distribution function."""
 
     mean: float
     sd: float
@@ -354,16 +357,16 @@ class SampleFrom(Domain):
                 f"sample_from needs a function of the configuration, got {self.function!r} for {name!r}; pass one"
             )
 
-    def contains(self, value: Any) -> bool:  # noqa: ARG002 -- the function could return anything
+    def contains(self, value: Any) -> bool:
         return True
 
     def coerce(self, value: Any) -> Any:
         return value
 
-    def encode(self, value: Any) -> float:  # noqa: ARG002
+    def encode(self, value: Any) -> float:
         return math.nan
 
-    def decode(self, unit: float) -> Any:  # noqa: ARG002
+    def decode(self, unit: float) -> Any:
         raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random or Grid")
 
     def describe(self) -> str:
@@ -380,12 +383,12 @@ def quniform(low: float, high: float, q: float) -> Float:
     return Float(low, high, q=q)
 
 
-def loguniform(low: float, high: float, base: float = 10) -> Float:  # noqa: ARG001 -- Ray's argument, without effect
+def loguniform(low: float, high: float, base: float = 10) -> Float:
     """Real numbers whose logarithm is even from `low` > 0 to `high`."""
     return Float(low, high, log=True)
 
 
-def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:  # noqa: ARG001
+def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:
     """Multiples of `q` whose logarithm is about even from `low` > 0 to `high`, both included."""
     return Float(low, high, log=True, q=q)
 
@@ -400,12 +403,12 @@ def qrandint(low: int, high: int, q: int = 1) -> Integer:
     return Integer(low, high, q=q)
 
 
-def lograndint(low: int, high: int, base: float = 10) -> Integer:  # noqa: ARG001
+def lograndint(low: int, high: int, base: float = 10) -> Integer:
     """Whole numbers from `low` > 0 to `high` - 1, even on a logarithmic scale."""
     return Integer(low, _below(high), log=True)
 
 
-def qlograndint(low: int, high: int, q: int, base: float = 10) -> Integer:  # noqa: ARG001
+def qlograndint(low: int, high: int, q: int, base: float = 10) -> Integer:
     """Multiples of `q` from `low` > 0 to `high`, both included, about even on a logarithmic scale."""
     return Integer(low, high, log=True, q=q)
 

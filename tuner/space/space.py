@@ -143,7 +143,7 @@ class Space:
         return np.array(columns, dtype=float)
 
     def decode(self, unit: Sequence[float] | npt.NDArray[np.float64]) -> Config:
-        """The configuration at a point [len(dimensions)] of the unit cube; columns of inactive dimensions don't matter."""
+        """The configuration at a point [len(dimensions)] of the unit cube; inactive columns do not matter."""
         flat = dict(self.constants)
         for (name, domain), column in zip(self.dimensions.items(), unit, strict=True):
             if self._is_active(name, flat) and domain.encodable:
@@ -212,7 +212,8 @@ class Space:
         if name in self.constants:
             if canonical(value) != canonical(self.constants[name]):
                 raise SpaceError(
-                    f"{where}: {name!r} is the constant {self.constants[name]!r} in the space, got {value!r}; leave it out"
+                    f"{where}: {name!r} is the constant {self.constants[name]!r} in the space, got {value!r}; "
+                    "leave it out"
                 )
             return
         if name not in self.dimensions:
@@ -270,7 +271,8 @@ class Space:
             found = next((n for n in (f"{section}.{other}" if section else other, other) if n in entries), None)
             if found is None:
                 raise SpaceError(
-                    f"when needs another dimension of the space, got {other!r} for {name!r}; {_did_you_mean(other, entries)}"
+                    f"when needs another dimension of the space, got {other!r} for {name!r}; "
+                    f"{_did_you_mean(other, entries)}"
                 )
             if found == name:
                 raise SpaceError(f"when needs another dimension, got {name!r} on itself; remove the condition")
@@ -284,7 +286,8 @@ class Space:
             if not possible:
                 what = target.describe() if isinstance(target, Domain) else repr(target)
                 raise SpaceError(
-                    f"when needs a value that {other!r} can take, got {other}={value!r} for {name!r}, but it is {what}; correct one"
+                    f"when needs a value that {other!r} can take, got {other}={value!r} for {name!r}, but it is "
+                    f"{what}; correct one"
                 )
 
     def _sorted(self, declared: Mapping[str, Domain]) -> list[str]:

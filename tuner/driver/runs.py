@@ -84,7 +84,8 @@ def resume(
     earlier = load_run(path)
     if earlier.alive:
         raise RunFolderError(
-            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process {earlier.info['pid']} "
+            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process "
+            f"{earlier.info['pid']} "
             f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
         )
     options = dict(earlier.info["options"])

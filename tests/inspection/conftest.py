@@ -1,0 +1,45 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tuner.train import Trainer
+from tuner.trial import ImageClassifier
+
+COLOURS = {"blue": (40, 60, 200), "green": (40, 190, 70), "red": (210, 50, 40)}
+CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> ImageClassifier:
+    """60 small noisy images of three colours; a few are filed under a wrong class."""
+    root, generator = tmp_path_factory.mktemp("colours"), np.random.default_rng(0)
+    for name in COLOURS:
+        (root / name).mkdir()
+    for name, colour in COLOURS.items():
+        for index in range(20):
+            noisy = (np.array(colour) + generator.integers(-40, 41, (12, 12, 3))).clip(0, 255).astype(np.uint8)
+            folder = "red" if name == "blue" and index % 2 else name
+            Image.fromarray(noisy).save(root / folder / f"{name}{index}.png")
+    return ImageClassifier(f"folder:{root}", weights=None)
+
+
+@pytest.fixture(scope="session")
+def trainer(colours: ImageClassifier) -> Trainer:
+    """A trained one."""
+    torch.set_num_threads(1)
+    running = Trainer(colours, CONFIG, epochs=3, seed=0, split_seed=0)
+    while not running.finished:
+        running.run_epoch()
+    return running
+
+
+@pytest.fixture(scope="session")
+def checkpoint(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the trained one saved."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    trainer.save(folder)
+    return folder

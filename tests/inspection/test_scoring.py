@@ -1,0 +1,66 @@
+import base64
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tuner.errors import TrialError, WeightsError
+from tuner.inspection import score
+from tuner.inspection.scoring import confident_mistakes, confusion_matrix, png_base64
+from tuner.train import Split, Trainer
+from tuner.trial import ImageClassifier
+
+CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
+
+
+def decoded(image: str) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(base64.b64decode(image))))
+
+
+def test_a_score_is_what_the_trainer_finds_on_the_same_splits(
+    colours: ImageClassifier, trainer: Trainer, checkpoint: Path
+) -> None:
+    result = score(colours, CONFIG, checkpoint, split_seed=0)
+    assert (result.test_loss, result.test_accuracy) == trainer.evaluate(trainer.splits.test)
+    assert result.val_accuracy == trainer.evaluate(trainer.splits.validation)[1]
+    assert result.classes == ("blue", "green", "red")
+    assert [sum(row) for row in result.confusion] == trainer.splits.test.labels.bincount().tolist()
+    correct = sum(result.confusion[index][index] for index in range(3))
+    assert correct / len(trainer.splits.test) == result.test_accuracy
+    assert len(result.mistakes) == len(trainer.splits.test) - correct
+    assert (result.inputs.channels, result.inputs.image_size) == (3, 12)
+
+
+def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(
+    colours: ImageClassifier, checkpoint: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrialError):
+        score(colours, CONFIG, tmp_path, split_seed=0)
+    with pytest.raises(WeightsError, match="^weights must fit shufflenet_v2_x0_5, got "):
+        score(replace(colours, model="shufflenet_v2_x0_5"), CONFIG, checkpoint, split_seed=0)
+
+
+def test_the_confusion_matrix_has_a_row_per_true_class() -> None:
+    labels, predicted = torch.tensor([0, 0, 2, 2, 2]), torch.tensor([0, 1, 2, 0, 2])
+    assert confusion_matrix(labels, predicted, 3) == [[1, 1, 0], [0, 0, 0], [1, 0, 2]]
+
+
+def test_the_surest_mistakes_come_first_and_at_most_16() -> None:
+    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
+    split = Split(images, torch.zeros(20, dtype=torch.int64))
+    logits = torch.stack([torch.zeros(20), torch.arange(20.0) - 2], dim=1)  # from the fourth on wrong, and ever surer
+    mistakes = confident_mistakes(split, logits, ("cat", "dog"))
+    assert [mistake.index for mistake in mistakes] == list(range(19, 3, -1))
+    assert (mistakes[0].label, mistakes[0].predicted) == ("cat", "dog")
+    assert mistakes[0].confidence == pytest.approx(1 / (1 + np.exp(-17)))
+    assert decoded(mistakes[0].image).tolist() == [[19, 19], [19, 19]]
+
+
+def test_colour_images_keep_their_colours_as_png() -> None:
+    image = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1)
+    assert decoded(png_base64(image)).tolist() == [[[10, 20, 30]]]
