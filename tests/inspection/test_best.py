@@ -126,7 +126,7 @@ def test_a_cut_off_model_is_refused(best: Path, tmp_path: Path) -> None:
         (tmp_path / path.name).write_bytes(
             path.read_bytes()[:-10] if path.suffix == ".safetensors" else path.read_bytes()
         )
-    with pytest.raises(WeightsError, match="^weights must be a saved state_dict"):
+    with pytest.raises(WeightsError, match=r"^weights must be a saved state_dict"):
         load_model(tmp_path)
 
 

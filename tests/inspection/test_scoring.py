@@ -41,7 +41,7 @@ def test_a_damaged_checkpoint_and_one_of_another_model_are_refused(
 ) -> None:
     with pytest.raises(TrialError):
         score(colours, CONFIG, tmp_path, split_seed=0)
-    with pytest.raises(WeightsError, match="^weights must fit shufflenet_v2_x0_5, got "):
+    with pytest.raises(WeightsError, match=r"^weights must fit shufflenet_v2_x0_5, got "):
         score(replace(colours, model="shufflenet_v2_x0_5"), CONFIG, checkpoint, split_seed=0)
 
 

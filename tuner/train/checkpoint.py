@@ -53,9 +53,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         TrialError: it is cut off, damaged or none.
     """
     index = _read_index(folder)
-    for name, mark in index["files"].items():
-        if not (folder / name).is_file() or _mark(folder / name) != mark:
-            raise TrialError(f"a checkpoint must be whole, got {folder / name} cut off or changed; use an earlier one")
+    for name in (MODEL, TRAINING):
+        _verify(folder / name, index)
     return Checkpoint(load_file(folder / MODEL), load_file(folder / TRAINING), index["scalars"])
 
 
@@ -65,8 +64,7 @@ def read_model(folder: Path) -> dict[str, Tensor]:
     Raises:
         TrialError: the checkpoint is cut off, damaged or none.
     """
-    if _mark(folder / MODEL) != _read_index(folder)["files"][MODEL]:
-        raise TrialError(f"a checkpoint must be whole, got {folder / MODEL} cut off or changed; use an earlier one")
+    _verify(folder / MODEL, _read_index(folder))
     return load_file(folder / MODEL)
 
 
@@ -76,6 +74,12 @@ def _read_index(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise TrialError(f"a checkpoint must have {INDEX}, got {folder} without a whole one; use another") from error
     return index
+
+
+def _verify(path: Path, index: dict[str, Any]) -> None:
+    """Raise TrialError unless the file is as the index says."""
+    if not path.is_file() or _mark(path) != index["files"].get(path.name):
+        raise TrialError(f"a checkpoint must be whole, got {path} cut off or changed; use an earlier one")
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:

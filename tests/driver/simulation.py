@@ -1,0 +1,63 @@
+"""Drives a `SearchLoop` without Ray, one trial after another: what the real driver does, minus the processes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tuner import Budget, NoEarlyStopping, Random, Study, uniform
+from tuner.driver.loop import Resume, SearchLoop
+from tuner.results.events import Event, read_events
+from tuner.results.folder import LocalFolder
+from tuner.schedule import Decision
+
+Curve = Callable[[dict[str, Any], int], float]
+
+
+def parabola(config: dict[str, Any], epoch: int) -> float:
+    """Best at x = 0.3, and better with every epoch."""
+    return float((config["x"] - 0.3) ** 2 + 1 / epoch)
+
+
+def study(**changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "trial": lambda config: None,
+        "space": {"x": uniform(0, 1)},
+        "metric": "loss",
+        "mode": "min",
+        "search": Random(),
+        "scheduler": NoEarlyStopping(),
+        "budget": Budget(trials=6, max_epochs=9),
+    }
+    return Study("simulated", **{**settings, **changes})
+
+
+def build(declared: Study, folder: Path, *, concurrency: int = 1, **options: Any) -> SearchLoop:
+    return SearchLoop(declared, LocalFolder(folder), concurrency=concurrency, **options)
+
+
+def events_of(folder: Path) -> list[Event]:
+    return list(read_events(LocalFolder(folder)))
+
+
+def drive(loop: SearchLoop, curve: Curve = parabola, *, reports: int | None = None, saves: bool = True) -> None:
+    """Run trials one after another until the search ends, or is cut off after so many reports."""
+    left = reports if reports is not None else 10**9
+    epochs: dict[str, int] = {}
+    while left > 0:
+        action = loop.next_action()
+        if action is None:
+            loop.drop_eliminated()
+            if loop.finished:
+                return
+            continue
+        trial = action.trial
+        if not isinstance(action, Resume):
+            epochs[trial] = action.from_epoch
+        decision = Decision.CONTINUE
+        while decision is Decision.CONTINUE and left > 0:
+            epochs[trial] += 1
+            left -= 1
+            value = curve(loop.record.trials[trial].config, epochs[trial])
+            decision = loop.report(trial, epochs[trial], {"loss": value}, has_checkpoint=saves)
+            if saves:
+                loop.saved(trial, epochs[trial], f"tune/{trial}/{epochs[trial]}")

@@ -1,0 +1,89 @@
+"""Who may import whom, held against the source; and what `import tuner` must not load."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "tuner"
+
+# room -> (rooms of tuner, heavy libraries) it may import; itself always
+MAY_IMPORT = {
+    "errors": (set(), set()),
+    "machine": (set(), set()),
+    "session": (set(), set()),
+    "space": ({"errors"}, set()),
+    "search": ({"space", "errors"}, {"hyperopt"}),
+    "schedule": ({"space", "errors"}, set()),
+    "trial": ({"space", "errors"}, set()),
+    "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
+    "train": ({"trial", "errors"}, {"torch", "torchvision"}),
+    "results": ({"study", "space", "errors"}, {"pandas"}),
+    "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
+    "driver": (
+        {"study", "search", "schedule", "trial", "session", "results", "inspection", "train", "machine", "errors"},
+        {"ray", "torch"},
+    ),
+    "console": ({"results", "study", "space", "inspection", "errors"}, {"rich"}),
+    "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
+}
+HEAVY = {"ray", "torch", "torchvision", "hyperopt", "pandas", "wandb", "rich"}
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names that a module imports, wherever in it, type checking included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if room_of(path) not in ("__init__", "__main__"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
+    room = room_of(path)
+    rooms, libraries = MAY_IMPORT[room]
+    names = imports(path)
+    of_tuner = {
+        parts[1] for parts in (name.split(".") for name in names) if parts[0] == "tuner" and len(parts) > 1
+    } & MAY_IMPORT.keys()
+    assert of_tuner - rooms - {room} == set()
+    assert {name.split(".")[0] for name in names} & HEAVY - libraries == set()
+
+
+def loaded_by(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return set(output.split())
+
+
+def test_importing_tuner_loads_neither_ray_nor_torch_nor_pandas() -> None:
+    assert loaded_by("import tuner") & HEAVY == set()
+
+
+def test_loading_a_study_file_loads_neither_ray_nor_torch() -> None:
+    code = "from tuner import load_study; load_study('search_spaces/fashion_resnet18.py')"
+    assert loaded_by(code) & {"ray", "torch", "torchvision"} == set()
+
+
+def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
+    code = "from tuner.results import Run, find_runs; from tuner.results.tables import trials_table; find_runs('nowhere')"
+    assert loaded_by(code) & {"ray", "torch", "torchvision"} == set()
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    import tuner
+
+    with pytest.raises(AttributeError, match="no attribute 'Tuner'"):
+        _ = tuner.Tuner  # type: ignore[attr-defined]
