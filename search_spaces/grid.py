@@ -7,7 +7,8 @@ study = Study(
     trial=ImageClassifier(data="digits", model="resnet18", weights=None),
     space={
         "lr": grid_search([3e-4, 1e-3, 3e-3]),
-        "batch_size": grid_search([16, 32, 64]),
+        "batch_size": grid_search([32, 64, 128]),
+        "image_size": 16,
     },
     metric="val_accuracy",
     mode="max",

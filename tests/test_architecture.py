@@ -78,7 +78,9 @@ def test_loading_a_study_file_loads_neither_ray_nor_torch() -> None:
 
 
 def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
-    code = "from tuner.results import Run, find_runs; from tuner.results.tables import trials_table; find_runs('nowhere')"
+    code = (
+        "from tuner.results import Run, find_runs; from tuner.results.tables import trials_table; find_runs('nowhere')"
+    )
     assert loaded_by(code) & {"ray", "torch", "torchvision"} == set()
 
 

@@ -67,7 +67,9 @@ def test_promotion_loses_no_epoch_and_repeats_none(tmp_path: Path) -> None:
     loop = build(declared, tmp_path)
     drive(loop)
     for trial in loop.record.trials.values():
-        reported = [e["epoch"] for e in events_of(tmp_path) if e["event"] == "epoch_reported" and e["trial"] == trial.trial]
+        reported = [
+            e["epoch"] for e in events_of(tmp_path) if e["event"] == "epoch_reported" and e["trial"] == trial.trial
+        ]
         assert reported == list(range(1, trial.epoch + 1))
     assert sorted({trial.epoch for trial in loop.record.trials.values()}) == [3, 9, 27]
     assert all(trial.status in ("completed", "stopped") for trial in loop.record.trials.values())

@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial as RayTrialBase
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
-from tuner.driver.loop import Resume, SearchLoop, Start
+from tuner.driver.loop import Resume, SearchLoop, Start, StudyInterrupted
 from tuner.driver.worker import REPORT, Order
 from tuner.schedule import Decision
 from tuner.study import Resources
@@ -155,10 +155,6 @@ class RayCallback(Callback):  # type: ignore[misc]
         self._bridge.loop.failed(
             trial.trial_id, _cause(trial.last_error), _first_line(trial.last_error), str(trial.last_error)
         )
-
-
-class StudyInterrupted(BaseException):
-    """Leaves `tune.run` from inside, past its handlers for Exception; the events hold all that is needed to go on."""
 
 
 @dataclass

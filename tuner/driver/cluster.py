@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import math
 import os
 import secrets
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,13 +46,28 @@ def connected(study: Study, address: str | None = None) -> Iterator[Resources]:
     the address, or where a trial of the study would never get what it asks for.
     """
     prepare_environment()
+    preload = _preload(study)
     _connect(address)
+    preload.join()
     try:
         machine = _cluster() if address else this_machine()
         study.check_machine(machine, where="the cluster" if address else "this machine")
         yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
     finally:
         ray.shutdown()
+
+
+def _preload(study: Study) -> threading.Thread:
+    """Import what the search will need while Ray starts, which is mostly waiting: about a second gained."""
+    modules = ["tuner.driver.adapters", "tuner.driver.worker", "tuner.driver.winner", *study.search.needs]
+
+    def load() -> None:
+        for module in modules:
+            importlib.import_module(module)
+
+    thread = threading.Thread(target=load, name="preload", daemon=True)
+    thread.start()
+    return thread
 
 
 def prepare_environment() -> None:

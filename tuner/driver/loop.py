@@ -27,6 +27,10 @@ CANNOT_PAUSE = (
 )
 
 
+class StudyInterrupted(BaseException):
+    """Leaves whatever runs the loop, past handlers for Exception; the events hold all that is needed to go on."""
+
+
 @dataclass(frozen=True)
 class Start:
     """Run a trial: a new one, or one that an earlier driver left, from the checkpoint of an epoch."""

@@ -17,18 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch, StudyInterrupted
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
-from tuner.driver.loop import SearchLoop
-from tuner.driver.winner import write_winner
-from tuner.driver.worker import make_trainable
+from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
 from tuner.machine import this_machine
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder, LocalFolder
 from tuner.results.run import FORMAT, Run, load_run, new_run_folder, now, write_info
-from tuner.results.tables import write_tables
 from tuner.study import Resources, Study, load_study
 from tuner.trial import ImageClassifier
 
@@ -130,6 +126,8 @@ class _Search:
             self._tune()
         except (StudyInterrupted, KeyboardInterrupt):
             interrupted = True
+        from tuner.results.tables import write_tables
+
         self.interrupted.ignore_more()
         write_tables(self.folder, self.loop.record)
         if not interrupted:
@@ -141,6 +139,8 @@ class _Search:
 
     def _write_winner(self) -> None:
         """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""
+        from tuner.driver.winner import write_winner
+
         try:
             write_winner(self.study, self.folder, self.loop.record, self.resources)
         except Exception as error:
@@ -149,6 +149,9 @@ class _Search:
 
     def _tune(self) -> None:
         from ray import tune
+
+        from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch
+        from tuner.driver.worker import make_trainable
 
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
         bridge = Bridge(

@@ -43,6 +43,11 @@ class SearchAlgorithm(ABC):
         """As in the study file."""
         return type(self).__name__
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Modules that `build` imports and that take a while, so that a driver can load them meanwhile."""
+        return ()
+
     @abstractmethod
     def check(self, space: Space) -> None:
         """Raise StudyError for a space that this algorithm can't search."""

@@ -26,6 +26,11 @@ class HyperOpt(SearchAlgorithm):
     candidates: int = 24
     gamma: float = 0.25
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The library itself."""
+        return ("hyperopt",)
+
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that TPE can't take."""
         check_model_based("HyperOpt", space)

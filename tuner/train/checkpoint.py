@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint into `folder`, which may hold an older one; on disk when this returns."""
+    """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
     files = {
@@ -84,8 +83,6 @@ def _verify(path: Path, index: dict[str, Any]) -> None:
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
     return _mark(path)
 
 
@@ -94,8 +91,6 @@ def _write_text(path: Path, text: str) -> None:
     beside = path.with_suffix(".part")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
     beside.replace(path)
 
 

@@ -187,7 +187,7 @@ class Trainer:
         return evaluate(self.module, split, self.splits.normalisation, self.device)
 
     def save(self, folder: Path) -> None:
-        """Write everything that training goes on from; on disk when this returns."""
+        """Write everything that training goes on from."""
         state = self.optimizer.state_dict()
         tensors = {
             f"optimizer.{index}.{name}": value
