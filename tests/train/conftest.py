@@ -1,5 +1,3 @@
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +20,6 @@ def write_colours(root: Path, images: int = 20, pixels: int = 12) -> Path:
             noise = generator.integers(-40, 41, (pixels, pixels, 3))
             Image.fromarray((np.array(colour) + noise).clip(0, 255).astype(np.uint8)).save(root / name / f"{index}.png")
     return root
-
-
-@pytest.fixture
-def real_data() -> Callable[[str], Path]:
-    """Name of a subfolder -> the folder of real data that has it, or a skip that says what is missing."""
-
-    def find(name: str) -> Path:
-        folder = Path(os.environ.get("TUNER_TEST_DATA", Path(__file__).parents[2] / "data"))
-        if not (folder / name).is_dir():
-            pytest.skip(f"needs {name} under {folder}; set TUNER_TEST_DATA")
-        return folder
-
-    return find
 
 
 @pytest.fixture

@@ -85,11 +85,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         return True
 
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        """One message of a worker: an epoch, or the trial's failure; or the sign that the function has returned."""
+        """One message of a worker: an epoch, or the trial's failure."""
         loop = self._bridge.loop
-        if REPORT not in result or result.get("done"):
-            loop.returned(trial.trial_id)
-            return str(TrialScheduler.STOP)
         message = json.loads(result[REPORT][0])
         if "failure" in message:
             loop.failed(trial.trial_id, **message["failure"])
@@ -125,7 +122,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         """Nothing: the callback tells the loop."""
 
     def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
-        """Nothing: the loop decided it."""
+        """The function has returned by itself, unless the loop ended the trial before."""
+        self._bridge.loop.returned(trial.trial_id)
 
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
         """Nothing: the loop decided it."""

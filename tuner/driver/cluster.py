@@ -138,6 +138,9 @@ def _cluster() -> Machine:
 
 
 def _silence() -> None:
-    """Ray says nothing on our terminal; what matters becomes an event."""
+    """Ray says nothing on our terminal, where stdout is for results; what matters becomes an event."""
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda *_, **__: None  # the raylet's messages, which no setting turns off
     for name in ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -210,6 +210,8 @@ class SearchLoop:
 
     def _resume_paused(self) -> Start | Resume | None:
         trial = self._stopper.resumable()
+        while trial is not None and self.record.trials[trial].status != "paused":
+            trial = self._stopper.resumable()  # an interruption came between: it runs already, or has ended
         if trial is None:
             return None
         if trial not in self._here:  # paused by an earlier driver: no worker and no Ray trial knows it

@@ -30,6 +30,7 @@ from tuner.trial import ImageClassifier
 
 STUDY_FILE = "study.py"
 TUNE = "tune"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 
 
@@ -56,6 +57,7 @@ def run(
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     with _interruptions() as interrupted, connected(ready, address) as resources:
+        interrupted.install()
         folder = new_run_folder(storage, ready.name)
         info = _describe(ready, options, resources, address)
         _write_study_file(folder, declared)
@@ -91,6 +93,7 @@ def resume(
     _check_something_left(earlier, ready)
     ready.check_here(cluster=address is not None)
     with _interruptions() as interrupted, connected(ready, address) as resources:
+        interrupted.install()
         info = {**earlier.info, **_session(address), "options": options, "sessions": earlier.info["sessions"] + 1}
         search = _Search(ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events)
         return search.perform()
@@ -215,6 +218,12 @@ class _Interruption:
         self._asked = threading.Event()
         self._ignoring = False
 
+    def install(self) -> None:
+        """Take the signals; again after Ray has started, which takes SIGTERM for itself."""
+        if _in_main_thread():
+            for number in _SIGNALS:
+                signal.signal(number, self.handle)
+
     def is_set(self) -> bool:
         """Whether the search should end."""
         return self._asked.is_set()
@@ -235,15 +244,19 @@ class _Interruption:
 @contextmanager
 def _interruptions() -> Iterator[_Interruption]:
     interruption = _Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption  # Python lets only the main thread take signals
-        return
-    before = {number: signal.signal(number, interruption.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    interruption.install()
     try:
         yield interruption
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if _in_main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _in_main_thread() -> bool:
+    """Python lets only the main thread take signals."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _download(study: Study) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from tuner.schedule.base import (
     check_grace,
     check_reduction,
     effective_grace,
+    rung_at,
     rung_epochs,
 )
 
@@ -47,56 +49,112 @@ class ASHA(Scheduler):
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The stopping or the promoting variant."""
-        variant = PromotingASHA if self.rule == "promote" and can_pause else StoppingASHA
-        return variant(self.rungs(max_epochs), self.reduction_factor, mode)
+        rungs = self.rungs(max_epochs)
+        if self.rule == "promote" and can_pause:
+            return PromotingASHA(rungs, self.reduction_factor, mode, trials)
+        return StoppingASHA(rungs, self.reduction_factor, mode)
 
 
 class StoppingASHA(EarlyStopper):
     """Stops a trial at a rung where its value is below the 1 - 1/reduction_factor quantile of those before it."""
 
     def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode) -> None:
-        self._factor, self._sign = reduction_factor, 1.0 if mode == "max" else -1.0
-        self._values: dict[int, list[float]] = {rung: [] for rung in rungs}
+        self._epochs, self._percentile = rungs, (1 - 1 / reduction_factor) * 100
+        self._sign = 1.0 if mode == "max" else -1.0
+        self._recorded: list[dict[str, float]] = [{} for _ in rungs]
 
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
-        """Judge the trial where the epoch is a rung."""
-        values = self._values.get(epoch)
-        if values is None:
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """Judge the trial once at each rung, by its first report there."""
+        rung = rung_at(self._epochs, epoch)
+        if rung is None or trial_id in self._recorded[rung]:
             return Decision.CONTINUE
-        good = self._sign * value
-        keep = not values or good >= np.percentile(values, (1 - 1 / self._factor) * 100)
-        values.append(good)
+        recorded, good = self._recorded[rung], self._sign * value
+        keep = not recorded or good >= np.percentile(list(recorded.values()), self._percentile)
+        recorded[trial_id] = good
         return Decision.CONTINUE if keep else Decision.STOP
 
 
-class PromotingASHA(EarlyStopper):
-    """Pauses at every rung; goes on with the best paused trial of the highest rung that has one to promote."""
+@dataclass
+class _Rung:
+    """Values of the trials that reached it, higher is better, and which of them were promoted from it."""
 
-    def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode) -> None:
-        self._rungs, self._factor = rungs, reduction_factor
+    values: dict[str, float] = field(default_factory=dict)
+    promoted: set[str] = field(default_factory=set)
+
+    @property
+    def ranked(self) -> list[str]:
+        """Best first; of equal ones the smaller id."""
+        return sorted(self.values, key=lambda trial: (-self.values[trial], trial))
+
+
+class PromotingASHA(EarlyStopper):
+    """Pauses at every rung; goes on with the best paused trial of the highest rung that has one to promote.
+
+    `trials` is the most that will be started, which tells early which paused trials have no chance left.
+    """
+
+    def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode, trials: int | None = None) -> None:
+        self._epochs, self._factor = rungs, reduction_factor
         self._sign = 1.0 if mode == "max" else -1.0
-        self._values: dict[int, dict[str, float]] = {rung: {} for rung in rungs}
-        self._promoted: dict[int, set[str]] = {rung: set() for rung in rungs}
+        self._rungs = [_Rung() for _ in rungs]
+        self._to_come: float = math.inf if trials is None else trials
+        self._climbing: set[str] = set()
         self._over: set[str] = set()
 
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
-        """Pause the trial where the epoch is a rung."""
-        if epoch not in self._values:
+    def start(self, trial_id: str) -> None:
+        """One fewer is to come."""
+        self._to_come = max(0, self._to_come - 1)
+        self._climbing.add(trial_id)
+
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """Pause the trial at its first report at or after each rung."""
+        rung = rung_at(self._epochs, epoch)
+        if rung is None or trial_id in self._rungs[rung].values:
             return Decision.CONTINUE
-        self._values[epoch][trial_id] = self._sign * value
+        self._rungs[rung].values[trial_id] = self._sign * value
+        self._climbing.discard(trial_id)
         return Decision.PAUSE
 
     def end(self, trial_id: str) -> None:
         """Its values still count in the rungs; it is never promoted."""
         self._over.add(trial_id)
+        self._climbing.discard(trial_id)
 
     def resumable(self) -> str | None:
-        """The best trial among a rung's top 1/reduction_factor that is not yet promoted."""
+        """The best trial among a rung's top 1/reduction_factor that is not yet promoted, highest rung first."""
         for rung in reversed(self._rungs):
-            values, promoted = self._values[rung], self._promoted[rung]
-            ranked = sorted(values, key=lambda trial: (-values[trial], trial))
-            for trial in ranked[: int(len(values) / self._factor)]:
-                if trial not in promoted and trial not in self._over:
-                    promoted.add(trial)
-                    return trial
+            waiting = self._waiting(rung, rung.ranked[: self._quota(len(rung.values))])
+            if waiting:
+                rung.promoted.add(waiting[0])
+                self._climbing.add(waiting[0])
+                return waiting[0]
         return None
+
+    def eliminated(self) -> list[str]:
+        """Paused trials that stay below their rung's top 1/reduction_factor however many more can still reach it."""
+        if math.isinf(self._to_come):
+            return []
+        hopeless: list[str] = []
+        arriving = int(self._to_come)
+        for rung in self._rungs:
+            arriving += sum(self._rung_ahead(trial) is rung for trial in self._climbing)
+            ranked, quota = rung.ranked, self._quota(len(rung.values) + arriving)
+            hopeless += self._waiting(rung, ranked[quota:])
+            arriving += len(self._waiting(rung, ranked[:quota]))
+        self._over |= set(hopeless)
+        return hopeless
+
+    def more_coming(self, coming: bool) -> None:
+        """Without new trials the rungs fill no further than with those that were started."""
+        if not coming:
+            self._to_come = 0
+
+    def _quota(self, reached: int) -> int:
+        return int(reached / self._factor)
+
+    def _waiting(self, rung: _Rung, trials: list[str]) -> list[str]:
+        return [trial for trial in trials if trial not in rung.promoted and trial not in self._over]
+
+    def _rung_ahead(self, trial_id: str) -> _Rung | None:
+        """The lowest rung that the trial has not reached."""
+        return next((rung for rung in self._rungs if trial_id not in rung.values), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -28,9 +30,18 @@ class EarlyStopper(ABC):
     def start(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
         """A new trial was started."""
 
-    @abstractmethod
     def report(self, trial_id: str, epoch: int, value: float) -> Decision:
-        """What the trial does after this epoch; `value` is finite."""
+        """What the trial does after this epoch. Raises ValueError for a value that is NaN or infinite."""
+        if not math.isfinite(value):
+            raise ValueError(
+                f"an early stopper needs finite values, got {value!r} from trial {trial_id!r} at epoch {epoch}; "
+                "end the trial as failed instead"
+            )
+        return self._judge(trial_id, epoch, value)
+
+    @abstractmethod
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
+        """The rule itself; `value` is finite."""
 
     def end(self, trial_id: str) -> None:  # noqa: B027
         """The trial is over: completed, failed, or stopped (by this object's decision too)."""
@@ -81,19 +92,21 @@ class NoEarlyStopping(Scheduler):
 
 
 class _LetAll(EarlyStopper):
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         return Decision.CONTINUE
 
 
 def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
-    """grace_epochs · reduction_factor^k below `max_epochs`: 3, 9, 27, …"""
+    """The first epochs at or after grace_epochs · reduction_factor^k, below `max_epochs`: 3, 9, 27, …"""
     rungs: list[int] = []
-    epoch = float(grace_epochs)
-    while round(epoch) < max_epochs:
-        if not rungs or round(epoch) > rungs[-1]:
-            rungs.append(round(epoch))
-        epoch *= reduction_factor
+    while (epoch := math.ceil(grace_epochs * reduction_factor ** len(rungs))) < max_epochs:
+        rungs.append(epoch)
     return rungs
+
+
+def rung_at(rungs: Sequence[int], epoch: int) -> int | None:
+    """Index of the highest rung that a trial has reached after `epoch`; None below the first."""
+    return bisect_right(rungs, epoch) - 1 if rungs and epoch >= rungs[0] else None
 
 
 def effective_grace(grace_epochs: int | None, max_epochs: int) -> int:

@@ -44,7 +44,8 @@ class HyperBand(Scheduler):
 
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:
         """The early stopper over all brackets."""
-        return HyperBandStopper(self.rungs(max_epochs), self.reduction_factor, mode, can_pause=can_pause)
+        rungs = self.rungs(max_epochs)
+        return HyperBandStopper(rungs, self.reduction_factor, mode, can_pause=can_pause, trials=trials)
 
     def _grace(self, max_epochs: int) -> int:
         return effective_grace(self.grace_epochs or 1, max_epochs)
@@ -52,7 +53,10 @@ class HyperBand(Scheduler):
 
 @dataclass
 class _Bracket:
-    """Trials that compete with each other; `open` members have not reached the current rung, and are not over."""
+    """Trials that compete with each other.
+
+    `open` members are on their way to the current rung, `values` are those of the members that wait there.
+    """
 
     rungs: list[int]
     capacity: int
@@ -63,13 +67,22 @@ class _Bracket:
 
     @property
     def full(self) -> bool:
-        return len(self.members) >= self.capacity
+        return len(self.members) >= self.capacity or self.level > 0
+
+    @property
+    def next_rung(self) -> float:
+        return self.rungs[self.level] if self.level < len(self.rungs) else math.inf
 
 
 class HyperBandStopper(EarlyStopper):
-    """Synchronous brackets over `rungs`; asynchronous ones where trials can't pause."""
+    """Synchronous brackets over `rungs`; asynchronous ones where trials can't pause.
 
-    def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode, *, can_pause: bool) -> None:
+    With `trials`, the most that will be started, the last bracket knows when it has all the members it will get.
+    """
+
+    def __init__(
+        self, rungs: list[int], reduction_factor: float, mode: Mode, *, can_pause: bool, trials: int | None = None
+    ) -> None:
         self._factor, self._mode, self._can_pause = reduction_factor, mode, can_pause
         self._sign = 1.0 if mode == "max" else -1.0
         self._shapes = self._bracket_shapes(rungs)
@@ -78,10 +91,11 @@ class HyperBandStopper(EarlyStopper):
         self._asynchronous: dict[int, StoppingASHA] = {}
         self._resumable: list[str] = []
         self._eliminated: list[str] = []
-        self._more = True
+        self._to_come: float = math.inf if trials is None else trials
 
     def start(self, trial_id: str) -> None:
         """Put the trial into the bracket that is being filled."""
+        self._to_come = max(0, self._to_come - 1)
         if not self._brackets or self._brackets[-1].full:
             rungs, capacity = next(self._shapes)
             self._brackets.append(_Bracket(rungs, capacity))
@@ -90,12 +104,14 @@ class HyperBandStopper(EarlyStopper):
         bracket.open.add(trial_id)
         self._bracket_of[trial_id] = bracket
 
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Pause the trial at its bracket's rung until the others are there."""
         bracket = self._bracket_of[trial_id]
         if not self._can_pause:
             return self._stopper_of(bracket).report(trial_id, epoch, value)
-        if bracket.level >= len(bracket.rungs) or epoch != bracket.rungs[bracket.level]:
+        if epoch > bracket.next_rung and trial_id in bracket.values:
+            del bracket.values[trial_id]  # it was let go on although the rung is not closed: no rival any more
+        if epoch < bracket.next_rung or trial_id not in bracket.open:
             return Decision.CONTINUE
         bracket.values[trial_id] = self._sign * value
         bracket.open.discard(trial_id)
@@ -107,6 +123,8 @@ class HyperBandStopper(EarlyStopper):
         bracket = self._bracket_of[trial_id]
         bracket.open.discard(trial_id)
         bracket.values.pop(trial_id, None)
+        self._resumable = [trial for trial in self._resumable if trial != trial_id]
+        self._eliminated = [trial for trial in self._eliminated if trial != trial_id]
         self._close_rung_if_all_there(bracket)
 
     def resumable(self) -> str | None:
@@ -120,12 +138,13 @@ class HyperBandStopper(EarlyStopper):
 
     def more_coming(self, coming: bool) -> None:
         """Without new trials the last bracket closes with the members it has."""
-        self._more = coming
-        if not coming and self._brackets:
+        if not coming:
+            self._to_come = 0
+        if self._brackets:
             self._close_rung_if_all_there(self._brackets[-1])
 
     def _close_rung_if_all_there(self, bracket: _Bracket) -> None:
-        complete = bracket.full or not self._more
+        complete = bracket.full or self._to_come == 0
         if bracket.open or not complete or not bracket.values or not self._can_pause:
             return
         ranked = sorted(bracket.values, key=lambda trial: (-bracket.values[trial], trial))

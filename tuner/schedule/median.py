@@ -14,7 +14,8 @@ from tuner.schedule.base import Decision, EarlyStopper, Mode, Scheduler, check_g
 class MedianStopping(Scheduler):
     """Stop a trial whose best value so far is worse than the median of the others' running means at the same epoch.
 
-    Nothing is stopped before `grace_epochs` (3 by default) or with fewer than `min_trials` others to compare with.
+    The means are taken from `grace_epochs` (3 by default) on, as Ray's MedianStoppingRule does; nothing is stopped
+    before it, or with fewer than `min_trials` others to compare with.
     """
 
     grace_epochs: int | None = None
@@ -45,7 +46,7 @@ class MedianStopper(EarlyStopper):
         self._sign = 1.0 if mode == "max" else -1.0
         self._values: dict[str, dict[int, float]] = defaultdict(dict)
 
-    def report(self, trial_id: str, epoch: int, value: float) -> Decision:
+    def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Compare the trial with the others that have come as far."""
         self._values[trial_id][epoch] = self._sign * value
         if epoch < self._grace:
@@ -53,5 +54,5 @@ class MedianStopper(EarlyStopper):
         others = [values for trial, values in self._values.items() if trial != trial_id and max(values) >= epoch]
         if len(others) < self._min_trials:
             return Decision.CONTINUE
-        means = [fmean(value for at, value in values.items() if at <= epoch) for values in others]
+        means = [fmean(value for at, value in values.items() if self._grace <= at <= epoch) for values in others]
         return Decision.STOP if max(self._values[trial_id].values()) < median(means) else Decision.CONTINUE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
@@ -55,6 +56,15 @@ class SearchAlgorithm(ABC):
     @abstractmethod
     def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
         """The searcher for one search of at most `trials` trials."""
+
+
+def require_finite(number: int, epoch: int, value: float) -> None:
+    """Raise ValueError for a value that is NaN or infinite: it says nothing a search could learn from."""
+    if not math.isfinite(value):
+        raise ValueError(
+            f"a search needs finite values, got {value!r} from trial {number} at epoch {epoch}; "
+            "end the trial as failed instead"
+        )
 
 
 def check_model_based(name: str, space: Space) -> None:

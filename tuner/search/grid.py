@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from tuner.errors import SpaceError
 from tuner.search.base import Mode, SearchAlgorithm, Searcher
-from tuner.space import Config, Space
+from tuner.space import Choice, Config, Domain, Space
+from tuner.space.domains import is_number
 
 LARGEST_GRID = 100_000
-GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
 class Grid(SearchAlgorithm):
     """Every combination of the values of `grid_search`, `choice`, q… and integer dimensions, each once.
 
-    Steps of about 0.618 of the grid's size lead through it, so that a search that ends early has seen all regions.
+    The order spreads, so that a search that ends early has seen all regions: no value of a hyperparameter comes up
+    again before its others did, and neighbours come late. It depends on the space alone, not on the seed.
     """
 
     def check(self, space: Space) -> None:
@@ -35,34 +39,68 @@ class Grid(SearchAlgorithm):
             )
 
     def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
-        """A searcher that walks through the grid once."""
+        """A searcher that goes through the grid once."""
         return GridSearcher(space)
 
 
 class GridSearcher(Searcher):
-    """Suggests the next configuration of the walk that no trial has yet."""
+    """Suggests, of the configurations that no trial has, the one that adds most to what was seen.
+
+    First comes balance: the values of each hyperparameter are used as equally often as can be. Among the equally
+    balanced the one farthest from all that were tried wins (Gonzalez 1985, Clustering to Minimize the Maximum
+    Intercluster Distance), and then the first in the order of the grid.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        configs = list(space.grid())
-        self._walk = [configs[index] for index in spread_order(len(configs))]
-        self._position = 0
-        self._seen: set[str] = set()
+        self._configs = list(space.grid())
+        self._rows = {space.key(config): row for row, config in enumerate(self._configs)}
+        self._units = np.array([space.encode(config) for config in self._configs])  # [configs, dimensions]
+        self._values = _value_indices(self._units)
+        self._ordered = np.array([_is_ordered(domain) for domain in space.dimensions.values()], dtype=bool)
+        self._levels = self._values.max(axis=0) + 1
+        self._uses = [np.zeros(levels) for levels in self._levels]
+        self._distances = np.full(len(self._configs), math.inf)
+        self._untried = np.ones(len(self._configs), dtype=bool)
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """The next one; None at the end of the walk."""
-        while self._position < len(self._walk) and self._space.key(self._walk[self._position]) in self._seen:
-            self._position += 1
-        return self._walk[self._position] if self._position < len(self._walk) else None
+        """The next one; None when all were tried."""
+        rows = np.flatnonzero(self._untried)
+        if not len(rows):
+            return None
+        overuse = np.zeros(len(rows))
+        for uses, levels, column in zip(self._uses, self._levels, self._values.T, strict=True):
+            overuse += uses[column[rows]] * levels
+        balanced = rows[overuse == overuse.min()]
+        config = self._configs[int(balanced[self._distances[balanced].argmax()])]
+        return self._space.unflatten(self._space.flatten(config))
 
     def adopt(self, number: int, config: Config) -> None:
-        """Pass it over from now on."""
-        self._seen.add(self._space.key(config))
+        """Pass it over from now on, and keep away from it."""
+        row = self._rows.get(self._space.key(config))
+        if row is None or not self._untried[row]:
+            return
+        self._untried[row] = False
+        for uses, value in zip(self._uses, self._values[row], strict=True):
+            uses[value] += 1
+        np.minimum(self._distances, self._distances_to(row), out=self._distances)
+
+    def _distances_to(self, row: int) -> npt.NDArray[np.float64]:
+        """Euclidean in the unit cube, [configs]; unordered or absent values are 0 apart if the same, else 1."""
+        steps = np.abs(self._units - self._units[row])
+        measurable = self._ordered & ~np.isnan(steps)
+        differences = np.where(measurable, steps, self._values != self._values[row])
+        return np.asarray(np.sqrt((differences**2).sum(axis=1)))
 
 
-def spread_order(count: int) -> list[int]:
-    """0 … count - 1, each once, in steps of about count · 0.618, the largest such step that meets all of them."""
-    step = max(1, round(count * GOLDEN_RATIO))
-    while math.gcd(step, count) != 1:
-        step -= 1
-    return [index * step % count for index in range(count)]
+def _value_indices(units: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Each column's values as 0, 1, …; nan, which stands for an absent value, is one of them."""
+    indices = np.zeros(units.shape, dtype=np.int64)
+    for column in range(units.shape[1]):
+        indices[:, column] = np.unique(units[:, column], return_inverse=True)[1]
+    return indices
+
+
+def _is_ordered(domain: Domain) -> bool:
+    """Whether neighbours in the encoding are alike: numbers, and lists of numbers."""
+    return not isinstance(domain, Choice) or all(is_number(option) for option in domain.options)

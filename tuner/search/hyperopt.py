@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import StudyError
-from tuner.search.base import EndStatus, Mode, SearchAlgorithm, Searcher, check_model_based
+from tuner.search.base import EndStatus, Mode, SearchAlgorithm, Searcher, check_model_based, require_finite
 from tuner.space import Choice, Config, Space
 
 
@@ -17,9 +17,9 @@ from tuner.space import Choice, Config, Space
 class HyperOpt(SearchAlgorithm):
     """TPE: model the good and the bad configurations seen so far, try what is likelier among the good.
 
-    `startup_trials` are drawn at random first; None takes a third of the budget's trials, 3 at least and 20 at most (10
-    without a budget). `candidates` are drawn from the good ones' model for each suggestion; `gamma` is the share of
-    trials that count as good (of their square root, as hyperopt has it).
+    Configurations are drawn at random until `startup_trials` trials have reported a value; None takes a third of the
+    budget's trials, 3 at least and 20 at most (10 without a budget). `candidates` are drawn from the good ones' model
+    for each suggestion; `gamma` is the share of trials that count as good (of their square root, as hyperopt has it).
     """
 
     startup_trials: int | None = None
@@ -62,7 +62,8 @@ class HyperOptSearcher(Searcher):
 
         self._space, self._seed = space, seed
         self._sign = -1.0 if mode == "max" else 1.0
-        self._options = {"n_startup_jobs": startup, "n_EI_candidates": candidates, "gamma": gamma, "verbose": False}
+        self._startup = startup
+        self._candidates, self._gamma = candidates, gamma
         self._categories = {n: d.size for n, d in space.dimensions.items() if isinstance(d, Choice)}
         labels = {
             name: hp.choice(name, list(range(self._categories[name])))
@@ -70,20 +71,36 @@ class HyperOptSearcher(Searcher):
             else hp.uniform(name, 0, 1)
             for name in space.dimensions
         }
-        self._domain = Domain(_no_objective, labels, pass_expr_memo_ctrl=False)
+        self._domain = Domain(_no_objective, labels, pass_expr_memo_ctrl=False) if labels else None
         self._trials = Trials()
         self._documents: dict[int, dict[str, Any]] = {}
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """TPE's suggestion after the trials told so far; a random one during start-up."""
-        from hyperopt import tpe
+        """TPE's suggestion after the trials told so far; a random one during start-up.
 
-        if not self._space.dimensions:
+        Each further attempt halves the number of candidates that the best is taken of, down to a plain draw from the
+        good ones' model: the best of many is the same again where it has few values to differ in.
+        """
+        if self._domain is None:
             return self._space.decode([])
+        from hyperopt import rand, tpe
+
         seed = int(np.random.SeedSequence([self._seed, number, attempt]).generate_state(1)[0])
-        self._trials.refresh()
-        document = tpe.suggest([number], self._domain, self._trials, seed, **self._options)[0]
-        values = document["misc"]["vals"]
+        if self._valued < self._startup:
+            documents = rand.suggest([number], self._domain, self._trials, seed)
+        else:
+            self._trials.refresh()
+            documents = tpe.suggest(
+                [number],
+                self._domain,
+                self._trials,
+                seed,
+                n_startup_jobs=0,
+                n_EI_candidates=max(1, self._candidates >> attempt),
+                gamma=self._gamma,
+                verbose=False,
+            )
+        values = documents[0]["misc"]["vals"]
         return self._space.decode([self._column(name, values[name][0]) for name in self._space.dimensions])
 
     def adopt(self, number: int, config: Config) -> None:
@@ -92,7 +109,7 @@ class HyperOptSearcher(Searcher):
         vals = {name: [] if math.isnan(unit) else [self._value(name, unit)] for name, unit in labels.items()}
         misc = {
             "tid": number,
-            "cmd": self._domain.cmd,
+            "cmd": None,
             "workdir": None,
             "idxs": {name: [number] if values else [] for name, values in vals.items()},
             "vals": vals,
@@ -102,7 +119,8 @@ class HyperOptSearcher(Searcher):
         self._documents[number] = self._trials._dynamic_trials[-1]
 
     def observe(self, number: int, epoch: int, value: float) -> None:
-        """A trial's loss is the best that it has reached."""
+        """A trial's loss is the best that it has reached. Raises ValueError for NaN and infinity."""
+        require_finite(number, epoch, value)
         result = self._documents[number]["result"]
         loss = self._sign * value
         result["loss"] = min(loss, result.get("loss", math.inf))
@@ -112,6 +130,11 @@ class HyperOptSearcher(Searcher):
         """A failed trial has no loss, which hyperopt takes for the worst."""
         if status == "failed":
             self._documents[number]["result"] = {"status": "fail"}
+
+    @property
+    def _valued(self) -> int:
+        """Trials with a loss; those that run or failed without one say nothing about what is good."""
+        return sum("loss" in document["result"] for document in self._documents.values())
 
     def _column(self, name: str, value: float) -> float:
         """Hyperopt's value of a label in the unit cube."""

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.search.base import EndStatus, Searcher
+from tuner.search.base import EndStatus, Searcher, require_finite
 from tuner.search.grid import LARGEST_GRID
 from tuner.space import Config, Space
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
+_START, _UNSEEN = 1, 2  # set apart the random streams that are drawn here
 
 
 class Proposals:
@@ -31,14 +32,16 @@ class Proposals:
     ) -> None:
         self._space, self._searcher, self._seed, self._trials = space, searcher, seed, trials
         self._seen: set[str] = set()
-        generators = (np.random.default_rng([seed, 0x57A7, index]) for index in range(len(starting_points)))
-        self._starts = [space.complete(p, g) for p, g in zip(starting_points, generators, strict=True)]
+        self._size = space.size
+        self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]
 
     def suggest(self, number: int) -> Config | None:
         """The configuration of trial `number`, new to this search; None when there is nothing more to try."""
-        if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._space.size:
+        if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
             return None
-        config = self._starting_point() or self._suggestion(number)
+        config = self._starting_point()
+        if config is None:
+            config = self._suggestion(number)
         if config is not None:
             self.adopt(number, config)
         return config
@@ -49,7 +52,8 @@ class Proposals:
         self._searcher.adopt(number, config)
 
     def observe(self, number: int, epoch: int, value: float) -> None:
-        """One epoch's value of the metric."""
+        """One epoch's value of the metric. Raises ValueError for NaN and infinity, which no searcher gets to see."""
+        require_finite(number, epoch, value)
         self._searcher.observe(number, epoch, value)
 
     def end(self, number: int, status: EndStatus) -> None:
@@ -71,13 +75,19 @@ class Proposals:
         return self._unseen(number)
 
     def _unseen(self, number: int) -> Config | None:
-        """Where the searcher only repeats itself: one of the rest of a finite space, or a random one."""
-        generator = np.random.default_rng([self._seed, number, ATTEMPTS])
-        if self._space.size <= LARGEST_GRID:
-            rest = [config for config in self._space.grid() if self._is_new(config)]
-            return rest[int(generator.integers(len(rest)))] if rest else None
-        draws = (self._space.sample(generator) for _ in range(RANDOM_ATTEMPTS))
-        return next((config for config in draws if self._is_new(config)), None)
+        """Where the searcher only repeats itself: a random one, or else one of the rest of a finite space."""
+        generator = self._generator(_UNSEEN, number)
+        for _ in range(RANDOM_ATTEMPTS):
+            config = self._space.sample(generator)
+            if self._is_new(config):
+                return config
+        if self._size > LARGEST_GRID:
+            return None
+        rest = [config for config in self._space.grid() if self._is_new(config)]
+        return rest[int(generator.integers(len(rest)))] if rest else None
+
+    def _generator(self, stream: int, index: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(stream, index)))
 
     def _is_new(self, config: Config) -> bool:
         return self._space.key(config) not in self._seen

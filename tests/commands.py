@@ -1,0 +1,61 @@
+"""Runs the command line as a user does, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON value on stdout."""
+        return json.loads(self.out)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """As a user's, with nothing in it that speeds tuner up or slows it down."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1", **more}
+
+
+def start(*arguments: str | Path, folder: Path, **more: str) -> "subprocess.Popen[str]":
+    """Start `python -m tuner …` in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tuner", *map(str, arguments)],
+        cwd=folder,
+        env=environment(**more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def tuner(*arguments: str | Path, folder: Path, timeout: float = 300, **more: str) -> Finished:
+    """Run `python -m tuner …` in a folder to its end."""
+    process = start(*arguments, folder=folder, **more)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return Finished(process.returncode, out, err)
+
+
+def study_file(folder: Path, body: str, name: str = "space.py") -> Path:
+    """A study file whose trial is the function `train` of `body`; `settings` in it go to Study."""
+    path = folder / name
+    path.write_text("import time\n\nimport tuner\nfrom tuner import *\n\n" + body)
+    return path

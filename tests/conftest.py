@@ -1,0 +1,44 @@
+import gzip
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name of a subfolder ("FashionMNIST", "cifar10") -> the data folder that has it, or a skip that says why.
+
+    It is looked for in $TUNER_TEST_DATA, or in data/ of the repository; files packed as .gz or .tar.xz are unpacked.
+    """
+    source = Path(os.environ.get("TUNER_TEST_DATA") or ROOT / "data").absolute()
+    unpacked = tmp_path_factory.mktemp("data")
+
+    def find(name: str) -> Path:
+        folder = source / name
+        if not folder.is_dir():
+            pytest.skip(f"needs {name} under {source}; set TUNER_TEST_DATA to a folder that has it")
+        packed = [file for file in folder.rglob("*") if file.suffix in (".gz", ".xz")]
+        if not packed or (folder / "train").is_dir() or (folder / "raw" / "train-images-idx3-ubyte").is_file():
+            return source
+        if not (unpacked / name).is_dir():
+            for file in packed:
+                _unpack(file, unpacked / file.parent.relative_to(source))
+        return unpacked
+
+    return find
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if file.suffix == ".gz":
+        with gzip.open(file) as packed, (folder / file.stem).open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+    else:
+        with tarfile.open(file) as archive:
+            archive.extractall(folder, filter="data")

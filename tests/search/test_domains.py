@@ -1,0 +1,118 @@
+"""Each kind of domain under each search algorithm."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.search.searching import propose, run
+from tuner.search import Grid, HyperOpt, Random, SearchAlgorithm
+from tuner.space import (
+    Choice,
+    Domain,
+    Space,
+    choice,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    uniform,
+)
+
+# an own object, to be given back as it is
+LAYERS = [64, 64]
+TAGGED = {"depth": 3}
+
+KINDS: dict[str, tuple[Domain, type | None]] = {
+    "uniform": (uniform(-1, 1), float),
+    "uniform of ints": (uniform(0, 5), float),
+    "quniform": (quniform(0, 1, 0.1), float),
+    "loguniform": (loguniform(1e-5, 1e-1), float),
+    "qloguniform": (qloguniform(0.01, 1, 0.01), float),
+    "randint": (randint(-3, 4), int),
+    "large randint": (randint(0, 10**9), int),
+    "qrandint": (qrandint(8, 64, 8), int),
+    "lograndint": (lograndint(1, 1000), int),
+    "qlograndint": (qlograndint(10, 1000, 10), int),
+    "randn": (randn(10, 2), float),
+    "qrandn": (qrandn(0, 1, 0.05), float),
+    "choice of strings": (choice(["adam", "sgd", "adamw"]), str),
+    "choice of mixed": (choice([None, True, False, 0.5, 3, "3"]), None),
+    "choice of lists": (choice([[32], LAYERS, []]), list),
+    "choice of dicts": (choice([TAGGED, {"depth": 5}]), dict),
+    "choice of tuples": (choice([(1, 2), (3, 4)]), tuple),
+    "choice of one": (choice(["only"]), str),
+}
+SEARCHES: list[SearchAlgorithm] = [Random(), HyperOpt(startup_trials=5), Grid()]
+TRIALS = 200
+
+
+def unlike(value: Any) -> float:
+    """Some value of a metric for any value of a domain."""
+    return math.sin(len(repr(value)) + (value if isinstance(value, int | float) else 0) % 7)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+def test_two_hundred_suggestions_are_valid_plain_and_new(search: SearchAlgorithm, kind: str) -> None:
+    domain, expected = KINDS[kind]
+    space = Space({"nested": {"x": domain}})
+    if isinstance(search, Grid) and not domain.size < 1000:
+        pytest.skip("a grid needs a finite domain")
+    configs = run(propose(search, space), lambda config: unlike(config["nested"]["x"]), TRIALS)
+    values = [config["nested"]["x"] for config in configs]
+    possible = domain.size
+    if kind == "qrandn":
+        assert len(values) >= 100  # infinite on paper, but far multiples of q don't come up
+    else:
+        assert len(values) == min(TRIALS, possible)
+    assert len({space.key(config) for config in configs}) == len(values)
+    assert all(domain.contains(value) for value in values)
+    if expected is not None:
+        assert {type(value) for value in values} == {expected}
+    if isinstance(domain, Choice):
+        assert all(any(value is option for option in domain.options) for value in values)
+    elif getattr(domain, "q", None) is not None:
+        assert all(value == domain.coerce(value) for value in values)  # no 0.7000000000000001
+        assert all(len(repr(value)) <= 7 for value in values)
+
+
+numbers = st.integers(-50, 50)
+domains = st.one_of(
+    st.builds(lambda low, width: uniform(low, low + width), numbers, st.integers(1, 20)),
+    st.builds(lambda low, width: randint(low, low + width), numbers, st.integers(1, 20)),
+    st.builds(lambda low, steps, q: quniform(low * q, (low + steps) * q, q), numbers, st.integers(1, 9), st.just(0.25)),
+    st.builds(lambda low, factor: loguniform(low, low * factor), st.floats(1e-6, 10), st.floats(1.5, 1e4)),
+    st.builds(lambda low, width: lograndint(low, low + width), st.integers(1, 50), st.integers(1, 500)),
+    st.builds(randn, numbers, st.floats(0.1, 10)),
+    st.builds(choice, st.lists(st.sampled_from(["a", "b", None, True, 1.5]), min_size=1, unique=True)),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    parts=st.dictionaries(st.sampled_from("abcd"), domains, min_size=1),
+    conditional=st.booleans(),
+    search=st.sampled_from(SEARCHES[:2]),
+    seed=st.integers(0, 2**32),
+)
+def test_any_space_gives_valid_configurations_without_a_repeat(
+    parts: dict[str, Domain], conditional: bool, search: SearchAlgorithm, seed: int
+) -> None:
+    declared: dict[str, Any] = {"switch": choice(["on", "off"]), **parts}
+    if conditional:
+        declared |= {name: domain.when(switch="on") for name, domain in parts.items()}
+    space = Space(declared)
+    configs = run(propose(search, space, seed=seed), lambda config: unlike(list(config.values())[-1]), 20)
+    assert len(configs) == min(20, space.size)
+    assert len({space.key(config) for config in configs}) == len(configs)
+    for config in configs:
+        assert space.check(config, "suggestion") == config
+        assert space.active(config) == config.keys()
