@@ -1,0 +1,328 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner import (
+    ASHA,
+    Budget,
+    Grid,
+    HyperBand,
+    HyperOpt,
+    ImageClassifier,
+    MedianStopping,
+    Random,
+    Resources,
+    Study,
+    StudyError,
+    choice,
+    grid_search,
+    load_study,
+    loguniform,
+    randint,
+    sample_from,
+    uniform,
+)
+from tuner.errors import SpaceError
+from tuner.machine import Machine
+
+LAPTOP = Machine(cpus=8, gpus=0, memory_bytes=2**34, processor="laptop")
+BOX = Machine(cpus=64, gpus=4, memory_bytes=2**38, processor="box")
+
+
+def build(**changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "name": "digits",
+        "trial": ImageClassifier("digits", weights=None),
+        "space": {"lr": loguniform(1e-4, 1e-1), "optimizer": choice(["adam", "sgd"])},
+        **changes,
+    }
+    return Study(settings.pop("name"), **settings)
+
+
+REFUSALS: list[tuple[Callable[[], object], str]] = [
+    # The space
+    (
+        lambda: build(space={"lr": loguniform(0.0, 1)}),
+        "loguniform needs low > 0, got low=0.0 for 'lr'; use uniform or raise low",
+    ),
+    (
+        lambda: build(space={"optimizer": choice([])}),
+        "choice needs at least one value, got an empty list for 'optimizer'; list what may be tried",
+    ),
+    (
+        lambda: build(space={"momentum": uniform(0.9, 0.1)}),
+        "uniform needs low < high, got low=0.9 and high=0.1 for 'momentum'; swap or widen them",
+    ),
+    (
+        lambda: build(space={"learning_rate": loguniform(1e-4, 1e-1)}),
+        "'learning_rate' is not a hyperparameter of ImageClassifier; did you mean 'lr'?",
+    ),
+    (
+        lambda: build(
+            space={"momentum": uniform(0.8, 0.9).when(optimiser="sgd"), "optimizer": choice(["adam", "sgd"])}
+        ),
+        "when needs another dimension of the space, got 'optimiser' for 'momentum'; did you mean 'optimizer'?",
+    ),
+    (
+        lambda: build(space={"lr": choice([0.1, 0.2]).when(momentum=0.5), "momentum": choice([0.5]).when(lr=0.1)}),
+        "conditions need an order, got a cycle through 'lr', 'momentum'; break it",
+    ),
+    # The data and the model
+    (
+        lambda: build(trial=ImageClassifier("fashion_mnist")),
+        "data must be digits, fashion-mnist, cifar10 or folder:PATH, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
+    ),
+    # Starting points
+    (
+        lambda: build(start_from=[{"lr": 2.0}]),
+        "start_from[0] needs values inside the space, got lr=2.0 outside of loguniform(0.0001, 0.1); "
+        "change the value or widen the space",
+    ),
+    (
+        lambda: build(start_from=[{"lr": 0.01}, {"lrr": 0.01}]),
+        "start_from[1]: 'lrr' is not in the space; did you mean 'lr'?",
+    ),
+    (
+        lambda: build(start_from={"lr": 0.01}),
+        "start_from needs a list of configurations, got {'lr': 0.01}; write [{...}]",
+    ),
+    # Search algorithms
+    (
+        lambda: build(space={"lr": grid_search([0.1, 0.2])}, search=HyperOpt()),
+        "HyperOpt chooses values itself and can't take grid_search([0.1, 0.2]) for 'lr'; "
+        "use choice([...]), or search=Grid()",
+    ),
+    (
+        lambda: build(space={"lr": loguniform(1e-4, 1e-1)}, search=Grid()),
+        "Grid needs a finite set of values, got loguniform(0.0001, 0.1) for 'lr'; "
+        "use grid_search([...]), choice([...]) or a q… domain, or search=Random()",
+    ),
+    # Early stopping
+    (
+        lambda: build(scheduler=ASHA(grace_epochs=5), budget=Budget(max_epochs=5)),
+        "ASHA needs a grace period below the trials' length, got grace_epochs=5 with max_epochs=5, "
+        "which leaves nothing to stop; use at most 4",
+    ),
+    (
+        lambda: build(scheduler=HyperBand(grace_epochs=9), budget=Budget(max_epochs=3)),
+        "HyperBand needs a grace period below the trials' length, got grace_epochs=9 with max_epochs=3, "
+        "which leaves nothing to stop; use at most 2",
+    ),
+    (
+        lambda: build(scheduler=MedianStopping(grace_epochs=1), budget=Budget(max_epochs=1)),
+        "MedianStopping needs a grace period below the trials' length, got grace_epochs=1 with max_epochs=1, "
+        "which leaves nothing to stop; use NoEarlyStopping()",
+    ),
+    # The study itself
+    (
+        lambda: build(name="my study"),
+        "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got 'my study'; try 'my-study'",
+    ),
+    (
+        lambda: build(mode="maximum"),
+        "mode needs 'min' or 'max', got 'maximum'; use 'max' for an accuracy, 'min' for a loss",
+    ),
+    (lambda: build(metric="val_loss"), "val_loss is better low, got mode='max'; use mode='min'"),
+    (lambda: build(seed=-1), "seed needs a whole number of at least 0, got -1; use 0"),
+    (lambda: Budget(trials=0), "Budget.trials needs a whole number of at least 1, got 0; use 1 or more"),
+    (lambda: Budget(max_epochs=2.5), "Budget.max_epochs needs a whole number of at least 1, got 2.5; use 1 or more"),  # type: ignore[arg-type]
+    (lambda: Budget(hours=0), "Budget.hours needs a number above 0, got 0; leave it out for no limit"),
+    (lambda: Resources(cpus=0), "Resources.cpus needs a number above 0, got 0; a trial needs some CPU to run on"),
+    (lambda: Resources(gpus=1.5), "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
+    (lambda: Resources(gpus=-1), "Resources.gpus needs a number of at least 0, got -1; use 0.5 for half a GPU"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), REFUSALS, ids=lambda value: value[:40] if isinstance(value, str) else "")
+def test_what_cannot_work_is_refused_with_rule_value_and_fix(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_a_misspelt_metric_is_refused_with_the_one_meant() -> None:
+    with pytest.raises(StudyError, match=r"got 'val_acuracy'; did you mean 'val_accuracy'\?$"):
+        build(metric="val_acuracy")
+
+
+def test_sample_from_is_refused_where_a_model_would_have_to_learn_from_it() -> None:
+    def twice(config: dict[str, float]) -> float:
+        return 2 * config["momentum"]
+
+    with pytest.raises(SpaceError) as caught:
+        build(space={"momentum": uniform(0, 0.4), "label_smoothing": sample_from(twice)}, search=HyperOpt())
+    assert str(caught.value) == (
+        "HyperOpt learns from values it chose and can't take sample_from(twice) for 'label_smoothing'; "
+        "compute it inside the trial, or use search=Random()"
+    )
+    assert build(space={"momentum": uniform(0, 0.4), "label_smoothing": sample_from(twice)}, search=Random())
+
+
+@pytest.mark.parametrize(
+    ("resources", "machine", "message"),
+    [
+        (
+            Resources(cpus=16),
+            LAPTOP,
+            "a trial can have at most the CPUs that this machine has (8), got Resources(cpus=16); "
+            "use at most 8 (also --cpus-per-trial)",
+        ),
+        (
+            Resources(gpus=0.5),
+            LAPTOP,
+            "a trial can have at most the GPUs that this machine has (0), got Resources(gpus=0.5); "
+            "leave gpus out, or run where there is one (also --gpus-per-trial)",
+        ),
+        (
+            Resources(gpus=8),
+            BOX,
+            "a trial can have at most the GPUs that this machine has (4), got Resources(gpus=8); "
+            "use at most 4 (also --gpus-per-trial)",
+        ),
+    ],
+)
+def test_more_than_the_machine_has_is_refused(resources: Resources, machine: Machine, message: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        build(resources=resources).check_machine(machine)
+    assert str(caught.value) == message
+
+
+def test_an_image_classifier_gets_a_gpu_where_there_is_one_and_a_function_only_if_asked() -> None:
+    def train(config: dict[str, Any]) -> None:
+        return
+
+    classifier, function = build(), build(trial=train, metric="loss", mode="min")
+    assert classifier.resources.resolve(gpus_present=4, uses_gpu=classifier.uses_gpu) == Resources(cpus=1, gpus=1)
+    assert classifier.resources.resolve(gpus_present=0, uses_gpu=classifier.uses_gpu) == Resources(cpus=1, gpus=0)
+    assert function.resources.resolve(gpus_present=4, uses_gpu=function.uses_gpu) == Resources(cpus=1, gpus=0)
+
+
+def test_a_study_can_try_no_more_trials_than_its_space_has() -> None:
+    assert build(space={"batch_size": choice([8, 16, 32])}, budget=Budget(trials=10)).trials == 3
+    assert build(budget=Budget(trials=None)).trials is None
+
+
+# Options over a study
+
+
+def test_set_fixes_a_dimension_even_outside_of_its_range_and_starting_points_follow() -> None:
+    study = build(
+        space={"epochs": randint(4, 10), "lr": loguniform(1e-4, 1e-1)}, start_from=[{"epochs": 9, "lr": 0.01}]
+    )
+    fixed = study.with_options(fixed={"epochs": 1})
+    assert fixed.search_space.constants == {"epochs": 1}
+    assert list(fixed.search_space.dimensions) == ["lr"]
+    assert fixed.starting_points == [{"epochs": 1, "lr": 0.01}]
+
+
+def test_set_settles_conditions_and_drops_what_they_rule_out() -> None:
+    space = {"optimizer": choice(["adam", "sgd"]), "momentum": uniform(0.8, 0.99).when(optimizer="sgd")}
+    study = build(space=space, start_from=[{"optimizer": "sgd", "momentum": 0.9}])
+    adam = study.with_options(fixed={"optimizer": "adam"})
+    assert (list(adam.search_space.dimensions), adam.starting_points) == ([], [{"optimizer": "adam"}])
+    sgd = study.with_options(fixed={"optimizer": "sgd"})
+    assert sgd.starting_points == [{"optimizer": "sgd", "momentum": 0.9}]
+    assert sgd.search_space.dimensions["momentum"].conditions == ()
+
+
+def test_set_may_add_a_hyperparameter_that_the_space_leaves_out() -> None:
+    assert build().with_options(fixed={"image_size": 16}).search_space.constants == {"image_size": 16}
+
+
+def test_set_of_an_unknown_name_is_refused() -> None:
+    with pytest.raises(
+        SpaceError, match=r"^'optimiser' is not a hyperparameter of the study; did you mean 'optimizer'\?$"
+    ):
+        build().with_options(fixed={"optimiser": "sgd"})
+
+
+def test_set_of_an_impossible_value_is_refused() -> None:
+    with pytest.raises(StudyError, match=r"^optimizer must be adam or sgd, got 'lion'"):
+        build().with_options(fixed={"optimizer": "lion"})
+
+
+def test_weights_and_data_dir_change_the_trial() -> None:
+    trial = build().with_options(weights="imagenet", data_dir="elsewhere").declared_trial
+    assert isinstance(trial, ImageClassifier)
+    assert (trial.weights, str(trial.data_dir)) == ("imagenet", "elsewhere")
+    none = build().with_options(weights="none").declared_trial
+    assert isinstance(none, ImageClassifier)
+    assert none.weights is None
+
+
+def test_weights_of_a_function_are_refused() -> None:
+    study = build(trial=lambda config: None, metric="loss", mode="min")
+    with pytest.raises(StudyError, match=r"^--weights needs an ImageClassifier, got the function '<lambda>'"):
+        study.with_options(weights="none")
+
+
+# Study files
+
+
+def write(folder: Path, text: str, name: str = "space.py") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+GOOD = """
+from tuner import *
+study = Study("digits", trial=ImageClassifier("digits", weights=None), space={"lr": loguniform(1e-4, 1e-1)})
+"""
+
+
+def test_a_file_gives_its_study_and_the_study_its_file(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path, GOOD))
+    assert (study.name, study.source) == ("digits", tmp_path / "space.py")
+
+
+def test_a_file_can_import_a_module_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, "LOW = 0.001", "bounds_beside.py")
+    path = write(tmp_path, "from bounds_beside import LOW\n" + GOOD.replace("1e-4", "LOW"))
+    assert load_study(path).search_space.dimensions["lr"].describe() == "loguniform(0.001, 0.1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("study = 3\n", "needs a module-level `study = Study(...)`, got a int; see search_spaces/ for examples"),
+        (
+            "x = 3\n",
+            "needs a module-level `study = Study(...)`, got nothing of that name; see search_spaces/ for examples",
+        ),
+        (GOOD.replace("study =", "search ="), "needs its study under the name `study`, got 'search'; rename it"),
+        ("import nowhere_to_be_found\n", "does not run: ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("x = (\n", "does not run: SyntaxError: '(' was never closed (space.py, line 1)"),
+        ("x = 1\ny = x / 0\n", "does not run: ZeroDivisionError: division by zero (space.py, line 2); fix the file"),
+        ("import sys\nsys.exit(0)\n", "needs to declare a study and return, got exit(0); remove it"),
+    ],
+)
+def test_a_file_that_declares_no_study_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        load_study(write(tmp_path, text))
+    assert str(caught.value).startswith(f"{tmp_path / 'space.py'} ")
+    assert message in str(caught.value)
+
+
+def test_a_refusal_names_the_line_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"raise low \(space.py, line 3\)$"):
+        load_study(write(tmp_path, GOOD.replace("1e-4", "0")))
+
+
+def test_a_missing_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
+    write(tmp_path, GOOD, "digits.py")
+    with pytest.raises(StudyError) as caught:
+        load_study(tmp_path / "digit.py")
+    assert str(caught.value) == (
+        f"a study file is a Python file that declares `study`, got '{tmp_path}/digit.py', which is no file; "
+        f"did you mean '{tmp_path}/digits.py'?"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parent.parent / "search_spaces").glob("*.py")), ids=lambda p: p.stem
+)
+def test_every_study_file_of_the_project_loads(path: Path) -> None:
+    assert load_study(path).search_space.dimensions
