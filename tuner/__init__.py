@@ -6,9 +6,9 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+from tuner.api import load_model, resume, run
 from tuner.errors import StudyError, TrialError, TunerError
+from tuner.results import Run, load_run
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
 from tuner.search import Grid, HyperOpt, Random
 from tuner.session import checkpoint, report
@@ -29,11 +29,6 @@ from tuner.space import (
 )
 from tuner.study import Budget, Resources, Study, load_study
 from tuner.trial import ImageClassifier
-
-if TYPE_CHECKING:
-    from tuner.driver import resume, run
-    from tuner.inspection import load_model
-    from tuner.results import Run, load_run
 
 __version__ = "0.1.0"
 
@@ -74,20 +69,3 @@ __all__ = [
     "sample_from",
     "uniform",
 ]
-
-_LATER = {
-    "Run": "tuner.results",
-    "load_run": "tuner.results",
-    "load_model": "tuner.inspection",
-    "resume": "tuner.driver",
-    "run": "tuner.driver",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load the functions that need Ray, torch or pandas when they are first asked for."""
-    if name in _LATER:
-        import importlib
-
-        return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'tuner' has no attribute {name!r}")

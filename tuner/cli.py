@@ -139,10 +139,9 @@ def _show(options: argparse.Namespace) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_predictions
-    from tuner.inspection import predict
-    from tuner.results import load_run
+    from tuner.inspection import load_winner
 
-    predictions = predict(load_run(options.run), options.images)
+    predictions = load_winner(options.run).predict(options.images)
     if options.json:
         print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
     else:

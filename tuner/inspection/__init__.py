@@ -1,6 +1,6 @@
 """What needs a model and a run: the winner's score, the folder `best/`, and the model loaded back from it."""
 
-from tuner.inspection.best import LoadedModel, ModelCard, Prediction, load_model, predict, write_best
+from tuner.inspection.best import LoadedModel, ModelCard, Prediction, load_model, load_winner, write_best
 from tuner.inspection.scoring import Inputs, Mistake, Score, score
 
 __all__ = [
@@ -11,7 +11,7 @@ __all__ = [
     "Prediction",
     "Score",
     "load_model",
-    "predict",
+    "load_winner",
     "score",
     "write_best",
 ]

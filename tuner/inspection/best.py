@@ -15,7 +15,7 @@ from torch import nn
 
 from tuner.errors import RunFolderError
 from tuner.inspection.scoring import Inputs, Score
-from tuner.results.run import BEST, Run
+from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Normalisation, Split
 from tuner.train.evaluation import evaluate
@@ -151,16 +151,16 @@ def write_best(
     beside.rename(folder)
 
 
-def predict(run: Run, images: Iterable[str | Path], device: torch.device | str = "cpu") -> list[Prediction]:
-    """Classify image files with a run's winner.
+def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+    """The model of a run's winner, in evaluation mode; the newest run's where `run` is a storage folder.
 
     Raises:
-        RunFolderError: the run has no winner that can be loaded.
-        DataError: a file is missing or no image.
+        RunFolderError: there is no run, or it has no winner that can be loaded.
+        WeightsError: the model's file is damaged.
     """
+    found = run if isinstance(run, Run) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
-        model = load_model(run.folder.fetch(BEST, Path(temporary) / BEST), device)
-    return model.predict(images)
+        return load_model(found.folder.fetch(BEST, Path(temporary) / BEST), device)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu") -> LoadedModel:
