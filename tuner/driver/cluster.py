@@ -11,15 +11,18 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from typing import Any
 
 import ray
+from ray._private.parameter import RayParams
 
 from tuner.errors import StudyError
 from tuner.machine import Machine, this_machine
 from tuner.study import Resources, Study
 
 LOOPBACK = "127.0.0.1"
+_ORIGINAL_INIT = RayParams.__init__
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
 
 # Read by Ray when it is imported or started. Values that the user set stay.
@@ -115,6 +118,8 @@ def _start_local(settings: dict[str, Any]) -> None:
 
     machine = this_machine()
     services.get_node_ip_address = lambda *_, **__: LOOPBACK  # the only way to keep Ray's sockets off other interfaces
+    # A cluster for one search needs no autoscaler and no log forwarding: two processes fewer to wait for.
+    RayParams.__init__ = partialmethod(_ORIGINAL_INIT, no_monitor=True, include_log_monitor=False)
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     ray.init(
         num_cpus=machine.cpus,

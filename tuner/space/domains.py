@@ -1,7 +1,7 @@
 """What one hyperparameter may be: numbers on a scale, a choice, a function of the others.
 
-The constructors carry Ray Tune's names, argument order and bounds (`randint` leaves `high` out, `qrandint` takes it
-in).
+The constructors carry Ray Tune's names, argument order and bounds: `randint` leaves `high` out, and so does `qrandint`
+in steps of 1; in longer steps it takes `high` in. Numbers of numpy become Python's.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tuner.errors import SpaceError
 
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
+RAY_MODULE = "ray.tune.search.sample"
 _EDGE = 1e-9  # a normal's quantiles at 0 and 1 are infinite
 
 
@@ -32,11 +33,18 @@ class Domain(ABC):
 
     conditions: Conditions = field(default=(), kw_only=True)
 
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            object.__setattr__(self, part.name, plain(getattr(self, part.name)))
+
     def when(self, **conditions: Any) -> Self:
         """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
         if not conditions:
             raise SpaceError("when needs a condition, got none; write .when(optimizer='sgd')")
         added = tuple((name, _as_values(value)) for name, value in conditions.items())
+        for name, values in added:
+            if not values:
+                raise SpaceError(f"when needs at least one value of {name!r}, got an empty list; name those that count")
         return replace(self, conditions=self.conditions + added)
 
     @property
@@ -92,14 +100,16 @@ class _Range(Domain):
     high: float
     log: bool = False
     q: float | None = None
+    _linear_kind: ClassVar[str]
 
     def validate(self, name: str) -> None:
-        kind = self.describe().split("(", maxsplit=1)[0]
+        kind = self._kind
         for bound, value in (("low", self.low), ("high", self.high)):
             self._check_bound(kind, bound, value, name)
         if self.log and self.low <= 0:
-            linear = kind.replace("log", "")
-            raise SpaceError(f"{kind} needs low > 0, got low={self.low!r} for {name!r}; use {linear} or raise low")
+            raise SpaceError(
+                f"{kind} needs low > 0, got low={self.low!r} for {name!r}; use {kind.replace('log', '')} or raise low"
+            )
         if not self.low < self._written_high:
             raise SpaceError(
                 f"{kind} needs low < high, got low={self.low!r} and high={self._written_high!r} for {name!r}; "
@@ -107,6 +117,13 @@ class _Range(Domain):
             )
         if self.q is not None:
             self._check_step(kind, self.q, name)
+
+    def describe(self) -> str:
+        return _call(self._kind, self.low, self._written_high, *(() if self.q is None else (self.q,)))
+
+    @property
+    def _kind(self) -> str:
+        return ("q" if self.q is not None else "") + ("log" if self.log else "") + self._linear_kind
 
     @property
     def _written_high(self) -> float:
@@ -119,18 +136,6 @@ class _Range(Domain):
     def _check_step(self, kind: str, q: float, name: str) -> None:
         if not is_number(q) or q <= 0:
             raise SpaceError(f"{kind} needs q > 0, got q={q!r} for {name!r}; use the step between values")
-        for bound, value in (("low", self.low), ("high", self.high)):
-            steps = value / q
-            if not math.isclose(steps, round(steps), abs_tol=1e-9):
-                raise SpaceError(
-                    f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
-                    f"use {bound}={clean_multiple(round(steps), q)!r}"
-                )
-
-    def _steps(self) -> tuple[int, int]:
-        """First and last multiple of q."""
-        step = self.q or 1
-        return round(self.low / step), round(self.high / step)
 
     def _scale(self, value: float) -> float:
         return math.log(value) if self.log else value
@@ -149,6 +154,23 @@ class _Range(Domain):
 class Float(_Range):
     """Real numbers."""
 
+    _linear_kind: ClassVar[str] = "uniform"
+
+    def _check_step(self, kind: str, q: float, name: str) -> None:
+        super()._check_step(kind, q, name)
+        for bound, value in (("low", self.low), ("high", self.high)):
+            steps = value / q
+            if not math.isclose(steps, round(steps), abs_tol=1e-9):
+                raise SpaceError(
+                    f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
+                    f"use {bound}={clean_multiple(round(steps), q)!r}"
+                )
+
+    def _steps(self) -> tuple[int, int]:
+        """First and last multiple of q."""
+        step = self.q or 1
+        return round(self.low / step), round(self.high / step)
+
     @property
     def size(self) -> float:
         if self.q is None:
@@ -163,9 +185,13 @@ class Float(_Range):
         return [clean_multiple(step, self.q) for step in range(first, last + 1)]
 
     def contains(self, value: Any) -> bool:
-        if not is_number(value) or not self.low <= value <= self.high:
+        if not is_number(value):
             return False
-        return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
+        if self.q is None:
+            return bool(self.low <= value <= self.high)
+        first, last = self._steps()
+        step = round(value / self.q)
+        return first <= step <= last and math.isclose(value / self.q, step, abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
         return float(value) if self.q is None else clean_multiple(round(float(value) / self.q), self.q)
@@ -180,10 +206,6 @@ class Float(_Range):
             return clean_multiple(min(max(round(value / self.q), first), last), self.q)
         return min(max(float(value), float(self.low)), float(self.high))
 
-    def describe(self) -> str:
-        name = ("q" if self.q is not None else "") + ("log" if self.log else "") + "uniform"
-        return _call(name, self.low, self.high, *(() if self.q is None else (self.q,)))
-
 
 @dataclass(frozen=True)
 class Integer(_Range):
@@ -191,10 +213,12 @@ class Integer(_Range):
 
     low: int
     high: int
+    _linear_kind: ClassVar[str] = "randint"
 
     @property
     def _written_high(self) -> int:
-        return self.high if self.q is not None else self.high + 1
+        left_out = self.q in (None, 1) and isinstance(self.high, int)
+        return self.high + 1 if left_out else self.high
 
     def _check_bound(self, kind: str, bound: str, value: Any, name: str) -> None:
         super()._check_bound(kind, bound, value, name)
@@ -203,6 +227,22 @@ class Integer(_Range):
                 f"{kind} needs whole numbers, got {bound}={value!r} for {name!r}; use "
                 f"{'q' if self.q else ''}uniform or round it"
             )
+
+    def _check_step(self, kind: str, q: float, name: str) -> None:
+        super()._check_step(kind, q, name)
+        if q != int(q):
+            raise SpaceError(f"{kind} needs a whole number as q, got q={q!r} for {name!r}; use quniform or round it")
+        first, last = self._steps()
+        if first > last:
+            raise SpaceError(
+                f"{kind} needs a multiple of q from low to high, got low={self.low!r} and high={self.high!r} with "
+                f"q={q!r} for {name!r}; widen them or lower q"
+            )
+
+    def _steps(self) -> tuple[int, int]:
+        """First and last multiple of q between the bounds."""
+        step = int(self.q or 1)
+        return -(-self.low // step), self.high // step
 
     @property
     def size(self) -> int:
@@ -231,13 +271,10 @@ class Integer(_Range):
         return min(max(math.floor(value / step + 0.5), first), last) * step
 
     def _edges(self) -> tuple[float, float]:
-        """Half a step beyond the bounds, so that every value has a bin of its own."""
-        half = int(self.q or 1) / 2
-        return (max(self.low - half, self.low / 2) if self.log else self.low - half), self.high + half
-
-    def describe(self) -> str:
-        name = ("q" if self.q is not None else "") + ("log" if self.log else "") + "randint"
-        return _call(name, self.low, self._written_high, *(() if self.q is None else (self.q,)))
+        """Half a step beyond the first and last value, so that every value has a bin of its own."""
+        step = int(self.q or 1)
+        first, last = (multiple * step for multiple in self._steps())
+        return (max(first - step / 2, first / 2) if self.log else first - step / 2), last + step / 2
 
 
 @dataclass(frozen=True)
@@ -361,13 +398,13 @@ class SampleFrom(Domain):
         return True
 
     def coerce(self, value: Any) -> Any:
-        return value
+        return plain(value)
 
     def encode(self, value: Any) -> float:
         return math.nan
 
     def decode(self, unit: float) -> Any:
-        raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random or Grid")
+        raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random")
 
     def describe(self) -> str:
         return f"sample_from({getattr(self.function, '__name__', self.function)})"
@@ -395,22 +432,22 @@ def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:
 
 def randint(low: int, high: int) -> Integer:
     """Whole numbers from `low` to `high` - 1."""
-    return Integer(low, _below(high))
+    return Integer(low, last_integer(high))
 
 
 def qrandint(low: int, high: int, q: int = 1) -> Integer:
-    """Multiples of `q` from `low` to `high`, both included."""
-    return Integer(low, high, q=q)
+    """Multiples of `q` from `low` to `high`, both included; with q=1 to `high` - 1, as in Ray."""
+    return Integer(low, last_integer(high, q), q=q)
 
 
 def lograndint(low: int, high: int, base: float = 10) -> Integer:
     """Whole numbers from `low` > 0 to `high` - 1, even on a logarithmic scale."""
-    return Integer(low, _below(high), log=True)
+    return Integer(low, last_integer(high), log=True)
 
 
 def qlograndint(low: int, high: int, q: int, base: float = 10) -> Integer:
-    """Multiples of `q` from `low` > 0 to `high`, both included, about even on a logarithmic scale."""
-    return Integer(low, high, log=True, q=q)
+    """As `qrandint`, from `low` > 0, about even on a logarithmic scale."""
+    return Integer(low, last_integer(high, q), log=True, q=q)
 
 
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
@@ -439,13 +476,32 @@ def sample_from(function: Callable[..., Any]) -> SampleFrom:
 
 
 def is_number(value: object) -> bool:
-    """A finite int or float; a bool is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """An int or float that is finite as a float; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def plain(value: Any) -> Any:
+    """Numbers and arrays of numpy, and those inside lists, tuples and dicts, as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if type(value) in (list, tuple):
+        return type(value)(plain(item) for item in value)
+    return {key: plain(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def canonical(value: Any) -> str:
     """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't."""
-    return json.dumps(value, sort_keys=True, default=repr)
+    try:
+        return json.dumps(value, sort_keys=True, default=repr)
+    except TypeError:  # keys that JSON doesn't have, or can't sort
+        return repr(value)
 
 
 def clean_multiple(steps: int, q: float) -> float:
@@ -454,21 +510,28 @@ def clean_multiple(steps: int, q: float) -> float:
 
 
 def contains_domain(value: Any) -> bool:
-    """Whether a domain hides in a value."""
-    if isinstance(value, Domain):
+    """Whether a domain, ours or Ray's, hides in a value."""
+    if isinstance(value, Domain) or type(value).__module__ == RAY_MODULE:
         return True
     if isinstance(value, dict):
         return any(contains_domain(item) for item in value.values())
     return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
 
 
-def _below(high: int) -> int:
-    """The bound before an excluded one; what is no whole number is left for `validate` to refuse."""
-    return high - 1 if isinstance(high, int) and not isinstance(high, bool) else high
+def last_integer(high: int, q: int | None = None) -> int:
+    """The last number below `high`, or `high` itself in steps longer than 1.
+
+    What is no whole number is left for `validate` to refuse.
+    """
+    high = plain(high)
+    left_out = q in (None, 1) and isinstance(high, int) and not isinstance(high, bool)
+    return high - 1 if left_out else high
 
 
 def _as_values(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(value, key=repr))  # the same order in any process
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.errors import SpaceError
-from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
-
-RAY_MODULE = "ray.tune.search.sample"
+from tuner.space.domains import (
+    RAY_MODULE,
+    Choice,
+    Domain,
+    Float,
+    GridSearch,
+    Integer,
+    Normal,
+    SampleFrom,
+    last_integer,
+)
 
 
 def from_ray(value: Any) -> Any:
@@ -37,8 +45,7 @@ def _number(value: Any) -> Domain:
     log = kind == "LogUniform"
     if type(value).__name__ == "Float":
         return Float(value.lower, value.upper, log=log, q=q)
-    high = value.upper - 1 if q is None else value.upper  # quantisation makes Ray's upper bound inclusive
-    return Integer(value.lower, high, log=log, q=q)
+    return Integer(value.lower, last_integer(value.upper, q), log=log, q=q)
 
 
 def _choice(value: Any) -> Domain:

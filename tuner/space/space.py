@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError
-from tuner.space.domains import Domain, GridSearch, SampleFrom, canonical, contains_domain
+from tuner.space.domains import Domain, GridSearch, SampleFrom, canonical, contains_domain, plain
 from tuner.space.ray_compat import from_ray
 
 Config = dict[str, Any]
@@ -67,7 +66,7 @@ class Space:
         conditional = any(self._conditions.values())
         if not conditional:
             return math.prod(int(domain.size) for domain in self.dimensions.values())
-        return self._count(list(self.dimensions), {})
+        return self._count()
 
     # Drawing and checking
 
@@ -78,9 +77,9 @@ class Space:
     def complete(self, config: Config, generator: np.random.Generator) -> Config:
         """The configuration with what is missing sampled and the constants filled in."""
         flat = {**self.constants, **self.flatten(config)}
-        for name, domain in self._functions_last():
+        for name in self.dimensions:
             if name not in flat and self._is_active(name, flat):
-                flat[name] = self._draw(domain, flat, generator)
+                flat[name] = self._draw(name, flat, generator)
         return self.unflatten(flat)
 
     def check(self, config: Config, where: str) -> Config:
@@ -109,13 +108,12 @@ class Space:
             for n, v in flat.items()
             if n in self.dimensions and self.dimensions[n].contains(v)
         }
-        merged = {**self.constants, **kept}
-        return self.unflatten({n: v for n, v in merged.items() if n in self.constants or self._is_active(n, merged)})
+        active = self._active(kept)
+        return self.unflatten({**self.constants, **{name: value for name, value in kept.items() if name in active}})
 
     def active(self, config: Config) -> set[str]:
         """Dotted names of the dimensions that are part of the configuration."""
-        flat = {**self.constants, **self.flatten(config)}
-        return {name for name in self.dimensions if self._is_active(name, flat)}
+        return self._active(self.flatten(config))
 
     def fix(self, values: Mapping[str, Any], more: Iterable[str] = ()) -> Space:
         """The space with dimensions (or constants) replaced by constants, by dotted name; `more` names may be new.
@@ -127,17 +125,18 @@ class Space:
         for name in values:
             if name not in known:
                 raise SpaceError(f"{name!r} is not a hyperparameter of the study; {_did_you_mean(name, known)}")
-        entries: dict[str, Any] = {**self.constants, **self.dimensions, **values}
-        settled = {name: self._settle(name, value, values) for name, value in entries.items()}
-        return Space(_nest({name: value for name, value in settled.items() if value is not _GONE}))
+        entries: dict[str, Any] = {**self.constants, **self._settled(values), **values}
+        names = dict.fromkeys([*self._order, *values])
+        return Space(_nest({name: entries[name] for name in names if name in entries}))
 
     # The unit cube
 
     def encode(self, config: Config) -> npt.NDArray[np.float64]:
         """The configuration in the unit cube, [len(dimensions)] float; nan where inactive or not encodable."""
-        flat = {**self.constants, **self.flatten(config)}
+        flat = self.flatten(config)
+        active = self._active(flat)
         columns = [
-            domain.encode(flat[name]) if name in flat and self._is_active(name, flat) else math.nan
+            domain.encode(flat[name]) if name in flat and name in active else math.nan
             for name, domain in self.dimensions.items()
         ]
         return np.array(columns, dtype=float)
@@ -160,7 +159,7 @@ class Space:
                     f"a grid needs a finite set of values, got {domain.describe()} for {name!r}; "
                     "use grid_search([...]), choice([...]) or a q… domain"
                 )
-        yield from self._grid(list(self.dimensions), dict(self.constants))
+        yield from map(self.unflatten, self._combinations(list(self.dimensions), self.constants))
 
     def key(self, config: Config) -> str:
         """A text that two configurations share exactly where they are the same to a trial."""
@@ -184,7 +183,7 @@ class Space:
             if isinstance(value, Mapping) and self._is_section(path):
                 yield from self._flatten(value, path + ".")
             else:
-                yield path, value
+                yield path, plain(value)
 
     def _is_section(self, path: str) -> bool:
         return any(name.startswith(path + ".") for name in self.names)
@@ -199,14 +198,27 @@ class Space:
                 return False
         return True
 
-    def _functions_last(self) -> Iterator[tuple[str, Domain]]:
-        ordered = sorted(self.dimensions.items(), key=lambda item: isinstance(item[1], SampleFrom))
-        return iter(ordered)
+    def _active(self, flat: Mapping[str, Any]) -> set[str]:
+        """Dimensions whose conditions hold, on others that are active themselves."""
+        present, active = dict(self.constants), set()
+        for name in self.dimensions:
+            if self._is_active(name, present):
+                active.add(name)
+                present |= {name: flat[name]} if name in flat else {}
+        return active
 
-    def _draw(self, domain: Domain, flat: dict[str, Any], generator: np.random.Generator) -> Any:
-        if isinstance(domain, SampleFrom):
-            return domain.function(_Resolved(self.unflatten(flat)))
-        return domain.sample(generator)
+    def _draw(self, name: str, flat: dict[str, Any], generator: np.random.Generator) -> Any:
+        domain = self.dimensions[name]
+        if not isinstance(domain, SampleFrom):
+            return domain.sample(generator)
+        config = self.unflatten(flat)
+        try:
+            return plain(domain.function(_Resolved(config)))
+        except Exception as error:
+            raise SpaceError(
+                f"sample_from needs a function of what was sampled before, got {type(error).__name__}: {error} for "
+                f"{name!r} from {config!r}; correct the function"
+            ) from error
 
     def _check_value(self, where: str, name: str, value: Any) -> None:
         if name in self.constants:
@@ -225,41 +237,38 @@ class Space:
                 "change the value or widen the space"
             )
 
-    def _grid(self, names: list[str], flat: dict[str, Any]) -> Iterator[Config]:
+    def _combinations(self, names: list[str], flat: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """All values of the named dimensions, inactive ones left out, on top of what `flat` has."""
         if not names:
-            yield self.unflatten(flat)
+            yield flat
             return
         name, rest = names[0], names[1:]
         if not self._is_active(name, flat):
-            yield from self._grid(rest, flat)
+            yield from self._combinations(rest, flat)
             return
         for value in self.dimensions[name].values():
-            yield from self._grid(rest, {**flat, name: value})
+            yield from self._combinations(rest, {**flat, name: value})
 
-    def _count(self, names: list[str], flat: dict[str, Any]) -> int:
-        """Configurations below a partial one; dimensions that no condition asks for are multiplied, not walked."""
+    def _count(self) -> int:
+        """Configurations of a finite space; dimensions that no condition asks for are multiplied, not walked."""
         asked = {other for conditions in self._conditions.values() for other, _ in conditions}
-        walked = [name for name in names if name in asked]
-        total = 0
-        for values in itertools.product(*(self.dimensions[name].values() for name in walked)):
-            assigned = {**self.constants, **flat, **dict(zip(walked, values, strict=True))}
-            inactive = [name for name in walked if not self._is_active(name, assigned)]
-            if any(canonical(assigned[n]) != canonical(self.dimensions[n].values()[0]) for n in inactive):
-                continue  # an inactive dimension has no value: count its combinations once
-            present = {name: value for name, value in assigned.items() if name not in inactive}
-            free = [n for n in names if n not in asked and self._is_active(n, present)]
-            total += math.prod(int(self.dimensions[name].size) for name in free)
-        return total
+        walked = [name for name in self.dimensions if name in asked]
+        others = [name for name in self.dimensions if name not in asked]
+        return sum(
+            math.prod(int(self.dimensions[name].size) for name in others if self._is_active(name, flat))
+            for flat in self._combinations(walked, self.constants)
+        )
 
-    def _settle(self, name: str, value: Any, fixed: Mapping[str, Any]) -> Any:
-        """An entry with its conditions on fixed names decided; _GONE where one doesn't hold."""
-        if not isinstance(value, Domain):
-            return value
-        decided = [(other, allowed) for other, allowed in self._conditions.get(name, ()) if other in fixed]
-        if not all(_is_among(fixed[other], allowed) for other, allowed in decided):
-            return _GONE
-        left = tuple(c for c in self._conditions.get(name, ()) if c[0] not in fixed)
-        return replace(value, conditions=left)
+    def _settled(self, fixed: Mapping[str, Any]) -> dict[str, Domain]:
+        """The dimensions that are left, with their conditions on fixed names decided."""
+        left: dict[str, Domain] = {}
+        for name, domain in self.dimensions.items():
+            conditions = self._conditions[name]
+            hold = [_is_among(fixed[other], allowed) for other, allowed in conditions if other in fixed]
+            open_conditions = tuple(condition for condition in conditions if condition[0] not in fixed)
+            if all(hold) and all(other in left or other in self.constants for other, _ in open_conditions):
+                left[name] = replace(domain, conditions=open_conditions)
+        return left
 
     def _resolve_conditions(
         self, name: str, domain: Domain, entries: Mapping[str, Any]
@@ -291,7 +300,10 @@ class Space:
                 )
 
     def _sorted(self, declared: Mapping[str, Domain]) -> list[str]:
-        """Names with those that conditions ask for before those that ask; raises SpaceError for a cycle."""
+        """Names with those that conditions ask for before those that ask, functions as late as can be.
+
+        Raises SpaceError for a cycle.
+        """
         order: list[str] = []
         waiting = list(declared)
         while waiting:
@@ -300,16 +312,10 @@ class Space:
                 raise SpaceError(
                     f"conditions need an order, got a cycle through {', '.join(map(repr, waiting))}; break it"
                 )
+            ready = [name for name in ready if not isinstance(declared[name], SampleFrom)] or ready
             order += ready
             waiting = [name for name in waiting if name not in ready]
         return order
-
-
-class _Gone:
-    pass
-
-
-_GONE = _Gone()
 
 
 class _Resolved(dict[str, Any]):
@@ -321,9 +327,7 @@ class _Resolved(dict[str, Any]):
         try:
             value = self[name]
         except KeyError:
-            raise AttributeError(
-                f"the configuration has no {name!r} yet; sample_from sees what isn't sample_from"
-            ) from None
+            raise AttributeError(f"the configuration has no {name!r} yet") from None
         return _Resolved(value) if isinstance(value, dict) else value
 
 
@@ -333,7 +337,7 @@ def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             raise SpaceError(
                 f"a hyperparameter's name is a text without dots, got {name!r}; nest dicts instead of dots"
             )
-        value = from_ray(raw)
+        value = plain(from_ray(raw))
         if isinstance(value, Mapping) and value:
             yield from _flatten(value, f"{prefix}{name}.")
         elif not isinstance(value, Domain) and contains_domain(value):
@@ -356,7 +360,9 @@ def _nest(flat: Mapping[str, Any]) -> Config:
 
 
 def _is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return any(canonical(value) == canonical(one) or (value == one and type(value) is not bool) for one in allowed)
+    return any(
+        canonical(value) == canonical(one) or (value == one and bool not in (type(value), type(one))) for one in allowed
+    )
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
