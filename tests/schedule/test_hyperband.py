@@ -1,4 +1,7 @@
+import random
 from typing import Literal
+
+import pytest
 
 from tests.schedule.driving import run_search
 from tuner.schedule import Decision, EarlyStopper, HyperBand
@@ -29,16 +32,25 @@ def drained(stopper: EarlyStopper) -> list[str]:
     return found
 
 
-def test_brackets_have_the_papers_sizes() -> None:
-    # R = 81, eta = 3 (Li et al. 2018, table 1): n = 81, 34, 15, 8, 5 with first rungs 1, 3, 9, 27, 81
-    stopper = build(max_epochs=81)
+@pytest.mark.parametrize(
+    ("max_epochs", "members"),
+    [
+        (9, {1: 9, 3: 5, 9: 3}),
+        (27, {1: 27, 3: 12, 9: 6, 27: 4}),
+        (81, {1: 81, 3: 34, 9: 15, 27: 8, 81: 5}),  # Li et al. 2018, table 1: R = 81, eta = 3
+    ],
+)
+def test_brackets_have_the_papers_sizes(max_epochs: int, members: dict[int, int]) -> None:
+    """Epoch of its bracket's first rung, or the last epoch, of one trial after another."""
+    stopper = build(max_epochs=max_epochs)
     paused_at = []
-    for number in range(81 + 34 + 15 + 8 + 5):
+    for number in range(sum(members.values()) + members[1]):
         trial = str(number)
         stopper.start(trial)
-        epochs = (epoch for epoch in range(1, 81) if stopper.report(trial, epoch, 0.0) is PAUSE)
-        paused_at.append(next(epochs, 81))
-    assert paused_at == [1] * 81 + [3] * 34 + [9] * 15 + [27] * 8 + [81] * 5
+        epochs = (epoch for epoch in range(1, max_epochs) if stopper.report(trial, epoch, 0.0) is PAUSE)
+        paused_at.append(next(epochs, max_epochs))
+    once = [epoch for epoch, count in members.items() for _ in range(count)]
+    assert paused_at == once + [1] * members[1]  # and then begin anew
 
 
 def test_a_bracket_waits_for_all_and_keeps_the_best_third() -> None:
@@ -166,3 +178,42 @@ def test_a_whole_search_spends_what_the_brackets_allow() -> None:
     # bracket of 9: 6 end at epoch 1, 2 at 3, 1 at 9; of 5: 4 at 3, 1 at 9; of 3: all at 9
     expected = [1, 1, 1, 1, 1, 1, 3, 3, 9, 3, 3, 3, 3, 9, 9, 9, 9]
     assert [epochs[trial] for trial in curves] == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("budget", [25, None])
+def test_in_the_end_every_trial_has_finished_failed_or_lost(seed: int, budget: int | None) -> None:
+    """Four at once, 25 in all, of which some fail or are shorter: nobody is left waiting or heard of twice."""
+    generator = random.Random(seed)
+    stopper = build(max_epochs=9, trials=budget)
+    running: list[str] = []
+    epochs: dict[str, int] = {}
+    over: set[str] = set()
+    eliminated: list[str] = []
+    while True:
+        while len(running) < 4:
+            trial = stopper.resumable()
+            if trial is None and len(epochs) < 25:
+                trial = f"{len(epochs):02}"
+                stopper.start(trial)
+                epochs[trial] = 0
+            stopper.more_coming(len(epochs) < 25)
+            if trial is None and (trial := stopper.resumable()) is None:
+                break
+            assert trial not in {*running, *over, *eliminated}
+            running.append(trial)
+        if not running:
+            break
+        trial = generator.choice(running)
+        epochs[trial] += 1
+        if generator.random() < 0.05 or epochs[trial] == (5 if int(trial) % 6 == 0 else 9):
+            stopper.end(trial)
+            over.add(trial)
+            running.remove(trial)
+        elif stopper.report(trial, epochs[trial], generator.random()) is PAUSE:
+            running.remove(trial)
+        eliminated += stopper.eliminated()
+    assert len(eliminated) == len(set(eliminated))
+    assert over | set(eliminated) == epochs.keys()
+    assert not over & set(eliminated)
+    assert all(epochs[trial] in (1, 3) for trial in eliminated)

@@ -103,3 +103,12 @@ def test_an_infinite_dimension_is_refused(domain: Domain) -> None:
 def test_a_grid_too_large_to_list_is_refused() -> None:
     with pytest.raises(SpaceError, match="Grid takes up to 100,000 configurations, got 1,000,000; list fewer"):
         Grid().check(Space({"x": randint(0, 1000), "y": randint(0, 1000)}))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 3), (4, 5)])
+def test_a_third_of_the_walk_has_seen_every_value_of_each_dimension(rows: int, columns: int) -> None:
+    configs = in_order({"a": randint(0, rows), "b": choice([f"{column}" for column in range(columns)])})
+    third = configs[: rows * columns // 3]
+    assert {config["a"] for config in third} == set(range(rows))
+    assert {config["b"] for config in third} == {f"{column}" for column in range(columns)}
+    assert len({repr(config) for config in configs}) == len(configs) == rows * columns

@@ -1,4 +1,6 @@
 import math
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tuner.errors import SpaceError
 from tuner.space import (
     Domain,
+    Normal,
     choice,
     grid_search,
     lograndint,
@@ -20,6 +23,7 @@ from tuner.space import (
     quniform,
     randint,
     randn,
+    sample_from,
     uniform,
 )
 
@@ -140,21 +144,205 @@ def test_a_choice_tells_true_from_one_and_a_list_equals_a_tuple() -> None:
         (choice([1, 2, 1]), "choice needs distinct values, got 1 twice for 'x'; remove one"),
         (
             choice([{"lr": uniform(0, 1)}]),
-            None,
+            f"choice needs plain values, got a domain inside { ({'lr': uniform(0, 1)})!r} for 'x'; give the inner "
+            "hyperparameter a name of its own and .when(...)",
         ),
+        (uniform(2, 2), "uniform needs low < high, got low=2 and high=2 for 'x'; swap or widen them"),
+        (uniform(math.nan, 1), "uniform needs a finite number as low, got nan for 'x'; write a number"),
+        (uniform(0, True), "uniform needs a finite number as high, got True for 'x'; write a number"),
+        (loguniform(-1, 1), "loguniform needs low > 0, got low=-1 for 'x'; use uniform or raise low"),
+        (qloguniform(0, 1, 0.1), "qloguniform needs low > 0, got low=0 for 'x'; use quniform or raise low"),
+        (qlograndint(0, 8, 2), "qlograndint needs low > 0, got low=0 for 'x'; use qrandint or raise low"),
+        (
+            quniform(0, 0.25, 0.1),
+            "quniform needs bounds that are multiples of q, got high=0.25 with q=0.1 for 'x'; use high=0.2",
+        ),
+        (quniform(0, 1, "a"), "quniform needs q > 0, got q='a' for 'x'; use the step between values"),  # type: ignore[arg-type]
+        (qloguniform(1, 2, -1), "qloguniform needs q > 0, got q=-1 for 'x'; use the step between values"),
+        (randint(0, "5"), "randint needs a finite number as high, got '5' for 'x'; write a number"),  # type: ignore[arg-type]
+        (randint(0, None), "randint needs a finite number as high, got None for 'x'; write a number"),  # type: ignore[arg-type]
+        (uniform(0, 10**400), f"uniform needs a finite number as high, got {10**400} for 'x'; write a number"),
+        (randint(0.5, 5), "randint needs whole numbers, got low=0.5 for 'x'; use uniform or round it"),  # type: ignore[arg-type]
+        (lograndint(1, 5.5), "lograndint needs whole numbers, got high=5.5 for 'x'; use uniform or round it"),  # type: ignore[arg-type]
+        (qrandint(0, 5.5, 2), "qrandint needs whole numbers, got high=5.5 for 'x'; use quniform or round it"),  # type: ignore[arg-type]
+        (qrandint(0, 10, 0), "qrandint needs q > 0, got q=0 for 'x'; use the step between values"),
+        (qrandint(0, 10, 2.5), "qrandint needs a whole number as q, got q=2.5 for 'x'; use quniform or round it"),  # type: ignore[arg-type]
+        (
+            qrandint(4, 5, 3),
+            "qrandint needs a multiple of q from low to high, got low=4 and high=5 with q=3 for 'x'; widen them or "
+            "lower q",
+        ),
+        (qrandint(3, 3, 3), "qrandint needs low < high, got low=3 and high=3 for 'x'; swap or widen them"),
+        (qrandint(3, 3, 1), "qrandint needs low < high, got low=3 and high=3 for 'x'; swap or widen them"),
+        (randn(math.inf, 1), "randn needs a finite mean, got mean=inf for 'x'; write a number"),
+        (qrandn(0, -1, 0.5), "qrandn needs sd > 0, got sd=-1 for 'x'; use a constant for no spread"),
+        (qrandn(0, 1, 0), "qrandn needs q > 0, got q=0 for 'x'; use the step between values"),
+        (grid_search([]), "grid_search needs at least one value, got an empty list for 'x'; list what may be tried"),
+        (grid_search([[1], [1]]), "grid_search needs distinct values, got [1] twice for 'x'; remove one"),
+        (choice([math.nan, math.nan]), "choice needs distinct values, got nan twice for 'x'; remove one"),
+        (sample_from(3), "sample_from needs a function of the configuration, got 3 for 'x'; pass one"),  # type: ignore[arg-type]
     ],
     ids=lambda value: "" if isinstance(value, Domain) else str(value)[:30],
 )
-def test_a_domain_that_cannot_work_is_refused(domain: Domain, message: str | None) -> None:
+def test_a_domain_that_cannot_work_is_refused(domain: Domain, message: str) -> None:
     with pytest.raises(SpaceError) as caught:
         domain.validate("x")
-    if message is not None:
-        assert str(caught.value) == message
-    else:
-        assert "give the inner hyperparameter a name of its own and .when(...)" in str(caught.value)
+    assert str(caught.value) == message
 
 
-def test_a_choice_of_a_text_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("constructor", "values", "message"),
+    [
+        (choice, "adam", "choice needs a list of values, got 'adam'; write choice(['adam'])"),
+        (choice, 3, "choice needs a list of values, got 3; write choice([3])"),
+        (grid_search, b"x", "grid_search needs a list of values, got b'x'; write grid_search([b'x'])"),
+        (grid_search, None, "grid_search needs a list of values, got None; write grid_search([None])"),
+    ],
+)
+def test_a_choice_of_what_is_no_list_is_refused(
+    constructor: Callable[[Any], Domain], values: Any, message: str
+) -> None:
     with pytest.raises(SpaceError) as caught:
-        choice("adam")
-    assert str(caught.value) == "choice needs a list of values, got 'adam'; write choice(['adam'])"
+        constructor(values)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("domain", [uniform(0, 1), randn(), sample_from(len)], ids=lambda domain: domain.describe())
+def test_listing_an_infinite_domain_is_refused(domain: Domain) -> None:
+    assert domain.size == math.inf
+    with pytest.raises(SpaceError) as caught:
+        domain.values()
+    assert str(caught.value) == (
+        f"a grid needs a finite set of values, got {domain.describe()}; use choice, grid_search or a q… domain"
+    )
+
+
+def test_a_function_has_no_place_in_the_unit_cube() -> None:
+    domain = sample_from(len)
+    assert (domain.encodable, domain.contains("anything"), domain.describe()) == (False, True, "sample_from(len)")
+    assert math.isnan(domain.encode(3))
+    with pytest.raises(SpaceError) as caught:
+        domain.decode(0.5)
+    assert str(caught.value) == "sample_from has no place in the unit cube, got one to decode; use Random"
+
+
+@pytest.mark.parametrize(
+    ("domain", "inside", "outside"),
+    [
+        (uniform(0, 1), [0, 1, 0.5, 1.0], [-1e-9, 1.1, math.nan, math.inf, True, "0.5", None]),
+        (loguniform(0.1, 1), [0.1, 1], [0, 0.09, 1.01]),
+        (quniform(0, 1, 0.1), [0, 0.7, 0.7000000000000001, 0.30000000000000004, 1], [0.75, 1.1, -0.1, True]),
+        (randint(1, 4), [1, 3, 2.0], [0, 4, 2.5, True, "2"]),
+        (lograndint(1, 4), [1, 3], [0, 4]),
+        (qrandint(0, 6, 3), [0, 3, 6, 6.0], [1, 7, 9, -3]),
+        (qrandint(1, 4, 1), [1, 3], [0, 4]),
+        (qrandint(-4, 10, 3), [-3, 0, 9], [-4, 10, 12, 1]),
+        (randn(0, 1), [-100, 0.0, 5], [math.nan, math.inf, True, "0"]),
+        (qrandn(0, 1, 0.5), [-1.5, 2, 0], [0.25, math.inf]),
+        (choice([1, "a", None]), [1, 1.0, "a", None], [2, True, "1", "b"]),
+        (choice([True, 0.5]), [True, 0.5], [1, 1.0, False]),
+    ],
+    ids=lambda value: value.describe() if isinstance(value, Domain) else "",
+)
+def test_bounds_are_those_of_ray_and_types_count(domain: Domain, inside: list[Any], outside: list[Any]) -> None:
+    assert [value for value in inside if not domain.contains(value)] == []
+    assert [value for value in outside if domain.contains(value)] == []
+
+
+@pytest.mark.parametrize(
+    ("domain", "given_value", "plain"),
+    [
+        (uniform(0, 5), 3, 3.0),
+        (quniform(0, 1, 0.1), 0.7000000000000001, 0.7),
+        (quniform(0, 30, 10), 20, 20.0),
+        (randint(0, 5), 3.0, 3),
+        (qrandint(0, 10, 5), 5.0, 5),
+        (randn(), 2, 2.0),
+        (qrandn(0, 1, 0.1), 0.30000000000000004, 0.3),
+        (choice([0.5, 2]), 2.0, 2),
+    ],
+    ids=str,
+)
+def test_coercing_gives_the_type_that_sampling_gives(domain: Domain, given_value: float, plain: float) -> None:
+    assert (domain.coerce(given_value), type(domain.coerce(given_value))) == (plain, type(plain))
+
+
+@pytest.mark.parametrize(
+    ("domain", "units"),
+    [
+        (randint(0, 4), {0: 0.125, 1: 0.375, 2: 0.625, 3: 0.875}),
+        (qrandint(-4, 10, 3), {-3: 0.1, 0: 0.3, 3: 0.5, 6: 0.7, 9: 0.9}),
+        (choice(["a", "b"]), {"a": 0.25, "b": 0.75}),
+        (quniform(0, 1, 0.25), {0.0: 0, 0.5: 0.5, 1.0: 1}),
+        (uniform(-1, 3), {-1.0: 0, 0.0: 0.25, 3.0: 1}),
+        (randn(3, 2), {3.0: 0.5, 5.0: 0.8413447460685429}),
+    ],
+    ids=lambda value: value.describe() if isinstance(value, Domain) else "",
+)
+def test_encoding_by_hand(domain: Domain, units: dict[Any, float]) -> None:
+    assert {value: domain.encode(value) for value in units} == pytest.approx(units)
+    assert {value: domain.decode(unit) for value, unit in units.items()} == pytest.approx({v: v for v in units})
+
+
+@pytest.mark.parametrize("domain", [d for d in DOMAINS.values() if not isinstance(d, Normal)], ids=Domain.describe)
+def test_a_unit_outside_of_the_interval_is_clipped(domain: Domain) -> None:
+    assert domain.decode(-3) == domain.decode(0)
+    assert domain.decode(7) == domain.decode(1)
+
+
+@given(first=st.integers(-1000, 1000), steps=st.integers(1, 300), digits=st.integers(0, 5), q=st.integers(1, 25))
+def test_steps_are_clean_all_there_and_told_apart(first: int, steps: int, digits: int, q: int) -> None:
+    step = float(Decimal(q).scaleb(-digits))
+    expected = [float(Decimal(q).scaleb(-digits) * multiple) for multiple in range(first, first + steps + 1)]
+    domain = quniform(expected[0], expected[-1], step)
+    domain.validate("x")
+    assert domain.values() == expected
+    assert domain.size == steps + 1
+    assert [domain.decode(domain.encode(value)) for value in expected] == expected
+    assert all(domain.contains(value) for value in expected)
+    assert all(domain.contains(multiple * step) for multiple in range(first, first + steps + 1))
+    assert not domain.contains(expected[0] - step)
+    assert not domain.contains(expected[-1] + step)
+    assert not domain.contains(expected[0] + step / 2)
+
+
+@given(first=st.integers(-200, 200), width=st.integers(1, 400), q=st.integers(1, 20), log=st.booleans())
+def test_every_integer_has_a_bin_of_its_own(first: int, width: int, q: int, log: bool) -> None:
+    low = abs(first) + 1 if log else first
+    domain = (qlograndint if log else qrandint)(low, low + width, q)
+    expected = [value for value in range(low, low + width + (q > 1)) if value % q == 0]
+    if not expected:
+        return
+    domain.validate("x")
+    assert domain.values() == expected
+    assert domain.size == len(expected)
+    assert [domain.decode(domain.encode(value)) for value in expected] == expected
+    assert [domain.decode(0), domain.decode(1)] == [expected[0], expected[-1]]
+
+
+@given(low=st.floats(-1e6, 1e6), width=st.floats(1e-3, 1e6), units=st.lists(st.floats(0, 1), min_size=2))
+def test_a_larger_unit_is_never_a_smaller_value(low: float, width: float, units: list[float]) -> None:
+    for domain in (uniform(low, low + width), loguniform(abs(low) + 1, abs(low) + 1 + width), randn(low, width)):
+        values = [domain.decode(unit) for unit in sorted(units)]
+        assert values == sorted(values)
+        assert all(domain.contains(value) for value in values)
+
+
+def test_bounds_of_floats_that_are_not_clean_are_taken_for_what_was_meant() -> None:
+    domain = quniform(0.1 * 3, 0.1 * 9, 0.1)
+    assert domain.values() == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    assert all(domain.contains(value) for value in domain.values())
+
+
+def test_conditions_make_a_new_domain_and_leave_the_old_one() -> None:
+    domain = loguniform(1e-4, 1e-1)
+    conditional = domain.when(optimizer="sgd", layers=[1, 2])
+    assert domain.conditions == ()
+    assert conditional.conditions == (("optimizer", ("sgd",)), ("layers", (1, 2)))
+    assert (conditional.describe(), type(conditional)) == (domain.describe(), type(domain))
+
+
+def test_an_option_is_given_back_as_the_object_that_was_listed() -> None:
+    option = {"layers": [64, 64]}
+    assert choice([option, None]).decode(0.1) is option
+    assert choice(iter([1, 2])).options == (1, 2)

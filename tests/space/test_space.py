@@ -2,12 +2,16 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tuner.errors import SpaceError
-from tuner.space import Space, choice, grid_search, loguniform, quniform, randint, sample_from, uniform
+from tuner.space import Config, Space, choice, grid_search, loguniform, quniform, randint, sample_from, uniform
 
 SPACE = Space(
     {
@@ -87,6 +91,8 @@ def test_a_partial_point_is_completed_with_its_own_values_kept() -> None:
         ({"net": {"layers": 4}}, "start_from[0] needs values inside the space, got net.layers=4 outside of randint(1, 4); change the value or widen the space"),
         ({"net": {"depth": 4}}, "start_from[0]: 'net.depth' is not in the space; did you mean 'net.width'?"),
         ({"optimizer": "adam", "momentum": 0.9}, "start_from[0]: 'momentum' is part of a configuration only when optimizer in ['sgd']; leave it out"),
+        ({"net": 4}, "start_from[0]: 'net' is not in the space; it has momentum, optimizer, net.layers, net.width, lr, classes"),
+        ({"net": {"layers": True}}, "start_from[0] needs values inside the space, got net.layers=True outside of randint(1, 4); change the value or widen the space"),
         ({"classes": 5}, "start_from[0]: 'classes' is the constant 10 in the space, got 5; leave it out"),
     ],
 )  # fmt: skip
@@ -109,7 +115,37 @@ def test_a_point_outside_of_the_space_is_refused(point: dict[str, object], messa
             {"a.b": uniform(0, 1)},
             "a hyperparameter's name is a text without dots, got 'a.b'; nest dicts instead of dots",
         ),
+        ({"": 1}, "a hyperparameter's name is a text without dots, got ''; nest dicts instead of dots"),
+        ({"net": {3: 1}}, "a hyperparameter's name is a text without dots, got 3; nest dicts instead of dots"),
         ([1, 2], "space needs a dict of names and domains, got [1, 2]; write space={...}"),
+        (
+            {"optimizer": choice(["adam", "sgd"]), "momentum": uniform(0, 1).when(optimiser="sgd")},
+            "when needs another dimension of the space, got 'optimiser' for 'momentum'; did you mean 'optimizer'?",
+        ),
+        (
+            {"n": 3, "a": uniform(0, 1).when(n=[3, 4])},
+            "when needs a value that 'n' can take, got n=4 for 'a', but it is 3; correct one",
+        ),
+        (
+            {"n": randint(0, 5), "a": uniform(0, 1).when(n=5)},
+            "when needs a value that 'n' can take, got n=5 for 'a', but it is randint(0, 5); correct one",
+        ),
+        (
+            {"x": uniform(0, 1), "a": choice([1]).when(b=1), "b": choice([1]).when(c=1), "c": choice([1]).when(a=1)},
+            "conditions need an order, got a cycle through 'a', 'b', 'c'; break it",
+        ),
+        (
+            {"net": {"a": choice([1]).when(b=1), "b": choice([1]).when(a=1)}},
+            "conditions need an order, got a cycle through 'net.a', 'net.b'; break it",
+        ),
+        (
+            {"net": {"lr": loguniform(0, 1)}},
+            "loguniform needs low > 0, got low=0 for 'net.lr'; use uniform or raise low",
+        ),
+        (
+            {"net": {"lrs": [uniform(0, 1)]}},
+            f"a constant needs to be plain, got a domain inside {[uniform(0, 1)]!r} for 'net.lrs'; name each one",
+        ),
     ],
 )
 def test_a_space_that_cannot_work_is_refused(declaration: dict[str, object], message: str) -> None:
@@ -152,27 +188,6 @@ def test_fixing_a_dimension_makes_it_a_constant_and_settles_conditions() -> None
         SPACE.fix({"optimiser": "adam"})
 
 
-def test_real_objects_of_ray_tune_are_accepted_as_they_are() -> None:
-    from ray import tune
-
-    space = Space(
-        {
-            "a": tune.uniform(0, 1), "b": tune.quniform(0, 1, 0.25), "c": tune.loguniform(1e-4, 1e-1),
-            "d": tune.qloguniform(0.1, 10, 0.1), "e": tune.randn(1, 2), "f": tune.qrandn(1, 2, 0.5),
-            "g": tune.randint(1, 5), "h": tune.qrandint(0, 10, 2), "i": tune.lograndint(1, 100),
-            "j": tune.qlograndint(2, 64, 2), "k": tune.choice(["x", None]), "l": tune.grid_search([1, 2]),
-            "m": tune.sample_from(lambda spec: spec.config.g + 1), "n": 5,
-        }
-    )  # fmt: skip
-    assert [domain.describe().split("(")[0] for domain in space.dimensions.values()] == [
-        *("uniform", "quniform", "loguniform", "qloguniform", "randn", "qrandn", "randint", "qrandint"),
-        *("lograndint", "qlograndint", "choice", "grid_search", "sample_from"),
-    ]
-    assert [space.dimensions[name].values() for name in "gh"] == [[1, 2, 3, 4], [0, 2, 4, 6, 8, 10]]
-    config = space.sample(np.random.default_rng(0))
-    assert config["m"] == config["g"] + 1
-
-
 def test_the_same_generator_gives_the_same_configuration_in_any_process() -> None:
     program = (
         "import numpy as np; from tests.space.test_space import SPACE; "
@@ -189,3 +204,247 @@ def test_the_same_generator_gives_the_same_configuration_in_any_process() -> Non
         for seed in ("1", "2")
     }
     assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ({}, "when needs a condition, got none; write .when(optimizer='sgd')"),
+        ({"a": []}, "when needs at least one value of 'a', got an empty list; name those that count"),
+    ],
+)
+def test_a_condition_that_says_nothing_is_refused(conditions: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpaceError) as caught:
+        uniform(0, 1).when(**conditions)
+    assert str(caught.value) == message
+
+
+def test_several_conditions_must_all_hold() -> None:
+    both = {"x": uniform(0, 1).when(a=1, b=[2, 3])}
+    chained = {"x": uniform(0, 1).when(a=1).when(b=[2, 3])}
+    numbers = {"a": choice([1, 2]), "b": choice([1, 2, 3])}
+    assert Space(numbers | both) == Space(numbers | chained)
+    active = [
+        (config["a"], config["b"]) for config in Space(numbers).grid() if "x" in Space(numbers | both).active(config)
+    ]
+    assert active == [(1, 2), (1, 3)]
+
+
+def test_a_condition_on_a_constant_holds_always() -> None:
+    space = Space({"n": 3, "a": choice([1, 2]).when(n=3)})
+    assert list(space.grid()) == [{"n": 3, "a": 1}, {"n": 3, "a": 2}]
+
+
+def test_a_sibling_hides_a_name_from_the_top() -> None:
+    space = Space(
+        {"kind": choice(["a", "b"]), "net": {"kind": choice(["a", "b"]), "width": choice([8]).when(kind="a")}}
+    )
+    assert [config["net"] for config in space.grid() if "width" in config["net"]] == [{"kind": "a", "width": 8}] * 2
+
+
+def test_one_and_true_are_different_conditions() -> None:
+    space = Space({"a": choice([1, True]), "b": choice(["x"]).when(a=True), "c": choice(["y"]).when(a=1)})
+    assert list(space.grid()) == [{"a": 1, "c": "y"}, {"a": True, "b": "x"}]
+
+
+def test_a_set_of_values_reads_the_same_in_any_process() -> None:
+    domain = uniform(0, 1).when(kind={"sgd", "adam", "lion"})
+    assert domain.conditions == (("kind", ("adam", "lion", "sgd")),)
+
+
+CHAIN = Space(
+    {
+        "d": choice([1, 2]).when(c=1),
+        "c": choice([1, 2]).when(b=1),
+        "b": choice([1, 2]).when(a="x"),
+        "a": choice(["x", "z"]),
+    }
+)
+
+
+def test_a_chain_of_conditions_breaks_at_its_first_link() -> None:
+    assert list(CHAIN.grid()) == [
+        {"d": 1, "c": 1, "b": 1, "a": "x"},
+        {"d": 2, "c": 1, "b": 1, "a": "x"},
+        {"c": 2, "b": 1, "a": "x"},
+        {"b": 2, "a": "x"},
+        {"a": "z"},
+    ]
+    assert CHAIN.size == 5
+    assert CHAIN.active({"a": "z", "b": 1, "c": 1, "d": 1}) == {"a"}
+    assert CHAIN.project({"a": "z", "b": 1, "c": 1, "d": 1}) == {"a": "z"}
+    assert CHAIN.fix({"a": "z"}) == Space({"a": "z"})
+    assert CHAIN.fix({"b": 2}) == Space({"b": 2, "a": choice(["x", "z"])})
+    names = list(CHAIN.dimensions)
+    encoded = CHAIN.encode({"a": "z", "b": 1, "c": 1, "d": 1})
+    assert [name for name, unit in zip(names, encoded, strict=True) if not math.isnan(unit)] == ["a"]
+
+
+@st.composite
+def finite_spaces(draw: st.DrawFn) -> Space:
+    """Up to six dimensions in two sections, each under conditions on up to two of those before it."""
+    declared: dict[str, Any] = {"top": {}, "constant": draw(st.sampled_from([0, "x"]))}
+    names: list[str] = []
+    for index in range(draw(st.integers(1, 6))):
+        domain = draw(st.sampled_from([choice([0, 1]), choice([1, 2, 3]), randint(0, 2), quniform(0, 1, 0.5)]))
+        for other in draw(st.lists(st.sampled_from(names), max_size=2, unique=True)) if names else []:
+            domain = domain.when(**{other: draw(st.sampled_from([1, [1], [1.0]]))})
+        names.append(f"n{index}")
+        if draw(st.booleans()) and not domain.conditions:
+            declared["top"][names.pop()] = domain
+        else:
+            declared[names[-1]] = domain
+    if not declared["top"]:
+        del declared["top"]
+    return Space(dict(reversed(declared.items())))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(space=finite_spaces(), seed=st.integers(0, 1000))
+def test_in_any_finite_space_size_grid_samples_encoding_and_check_agree(space: Space, seed: int) -> None:
+    configs = list(space.grid())
+    keys = {space.key(config) for config in configs}
+    assert space.size == len(configs) == len(keys)
+    for config in configs:
+        assert space.decode(space.encode(config)) == config
+        assert space.check(config, "point") == space.project(config) == config
+        assert space.active(config) == space.flatten(config).keys() & space.dimensions.keys()
+        assert space.unflatten(space.flatten(config)) == config
+    generator = np.random.default_rng(seed)
+    drawn = [space.sample(generator) for _ in range(20)]
+    assert {space.key(config) for config in drawn} <= keys
+    assert all(space.complete(config, generator) == config for config in drawn)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(space=finite_spaces(), data=st.data())
+def test_fixing_a_name_leaves_the_configurations_that_have_its_value(space: Space, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([n for n in space.dimensions if not space.dimensions[n].conditions]))
+    value = data.draw(st.sampled_from(space.dimensions[name].values()))
+    fixed = space.fix({name: value})
+    left = [config for config in space.grid() if space.flatten(config)[name] == value]
+    assert sorted(map(repr, fixed.grid())) == sorted(map(repr, left))
+    assert name not in fixed.dimensions
+
+
+def test_fixing_keeps_the_declared_order_and_may_add_names() -> None:
+    fixed = SPACE.fix({"lr": 0.01, "epochs": 3}, more=["epochs"])
+    assert fixed.names == ["momentum", "optimizer", "net.layers", "net.width", "lr", "classes", "epochs"]
+    assert fixed.constants == {"lr": 0.01, "classes": 10, "epochs": 3}
+    assert SPACE.fix({"classes": 5}).constants == {"classes": 5}
+
+
+def test_a_fixed_value_may_lie_outside_of_the_domain() -> None:
+    assert SPACE.fix({"lr": 5.0}).constants["lr"] == 5.0
+
+
+def test_projecting_keeps_what_fits() -> None:
+    old = {"lr": 0.01, "optimizer": "adam", "momentum": 0.9, "net": {"layers": 7, "width": 8}, "classes": 3, "gone": 1}
+    assert SPACE.project(old) == {"lr": 0.01, "optimizer": "adam", "net": {"width": 8}, "classes": 10}
+    assert SPACE.project({"momentum": 0.9}) == {"classes": 10}  # whether it counts is not known
+
+
+def test_checking_coerces_and_fills_in_constants_but_nothing_else() -> None:
+    checked = SPACE.check({"net": {"layers": 2.0}, "momentum": 0.9}, "point")
+    assert checked == {"momentum": 0.9, "net": {"layers": 2}, "classes": 10}
+    assert type(checked["net"]["layers"]) is int
+
+
+def test_checking_refuses_what_another_value_rules_out_through_a_chain() -> None:
+    assert CHAIN.check({"c": 1}, "point") == {"c": 1}
+    with pytest.raises(SpaceError) as caught:
+        CHAIN.check({"a": "z", "c": 1}, "point")
+    assert str(caught.value) == "point: 'c' is part of a configuration only when b in [1]; leave it out"
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    space = Space(
+        {
+            "a": choice(np.arange(3)),
+            "b": randint(*np.array([1, 4])),
+            "c": np.float64(0.5),
+            "d": choice([np.array([1, 2]), (np.int32(3),)]),
+            "e": sample_from(lambda config: np.int64(config["b"]) * 2),
+        }
+    )  # fmt: skip
+    config = space.sample(np.random.default_rng(0))
+    assert [type(value) for value in config.values()][:3] == [int, int, float]
+    assert type(config["e"]) is int
+    assert space.dimensions["d"].values() == [[1, 2], (3,)]
+    checked = space.check({"a": np.int64(2), "b": np.int64(3)}, "point")
+    assert checked == {"a": 2, "b": 3, "c": 0.5}
+    assert {type(value) for value in checked.values()} == {int, float}
+
+
+def test_the_order_of_keys_does_not_matter_to_a_key_but_types_do() -> None:
+    space = Space({"a": choice([1, True, "1"]), "b": choice([{1: "x", "y": 2}, {(1, 2): 3}])})
+    first, second = space.dimensions["b"].values()
+    assert space.size == 6
+    assert space.key({"b": first, "a": 1}) == space.key({"a": 1, "b": first}) != space.key({"a": 1, "b": second})
+    assert len({space.key({"a": value}) for value in (1, True, "1")}) == 3
+
+
+def test_an_empty_space_and_one_of_constants_have_one_configuration() -> None:
+    assert (Space({}).size, list(Space({}).grid())) == (1, [{}])
+    assert (Space({"a": {"b": [1, 2]}}).size, list(Space({"a": {"b": [1, 2]}}).grid())) == (1, [{"a": {"b": [1, 2]}}])
+
+
+def test_dicts_that_are_values_stay_whole() -> None:
+    space = Space({"weights": choice([{"cat": 1}, {"dog": 2}]), "empty": {}})
+    assert list(space.grid()) == [{"weights": {"cat": 1}, "empty": {}}, {"weights": {"dog": 2}, "empty": {}}]
+    assert space.check({"weights": {"dog": 2}}, "point") == {"weights": {"dog": 2}, "empty": {}}
+
+
+def test_a_dimension_may_depend_on_a_function() -> None:
+    space = Space(
+        {
+            "x": choice([5]).when(even=True),
+            "even": sample_from(lambda config: config["n"] % 2 == 0),
+            "n": randint(0, 10),
+        }
+    )
+    generator = np.random.default_rng(0)
+    configs = [space.sample(generator) for _ in range(30)]
+    assert {config["even"] for config in configs} == {True, False}
+    assert all(("x" in config) == (config["n"] % 2 == 0) == config["even"] for config in configs)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda config: config["lrr"], "got KeyError: 'lrr' for 'f' from {'lr': 0.5}"),
+        (lambda spec: spec.config.lrr, "got AttributeError: the configuration has no 'lrr' yet for 'f' from {'lr': 0.5}"),
+        (lambda config: 1 / 0, "got ZeroDivisionError: division by zero for 'f' from {'lr': 0.5}"),
+    ],
+)  # fmt: skip
+def test_a_function_that_fails_is_refused_with_what_it_saw(function: Callable[[Any], Any], message: str) -> None:
+    space = Space({"f": sample_from(function), "lr": 0.5})
+    with pytest.raises(SpaceError) as caught:
+        space.sample(np.random.default_rng(0))
+    assert str(caught.value) == (
+        f"sample_from needs a function of what was sampled before, {message}; correct the function"
+    )
+
+
+def test_sample_from_sees_nested_names_in_both_styles() -> None:
+    def by_item(config: Config) -> int:
+        return int(config["net"]["width"] * 2)
+
+    space = Space(
+        {
+            "net": {"width": choice([8, 16]), "twice": sample_from(lambda spec: spec.config.net.width * 2)},
+            "twice": sample_from(by_item),
+        }
+    )
+    config = space.sample(np.random.default_rng(0))
+    assert config["net"]["twice"] == config["twice"] == config["net"]["width"] * 2
+
+
+def test_spaces_are_equal_where_their_declarations_are() -> None:
+    def declared(high: float) -> Space:
+        return Space({"a": choice([1, 2]), "b": {"c": uniform(0, high).when(a=1)}, "d": 4})
+
+    assert declared(1) == declared(1)
+    assert declared(1) != declared(2)
+    assert declared(1) != Space({"a": choice([1, 2]), "b": {"c": uniform(0, 1)}, "d": 4})
+    assert eval(repr(Space({"a": 1, "b": {"c": "x"}}))) == Space({"a": 1, "b": {"c": "x"}})

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tuner.errors import StudyError
@@ -75,3 +77,7 @@ def test_markdown_has_a_row_for_each() -> None:
     lines = markdown().splitlines()
     assert len(lines) == 2 + len(HYPERPARAMETERS)
     assert lines[3] == "| `lr` | float | 1e-08 to 10, log | 0.001 | Learning rate, constant over the trial. |"
+
+
+def test_the_readme_shows_the_table() -> None:
+    assert markdown() in (Path(__file__).parents[2] / "README.md").read_text()

@@ -215,7 +215,9 @@ class Progress:
     def bar(self) -> RenderableType:
         """Trials ended, of those planned."""
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
-        return ProgressBar(total=self.plan.trials or max(1, len(self.record.trials)), completed=ended, width=60)
+        line = Table.grid()  # a bar alone would not end its line
+        line.add_row(ProgressBar(total=self.plan.trials or max(1, len(self.record.trials)), completed=ended, width=60))
+        return line
 
     def _full_length(self, trial: TrialRecord) -> int:
         own = trial.config.get("epochs")

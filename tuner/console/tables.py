@@ -93,8 +93,8 @@ def print_winner(run: Run) -> None:
     metrics = run.best_metrics
     tests = ", ".join(f"{name} {short(value)}" for name, value in metrics.items() if name.startswith("test_"))
     if tests:
-        start = run.info.get("weights_note")
-        console.print(f"on the test split: {tests}" + (f" ({start})" if start else ""))
+        weights = run.info.get("started_from")
+        console.print(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
     console.print(f"run folder: {run.path}")
 
 

@@ -282,6 +282,7 @@ def _describe(study: Study, options: dict[str, Any], resources: Resources, addre
         "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
         "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
         "trial": repr(study.declared_trial),
+        "started_from": _started_from(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
         "options": options,
         "sessions": 1,
@@ -291,6 +292,14 @@ def _describe(study: Study, options: dict[str, Any], resources: Resources, addre
         "report": None,
         **_session(address),
     }
+
+
+def _started_from(study: Study) -> str | None:
+    """The weights that every trial starts from, as people say it: figures are comparable only between the same."""
+    trial = study.declared_trial
+    if not isinstance(trial, ImageClassifier):
+        return None
+    return "ImageNet weights" if trial.uses_imagenet else str(trial.weights_file or "random weights")
 
 
 def _session(address: str | None) -> dict[str, Any]:

@@ -491,9 +491,13 @@ def plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if type(value) in (list, tuple):
-        return type(value)(plain(item) for item in value)
-    return {key: plain(item) for key, item in value.items()} if type(value) is dict else value
+    if type(value) not in (list, tuple, dict):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    converted = [plain(item) for item in items]
+    if all(new is old for new, old in zip(converted, items, strict=True)):
+        return value  # itself: an option of a choice is given back as the object that was listed
+    return dict(zip(value, converted, strict=True)) if isinstance(value, dict) else type(value)(converted)
 
 
 def canonical(value: Any) -> str:

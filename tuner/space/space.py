@@ -342,7 +342,7 @@ def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             yield from _flatten(value, f"{prefix}{name}.")
         elif not isinstance(value, Domain) and contains_domain(value):
             raise SpaceError(
-                f"a constant needs to be plain, got a domain inside {value!r} for {prefix}{name!r}; name each one"
+                f"a constant needs to be plain, got a domain inside {value!r} for {prefix + name!r}; name each one"
             )
         else:
             yield prefix + name, value
