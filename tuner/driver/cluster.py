@@ -122,6 +122,7 @@ def _start_local(settings: dict[str, Any]) -> None:
     RayParams.__init__ = partialmethod(_ORIGINAL_INIT, no_monitor=True, include_log_monitor=False)
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     ray.init(
+        address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
         num_cpus=machine.cpus,
         num_gpus=machine.gpus,
         include_dashboard=False,
