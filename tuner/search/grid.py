@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tuner.errors import SpaceError
 from tuner.search.base import Mode, SearchAlgorithm, Searcher
 from tuner.space import Choice, Config, Domain, Space
-from tuner.space.domains import is_number
+from tuner.space.values import is_number
 
 LARGEST_GRID = 100_000
 

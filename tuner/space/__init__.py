@@ -1,13 +1,6 @@
 """Search spaces: domains, and the mapping of names to them that is searched. Imports nothing but numpy."""
 
-from tuner.space.domains import (
-    Choice,
-    Domain,
-    Float,
-    GridSearch,
-    Integer,
-    Normal,
-    SampleFrom,
+from tuner.space.constructors import (
     choice,
     grid_search,
     lograndint,
@@ -22,6 +15,7 @@ from tuner.space.domains import (
     sample_from,
     uniform,
 )
+from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
 from tuner.space.space import Config, Space
 
 __all__ = [

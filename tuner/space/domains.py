@@ -1,26 +1,25 @@
 """What one hyperparameter may be: numbers on a scale, a choice, a function of the others.
 
-The constructors carry Ray Tune's names, argument order and bounds: `randint` leaves `high` out, and so does `qrandint`
-in steps of 1; in longer steps it takes `high` in. Numbers of numpy become Python's.
+Users write them with the constructors of `tuner.space.constructors`.
 """
 
 from __future__ import annotations
 
-import json
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tuner.errors import SpaceError
+from tuner.space.values import RAY_MODULE, canonical, clean_multiple, in_order, is_number, is_ray_grid, plain, same
 
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
-RAY_MODULE = "ray.tune.search.sample"
 _EDGE = 1e-9  # a normal's quantiles at 0 and 1 are infinite
 
 
@@ -161,9 +160,10 @@ class Float(_Range):
         for bound, value in (("low", self.low), ("high", self.high)):
             steps = value / q
             if not math.isclose(steps, round(steps), abs_tol=1e-9):
+                nearest = max(round(steps), 1) if self.log else round(steps)
                 raise SpaceError(
                     f"{kind} needs bounds that are multiples of q, got {bound}={value!r} with q={q!r} for {name!r}; "
-                    f"use {bound}={clean_multiple(round(steps), q)!r}"
+                    f"use {bound}={clean_multiple(nearest, q)!r}"
                 )
 
     def _steps(self) -> tuple[int, int]:
@@ -194,7 +194,9 @@ class Float(_Range):
         return first <= step <= last and math.isclose(value / self.q, step, abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        return float(value) if self.q is None else clean_multiple(round(float(value) / self.q), self.q)
+        if self.q is None:
+            return float(value) + 0.0  # no negative zero
+        return clean_multiple(round(float(value) / self.q), self.q)
 
     def encode(self, value: Any) -> float:
         return self._position(float(value), self.low, self.high)
@@ -300,7 +302,9 @@ class Normal(Domain):
         return self.q is None or math.isclose(value / self.q, round(value / self.q), abs_tol=1e-6)
 
     def coerce(self, value: Any) -> float:
-        return float(value) if self.q is None else clean_multiple(round(float(value) / self.q), self.q)
+        if self.q is None:
+            return float(value) + 0.0  # no negative zero
+        return clean_multiple(round(float(value) / self.q), self.q)
 
     def encode(self, value: Any) -> float:
         return NormalDist(self.mean, self.sd).cdf(float(value))
@@ -328,12 +332,9 @@ class Choice(Domain):
                     f"{kind} needs plain values, got a domain inside {value!r} for {name!r}; "
                     "give the inner hyperparameter a name of its own and .when(...)"
                 )
-        keys = [canonical(value) for value in self.options]
-        for index, key in enumerate(keys):
-            if key in keys[:index]:
-                raise SpaceError(
-                    f"{kind} needs distinct values, got {self.options[index]!r} twice for {name!r}; remove one"
-                )
+        for index, value in enumerate(self.options):
+            if self._positions[canonical(value)] < index:
+                raise SpaceError(f"{kind} needs distinct values, got {value!r} twice for {name!r}; remove one")
 
     @property
     def size(self) -> int:
@@ -344,13 +345,15 @@ class Choice(Domain):
 
     def index(self, value: Any) -> int | None:
         """Where the value stands in the list; None where it doesn't."""
-        keys = [canonical(option) for option in self.options]
-        if canonical(value) in keys:
-            return keys.index(canonical(value))
-        alike = [
-            i for i, option in enumerate(self.options) if is_number(value) and is_number(option) and value == option
-        ]
-        return alike[0] if alike else None
+        exact = self._positions.get(canonical(value))
+        if exact is not None:
+            return exact
+        return next((index for index, option in enumerate(self.options) if same(value, option)), None)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        """The first position of each value, by its canonical text."""
+        return {canonical(option): index for index, option in reversed(list(enumerate(self.options)))}
 
     def contains(self, value: Any) -> bool:
         return self.index(value) is not None
@@ -380,7 +383,10 @@ class GridSearch(Choice):
 
 @dataclass(frozen=True)
 class SampleFrom(Domain):
-    """Whatever a function makes of the rest of the configuration; takes no part in encoding."""
+    """Whatever a function makes of the rest of the configuration; takes no part in encoding.
+
+    A function that draws random numbers of its own draws them outside of the study's seed.
+    """
 
     function: Callable[..., Any]
 
@@ -393,6 +399,25 @@ class SampleFrom(Domain):
             raise SpaceError(
                 f"sample_from needs a function of the configuration, got {self.function!r} for {name!r}; pass one"
             )
+        if not (self._takes(1) or self._takes(0)):
+            raise SpaceError(
+                f"sample_from needs a function of at most one argument, the configuration, got {self.describe()} for "
+                f"{name!r}; take one argument"
+            )
+
+    def resolve(self, config: dict[str, Any]) -> Any:
+        """What the function makes of the configuration, as plain values; it may also take no argument."""
+        return plain(self.function(config) if self._takes(1) else self.function())
+
+    def _takes(self, arguments: int) -> bool:
+        """Whether the function can be called with so many; a built-in that doesn't say takes one."""
+        try:
+            inspect.signature(self.function).bind(*[None] * arguments)
+        except TypeError:
+            return False
+        except ValueError:
+            return arguments == 1
+        return True
 
     def contains(self, value: Any) -> bool:
         return True
@@ -410,139 +435,23 @@ class SampleFrom(Domain):
         return f"sample_from({getattr(self.function, '__name__', self.function)})"
 
 
-def uniform(low: float, high: float) -> Float:
-    """Real numbers, evenly from `low` to `high`."""
-    return Float(low, high)
-
-
-def quniform(low: float, high: float, q: float) -> Float:
-    """Multiples of `q`, evenly from `low` to `high`, both included."""
-    return Float(low, high, q=q)
-
-
-def loguniform(low: float, high: float, base: float = 10) -> Float:
-    """Real numbers whose logarithm is even from `low` > 0 to `high`."""
-    return Float(low, high, log=True)
-
-
-def qloguniform(low: float, high: float, q: float, base: float = 10) -> Float:
-    """Multiples of `q` whose logarithm is about even from `low` > 0 to `high`, both included."""
-    return Float(low, high, log=True, q=q)
-
-
-def randint(low: int, high: int) -> Integer:
-    """Whole numbers from `low` to `high` - 1."""
-    return Integer(low, last_integer(high))
-
-
-def qrandint(low: int, high: int, q: int = 1) -> Integer:
-    """Multiples of `q` from `low` to `high`, both included; with q=1 to `high` - 1, as in Ray."""
-    return Integer(low, last_integer(high, q), q=q)
-
-
-def lograndint(low: int, high: int, base: float = 10) -> Integer:
-    """Whole numbers from `low` > 0 to `high` - 1, even on a logarithmic scale."""
-    return Integer(low, last_integer(high), log=True)
-
-
-def qlograndint(low: int, high: int, q: int, base: float = 10) -> Integer:
-    """As `qrandint`, from `low` > 0, about even on a logarithmic scale."""
-    return Integer(low, last_integer(high, q), log=True, q=q)
-
-
-def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
-    """Normally distributed numbers."""
-    return Normal(mean, sd)
-
-
-def qrandn(mean: float, sd: float, q: float) -> Normal:
-    """Normally distributed multiples of `q`."""
-    return Normal(mean, sd, q)
-
-
-def choice(values: Iterable[Any]) -> Choice:
-    """One of the values."""
-    return Choice(_listed("choice", values))
-
-
-def grid_search(values: Iterable[Any]) -> GridSearch:
-    """Every one of the values."""
-    return GridSearch(_listed("grid_search", values))
-
-
-def sample_from(function: Callable[..., Any]) -> SampleFrom:
-    """`function(config)`, or Ray's `function(spec)` with `spec.config`, of what was sampled before."""
-    return SampleFrom(function)
-
-
-def is_number(value: object) -> bool:
-    """An int or float that is finite as a float; a bool is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def plain(value: Any) -> Any:
-    """Numbers and arrays of numpy, and those inside lists, tuples and dicts, as Python's own."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if type(value) not in (list, tuple, dict):
-        return value
-    items = value.values() if isinstance(value, dict) else value
-    converted = [plain(item) for item in items]
-    if all(new is old for new, old in zip(converted, items, strict=True)):
-        return value  # itself: an option of a choice is given back as the object that was listed
-    return dict(zip(value, converted, strict=True)) if isinstance(value, dict) else type(value)(converted)
-
-
-def canonical(value: Any) -> str:
-    """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't."""
-    try:
-        return json.dumps(value, sort_keys=True, default=repr)
-    except TypeError:  # keys that JSON doesn't have, or can't sort
-        return repr(value)
-
-
-def clean_multiple(steps: int, q: float) -> float:
-    """`steps` times `q` as a person writes it: 0.7, not 0.7000000000000001."""
-    return float(Decimal(repr(float(q))) * steps)
-
-
 def contains_domain(value: Any) -> bool:
     """Whether a domain, ours or Ray's, hides in a value."""
-    if isinstance(value, Domain) or type(value).__module__ == RAY_MODULE:
+    if isinstance(value, Domain) or type(value).__module__ == RAY_MODULE or is_ray_grid(value):
         return True
     if isinstance(value, dict):
         return any(contains_domain(item) for item in value.values())
     return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
 
 
-def last_integer(high: int, q: int | None = None) -> int:
-    """The last number below `high`, or `high` itself in steps longer than 1.
-
-    What is no whole number is left for `validate` to refuse.
-    """
-    high = plain(high)
-    left_out = q in (None, 1) and isinstance(high, int) and not isinstance(high, bool)
-    return high - 1 if left_out else high
-
-
 def _as_values(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, set | frozenset):
-        return tuple(sorted(value, key=repr))  # the same order in any process
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise SpaceError(f"{kind} needs a list of values, got {values!r}; write {kind}([{values!r}])")
-    return tuple(values)
+    return in_order(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
 
 
 def _call(name: str, *arguments: Any) -> str:
-    return f"{name}({', '.join(f'{a:g}' if isinstance(a, float) else repr(a) for a in arguments)})"
+    return f"{name}({', '.join(map(_shortest, arguments))})"
+
+
+def _shortest(value: Any) -> str:
+    """A float without a needless .0 and with all of its digits; anything else by its repr."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.errors import SpaceError
-from tuner.space.domains import (
-    RAY_MODULE,
-    Choice,
-    Domain,
-    Float,
-    GridSearch,
-    Integer,
-    Normal,
-    SampleFrom,
-    last_integer,
-)
+from tuner.space.constructors import last_integer
+from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
+from tuner.space.values import RAY_MODULE, is_ray_grid
 
 
 def from_ray(value: Any) -> Any:
@@ -23,7 +15,7 @@ def from_ray(value: Any) -> Any:
 
     Raises SpaceError for a Ray domain that has no counterpart.
     """
-    if isinstance(value, dict) and set(value) == {"grid_search"} and isinstance(value["grid_search"], list | tuple):
+    if is_ray_grid(value):
         return GridSearch(tuple(value["grid_search"]))
     if type(value).__module__ != RAY_MODULE:
         return value
@@ -49,7 +41,7 @@ def _number(value: Any) -> Domain:
 
 
 def _choice(value: Any) -> Domain:
-    return Choice(tuple(value.categories))
+    return (GridSearch if value.is_grid() else Choice)(tuple(value.categories))
 
 
 def _function(value: Any) -> Domain:

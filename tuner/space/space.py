@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError
-from tuner.space.domains import Domain, GridSearch, SampleFrom, canonical, contains_domain, plain
+from tuner.space.domains import Domain, GridSearch, SampleFrom, contains_domain
 from tuner.space.ray_compat import from_ray
+from tuner.space.values import canonical, plain, same
 
 Config = dict[str, Any]
+_ANOTHER = object()  # any value that no condition asks for
 
 
 class Space:
@@ -36,6 +37,8 @@ class Space:
             domain.validate(name)
         self._conditions = {name: self._resolve_conditions(name, domain, entries) for name, domain in declared.items()}
         self.dimensions: dict[str, Domain] = {name: declared[name] for name in self._sorted(declared)}
+        for name in self.dimensions:
+            self._check_possible(name)
 
     def __repr__(self) -> str:
         """The mapping, nested again."""
@@ -63,10 +66,7 @@ class Space:
         """Number of distinct configurations, infinite where any dimension is continuous."""
         if any(math.isinf(domain.size) for domain in self.dimensions.values()):
             return math.inf
-        conditional = any(self._conditions.values())
-        if not conditional:
-            return math.prod(int(domain.size) for domain in self.dimensions.values())
-        return self._count()
+        return math.prod(self._count(group, self.constants) for group in self._linked_groups())
 
     # Drawing and checking
 
@@ -75,18 +75,38 @@ class Space:
         return self.complete({}, generator)
 
     def complete(self, config: Config, generator: np.random.Generator) -> Config:
-        """The configuration with what is missing sampled and the constants filled in."""
+        """The configuration with what is missing sampled and the constants filled in.
+
+        What is missing is drawn such that what is given is part of the configuration; `sample_from` functions may use
+        each other's values. Raises SpaceError where a function fails.
+        """
         flat = {**self.constants, **self.flatten(config)}
-        for name in self.dimensions:
-            if name not in flat and self._is_active(name, flat):
-                flat[name] = self._draw(name, flat, generator)
+        demanded = self._demanded(flat)
+        waiting = [name for name in self.dimensions if name not in flat]
+        while waiting:
+            unresolved: dict[str, _NotSampled] = {}
+            for name in waiting:
+                early = next((unresolved[other] for other, _ in self._conditions[name] if other in unresolved), None)
+                try:
+                    if early is not None:
+                        unresolved[name] = early
+                    elif self._is_active(name, flat):
+                        flat[name] = self._draw(name, flat, demanded.get(name), generator)
+                except _NotSampled as error:
+                    unresolved[name] = error
+            if len(unresolved) == len(waiting):
+                raise self._failed_function(waiting[0], flat, next(iter(unresolved.values())))
+            waiting = list(unresolved)
         return self.unflatten(flat)
 
     def check(self, config: Config, where: str) -> Config:
         """The configuration with plain values and constants, what is missing left out.
 
-        Raises SpaceError naming `where` for an unknown or inactive name, or a value outside its domain.
+        Raises SpaceError naming `where` for an unknown or inactive name, names that exclude each other, or a value
+        outside its domain.
         """
+        if not isinstance(config, Mapping):
+            raise SpaceError(f"{where} needs a dict of names and values, got {config!r}; write {{'name': value}}")
         flat = self.flatten(config)
         for name, value in flat.items():
             self._check_value(where, name, value)
@@ -98,6 +118,7 @@ class Space:
             if not self._is_active(name, result, missing=True):
                 others = " and ".join(f"{other} in {list(values)}" for other, values in self._conditions[name])
                 raise SpaceError(f"{where}: {name!r} is part of a configuration only when {others}; leave it out")
+        self._check_together(where, result)
         return self.unflatten(result)
 
     def project(self, config: Config) -> Config:
@@ -125,7 +146,11 @@ class Space:
         for name in values:
             if name not in known:
                 raise SpaceError(f"{name!r} is not a hyperparameter of the study; {_did_you_mean(name, known)}")
-        entries: dict[str, Any] = {**self.constants, **self._settled(values), **values}
+        entries: dict[str, Any] = {
+            **self.constants,
+            **self._settled(values),
+            **{name: self._coerce(name, value) for name, value in values.items()},
+        }
         names = dict.fromkeys([*self._order, *values])
         return Space(_nest({name: entries[name] for name in names if name in entries}))
 
@@ -142,10 +167,13 @@ class Space:
         return np.array(columns, dtype=float)
 
     def decode(self, unit: Sequence[float] | npt.NDArray[np.float64]) -> Config:
-        """The configuration at a point [len(dimensions)] of the unit cube; inactive columns do not matter."""
+        """The configuration at a point [len(dimensions)] of the unit cube; inactive columns do not matter.
+
+        A name is left out where its column is nan.
+        """
         flat = dict(self.constants)
         for (name, domain), column in zip(self.dimensions.items(), unit, strict=True):
-            if self._is_active(name, flat) and domain.encodable:
+            if domain.encodable and not math.isnan(column) and self._is_active(name, flat):
                 flat[name] = domain.decode(float(column))
         return self.unflatten(flat)
 
@@ -163,9 +191,7 @@ class Space:
 
     def key(self, config: Config) -> str:
         """A text that two configurations share exactly where they are the same to a trial."""
-        flat = self.flatten(config)
-        values = {n: self.dimensions[n].coerce(v) if n in self.dimensions else v for n, v in flat.items()}
-        return json.dumps({name: canonical(value) for name, value in sorted(values.items())})
+        return canonical({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
 
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Nested to dotted names, as deep as the space is nested: a dict that is a value stays one."""
@@ -207,22 +233,70 @@ class Space:
                 present |= {name: flat[name]} if name in flat else {}
         return active
 
-    def _draw(self, name: str, flat: dict[str, Any], generator: np.random.Generator) -> Any:
+    def _demanded(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+        """The values that missing dimensions may have, for all that are there to be active."""
+        demanded: dict[str, tuple[Any, ...]] = {}
+        names = list(flat)
+        while names:
+            for other, allowed in self._conditions.get(names.pop(), ()):
+                if other not in flat:
+                    demanded[other] = tuple(v for v in demanded.get(other, allowed) if _is_among(v, allowed))
+                    names.append(other)
+        return demanded
+
+    def _draw(
+        self,
+        name: str,
+        flat: dict[str, Any],
+        demanded: tuple[Any, ...] | None,
+        generator: np.random.Generator,
+    ) -> Any:
+        """A value for a dimension, one of those demanded if any are; raises _NotSampled for a function too early."""
         domain = self.dimensions[name]
+        if demanded is not None:
+            return domain.coerce(demanded[int(generator.random() * len(demanded))])
         if not isinstance(domain, SampleFrom):
             return domain.sample(generator)
-        config = self.unflatten(flat)
         try:
-            return plain(domain.function(_Resolved(config)))
+            return domain.resolve(_Resolved(self.unflatten(flat)))
+        except _NotSampled:
+            raise
         except Exception as error:
-            raise SpaceError(
-                f"sample_from needs a function of what was sampled before, got {type(error).__name__}: {error} for "
-                f"{name!r} from {config!r}; correct the function"
-            ) from error
+            raise self._failed_function(name, flat, error) from error
+
+    def _failed_function(self, name: str, flat: dict[str, Any], error: Exception) -> SpaceError:
+        kind = error.kind if isinstance(error, _NotSampled) else type(error).__name__
+        return SpaceError(
+            f"sample_from needs a function of what was sampled before, got {kind}: {error} for "
+            f"{name!r} from {self.unflatten(flat)!r}; correct the function"
+        )
+
+    def _coerce(self, name: str, value: Any) -> Any:
+        """A value as its dimension or the space's constant has it; what fits neither stays."""
+        if name in self.dimensions and self.dimensions[name].contains(value):
+            return self.dimensions[name].coerce(value)
+        return self.constants[name] if name in self.constants and same(value, self.constants[name]) else value
+
+    def _check_together(self, where: str, flat: Mapping[str, Any]) -> None:
+        for other, allowed in self._demanded(flat).items():
+            if not allowed:
+                names = [name for name in flat if other in self._demanded({**self.constants, name: None})]
+                raise SpaceError(
+                    f"{where}: {' and '.join(map(repr, names))} are never part of one configuration, as they need "
+                    f"different values of {other!r}; leave one out"
+                )
+
+    def _check_possible(self, name: str) -> None:
+        for other, allowed in self._demanded({**self.constants, name: None}).items():
+            if not allowed:
+                raise SpaceError(
+                    f"when needs conditions that can hold together, got several values of {other!r} for {name!r}; "
+                    f"write one .when({other}=[...])"
+                )
 
     def _check_value(self, where: str, name: str, value: Any) -> None:
         if name in self.constants:
-            if canonical(value) != canonical(self.constants[name]):
+            if not same(value, self.constants[name]):
                 raise SpaceError(
                     f"{where}: {name!r} is the constant {self.constants[name]!r} in the space, got {value!r}; "
                     "leave it out"
@@ -249,15 +323,34 @@ class Space:
         for value in self.dimensions[name].values():
             yield from self._combinations(rest, {**flat, name: value})
 
-    def _count(self) -> int:
-        """Configurations of a finite space; dimensions that no condition asks for are multiplied, not walked."""
-        asked = {other for conditions in self._conditions.values() for other, _ in conditions}
-        walked = [name for name in self.dimensions if name in asked]
-        others = [name for name in self.dimensions if name not in asked]
-        return sum(
-            math.prod(int(self.dimensions[name].size) for name in others if self._is_active(name, flat))
-            for flat in self._combinations(walked, self.constants)
-        )
+    def _linked_groups(self) -> list[list[str]]:
+        """The dimensions in groups that no condition crosses, each in order: their counts multiply."""
+        groups: list[list[str]] = []
+        for name in self.dimensions:
+            others = {other for other, _ in self._conditions[name]}
+            linked = [group for group in groups if others & set(group)]
+            groups = [group for group in groups if group not in linked]
+            groups.append([*(member for group in linked for member in group), name])
+        return groups
+
+    def _count(self, names: Sequence[str], flat: Mapping[str, Any]) -> int:
+        """Configurations of finite dimensions on top of what `flat` has; values alike to all conditions multiply."""
+        if not names:
+            return 1
+        name, rest = names[0], names[1:]
+        if not self._is_active(name, flat):
+            return self._count(rest, flat)
+        return sum(times * self._count(rest, {**flat, name: value}) for value, times in self._told_apart(name))
+
+    def _told_apart(self, name: str) -> list[tuple[Any, int]]:
+        """The values that conditions ask of a finite dimension, once each; then one for all others, as often."""
+        domain = self.dimensions[name]
+        allowed = [
+            v for conditions in self._conditions.values() for o, values in conditions if o == name for v in values
+        ]
+        asked = {canonical(value): value for value in map(domain.coerce, allowed)}
+        others = int(domain.size) - len(asked)
+        return [(value, 1) for value in asked.values()] + ([(_ANOTHER, others)] if others else [])
 
     def _settled(self, fixed: Mapping[str, Any]) -> dict[str, Domain]:
         """The dimensions that are left, with their conditions on fixed names decided."""
@@ -318,17 +411,32 @@ class Space:
         return order
 
 
+class _NotSampled(KeyError, AttributeError):  # noqa: N818 -- a state, told to the loop that resolves functions
+    """A `sample_from` function asked for what the configuration doesn't have, or not yet."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.message, self.kind = message, kind
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class _Resolved(dict[str, Any]):
     """A configuration as `sample_from` functions see it: by item, by attribute, and as Ray's `spec.config`."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__({n: _Resolved(v) if isinstance(v, dict) else v for n, v in config.items()})
+
+    def __missing__(self, name: str) -> Any:
+        raise _NotSampled(repr(name), "KeyError")
 
     def __getattr__(self, name: str) -> Any:
         if name == "config":
             return self
-        try:
-            value = self[name]
-        except KeyError:
-            raise AttributeError(f"the configuration has no {name!r} yet") from None
-        return _Resolved(value) if isinstance(value, dict) else value
+        if name not in self:
+            raise _NotSampled(f"the configuration has no {name!r} yet", "AttributeError")
+        return self[name]
 
 
 def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -360,9 +468,7 @@ def _nest(flat: Mapping[str, Any]) -> Config:
 
 
 def _is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
-    return any(
-        canonical(value) == canonical(one) or (value == one and bool not in (type(value), type(one))) for one in allowed
-    )
+    return any(same(value, one) for one in allowed)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

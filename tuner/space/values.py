@@ -1,0 +1,81 @@
+"""Plain values: what is a number, what is equal, and how a value is written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+RAY_MODULE = "ray.tune.search.sample"
+
+
+def is_number(value: object) -> bool:
+    """An int or float that is finite as a float; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def plain(value: Any) -> Any:
+    """Numbers and arrays of numpy, and those inside lists, tuples and dicts, as Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    itself = type(value) in (list, tuple, dict)
+    if not itself and not isinstance(value, dict):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    converted = [plain(item) for item in items]
+    if itself and all(new is old for new, old in zip(converted, items, strict=True)):
+        return value  # itself: an option of a choice is given back as the object that was listed
+    return dict(zip(value, converted, strict=True)) if isinstance(value, dict) else type(value)(converted)
+
+
+def canonical(value: Any) -> str:
+    """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't.
+
+    The same in any process, but for lambdas, local functions and objects whose repr is their address.
+    """
+    value = plain(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(sorted(f"{canonical(key)}: {canonical(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(canonical, value)) + "]"
+    if isinstance(value, set | frozenset):
+        return "set(" + ", ".join(sorted(map(canonical, value))) + ")"
+    name = getattr(value, "__qualname__", "<")
+    return repr(value) if "<" in name else f"{value.__module__}.{name}"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal, numbers by their value: 1 and 1.0 are the same, 1 and True are not."""
+    if is_number(one) and is_number(other):
+        return bool(one == other)
+    return canonical(one) == canonical(other)
+
+
+def clean_multiple(steps: int, q: float) -> float:
+    """`steps` times `q` as a person writes it: 0.7, not 0.7000000000000001."""
+    multiple = float(Decimal(repr(float(q))) * steps)
+    short = float(f"{multiple:.12g}")
+    return short if math.isclose(short, multiple, rel_tol=1e-15) else multiple  # three thirds are 1
+
+
+def is_ray_grid(value: Any) -> bool:
+    """Whether it is what `tune.grid_search([...])` returns."""
+    return isinstance(value, dict) and set(value) == {"grid_search"} and isinstance(value["grid_search"], list | tuple)
+
+
+def in_order(values: Iterable[Any]) -> tuple[Any, ...]:
+    """As they come; those of a set in the same order in any process."""
+    return tuple(sorted(values, key=canonical)) if isinstance(values, set | frozenset) else tuple(values)
