@@ -22,7 +22,6 @@ from tuner.machine import Machine, this_machine
 from tuner.study import Resources, Study
 
 LOOPBACK = "127.0.0.1"
-_ORIGINAL_INIT = RayParams.__init__
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
 
 # Read by Ray when it is imported or started. Values that the user set stay.
@@ -118,18 +117,28 @@ def _start_local(settings: dict[str, Any]) -> None:
 
     machine = this_machine()
     services.get_node_ip_address = lambda *_, **__: LOOPBACK  # the only way to keep Ray's sockets off other interfaces
-    # A cluster for one search needs no autoscaler and no log forwarding: two processes fewer to wait for.
-    RayParams.__init__ = partialmethod(_ORIGINAL_INIT, no_monitor=True, include_log_monitor=False)
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    ray.init(
-        address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
-        num_cpus=machine.cpus,
-        num_gpus=machine.gpus,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address=LOOPBACK,
-        **settings,
-    )
+    with _no_spare_processes():
+        ray.init(
+            address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
+            num_cpus=machine.cpus,
+            num_gpus=machine.gpus,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address=LOOPBACK,
+            **settings,
+        )
+
+
+@contextmanager
+def _no_spare_processes() -> Iterator[None]:
+    """A cluster for one search needs no autoscaler and no forwarding of logs: two processes fewer to wait for."""
+    original = RayParams.__init__
+    RayParams.__init__ = partialmethod(original, no_monitor=True, include_log_monitor=False)
+    try:
+        yield
+    finally:
+        RayParams.__init__ = original
 
 
 def _cluster() -> Machine:

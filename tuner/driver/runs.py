@@ -92,6 +92,7 @@ def resume(
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
     _check_something_left(earlier, ready)
     ready.check_here(cluster=address is not None)
+    _download(ready)
     with _interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
         info = {**earlier.info, **_session(address), "options": options, "sessions": earlier.info["sessions"] + 1}
@@ -285,6 +286,7 @@ def _describe(study: Study, options: dict[str, Any], resources: Resources, addre
         "started_from": _started_from(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
         "options": options,
+        "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to
         "sessions": 1,
         "started": now(),
         "git_commit": _git_commit(),
@@ -306,7 +308,6 @@ def _session(address: str | None) -> dict[str, Any]:
     """What belongs to one driver of the run."""
     return {
         "command": sys.argv,
-        "working_directory": str(Path.cwd()),
         "address": address,
         "pid": os.getpid(),
         "host": platform.node(),
