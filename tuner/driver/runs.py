@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import os
-import platform
-import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
+from tuner.driver.description import describe_run, describe_session
+from tuner.driver.interruption import Interruption, interruptions
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
-from tuner.machine import this_machine
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder, LocalFolder
-from tuner.results.run import FORMAT, Run, load_run, new_run_folder, now, write_info
+from tuner.results.run import Run, load_run, new_run_folder, now, write_info
 from tuner.study import Resources, Study, load_study
 from tuner.trial import ImageClassifier
 
 STUDY_FILE = "study.py"
 TUNE = "tune"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 
 
 def run(
@@ -56,10 +47,10 @@ def run(
     ready.check_here(cluster=address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
-    with _interruptions() as interrupted, connected(ready, address) as resources:
+    with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
         folder = new_run_folder(storage, ready.name)
-        info = _describe(ready, options, resources, address)
+        info = describe_run(ready, options, resources, address)
         _write_study_file(folder, declared)
         return _Search(ready, folder, info, resources, concurrency, listeners, interrupted).perform()
 
@@ -93,9 +84,14 @@ def resume(
     _check_something_left(earlier, ready)
     ready.check_here(cluster=address is not None)
     _download(ready)
-    with _interruptions() as interrupted, connected(ready, address) as resources:
+    with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
-        info = {**earlier.info, **_session(address), "options": options, "sessions": earlier.info["sessions"] + 1}
+        info = {
+            **earlier.info,
+            **describe_session(address),
+            "options": options,
+            "sessions": earlier.info["sessions"] + 1,
+        }
         search = _Search(ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events)
         return search.perform()
 
@@ -111,7 +107,7 @@ class _Search:
         resources: Resources,
         limit: int | None,
         listeners: Iterable[Listener],
-        interrupted: _Interruption,
+        interrupted: Interruption,
         history: Sequence[Event] = (),
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
@@ -212,54 +208,6 @@ class _InfoWriter:
             write_info(self._search.folder, self._search.info)
 
 
-class _Interruption:
-    """The first SIGINT or SIGTERM asks the search to end; a second SIGINT is an ordinary KeyboardInterrupt."""
-
-    def __init__(self) -> None:
-        self._asked = threading.Event()
-        self._ignoring = False
-
-    def install(self) -> None:
-        """Take the signals; again after Ray has started, which takes SIGTERM for itself."""
-        if _in_main_thread():
-            for number in _SIGNALS:
-                signal.signal(number, self.handle)
-
-    def is_set(self) -> bool:
-        """Whether the search should end."""
-        return self._asked.is_set()
-
-    def ignore_more(self) -> None:
-        """From now on the run is being written to its end, which takes a moment and must not be cut off."""
-        self._ignoring = True
-
-    def handle(self, number: int, _: FrameType | None) -> None:
-        """The signal handler."""
-        if self._ignoring:
-            return
-        if self._asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self._asked.set()
-
-
-@contextmanager
-def _interruptions() -> Iterator[_Interruption]:
-    interruption = _Interruption()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    interruption.install()
-    try:
-        yield interruption
-    finally:
-        if _in_main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _in_main_thread() -> bool:
-    """Python lets only the main thread take signals."""
-    return threading.current_thread() is threading.main_thread()
-
-
 def _download(study: Study) -> None:
     """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
     if study.declared_trial.missing_downloads():
@@ -268,74 +216,6 @@ def _download(study: Study) -> None:
         trial = study.declared_trial
         assert isinstance(trial, ImageClassifier)
         download_missing(trial)
-
-
-def _describe(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:
-    """run.json as it is when the search starts."""
-    return {
-        "format": FORMAT,
-        "study": study.name,
-        "metric": study.metric,
-        "mode": study.mode,
-        "seed": study.seed,
-        "search": repr(study.search),
-        "scheduler": repr(study.scheduler),
-        "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
-        "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
-        "trial": repr(study.declared_trial),
-        "started_from": _started_from(study),
-        "data_fingerprint": study.declared_trial.fingerprint(),
-        "options": options,
-        "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to
-        "sessions": 1,
-        "started": now(),
-        "git_commit": _git_commit(),
-        "study_file": str(study.source) if study.source else None,
-        "report": None,
-        **_session(address),
-    }
-
-
-def _started_from(study: Study) -> str | None:
-    """The weights that every trial starts from, as people say it: figures are comparable only between the same."""
-    trial = study.declared_trial
-    if not isinstance(trial, ImageClassifier):
-        return None
-    return "ImageNet weights" if trial.uses_imagenet else str(trial.weights_file or "random weights")
-
-
-def _session(address: str | None) -> dict[str, Any]:
-    """What belongs to one driver of the run."""
-    return {
-        "command": sys.argv,
-        "address": address,
-        "pid": os.getpid(),
-        "host": platform.node(),
-        "machine": this_machine().record(),
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
-        "ended": None,
-        "end_reason": None,
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _git_commit() -> str | None:
-    """Commit of the working directory's repository, with "+changes" where it has uncommitted ones."""
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-        changes = subprocess.run(
-            ["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
 
 
 def _write_study_file(folder: Folder, study: Study) -> None:

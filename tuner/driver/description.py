@@ -1,0 +1,86 @@
+"""What run.json says of a run that starts, and of each driver that works on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from tuner.machine import this_machine
+from tuner.results.run import FORMAT, now
+from tuner.study import Resources, Study
+from tuner.trial import ImageClassifier
+
+_PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
+
+
+def describe_run(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:
+    """run.json as it is when the search starts."""
+    return {
+        "format": FORMAT,
+        "study": study.name,
+        "metric": study.metric,
+        "mode": study.mode,
+        "seed": study.seed,
+        "search": repr(study.search),
+        "scheduler": repr(study.scheduler),
+        "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
+        "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
+        "trial": repr(study.declared_trial),
+        "started_from": _started_from(study),
+        "data_fingerprint": study.declared_trial.fingerprint(),
+        "options": options,
+        "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to
+        "sessions": 1,
+        "started": now(),
+        "git_commit": _git_commit(),
+        "study_file": str(study.source) if study.source else None,
+        "report": None,
+        **describe_session(address),
+    }
+
+
+def _started_from(study: Study) -> str | None:
+    """The weights that every trial starts from, as people say it: figures are comparable only between the same."""
+    trial = study.declared_trial
+    if not isinstance(trial, ImageClassifier):
+        return None
+    return "ImageNet weights" if trial.uses_imagenet else str(trial.weights_file or "random weights")
+
+
+def describe_session(address: str | None) -> dict[str, Any]:
+    """What belongs to one driver of the run."""
+    return {
+        "command": sys.argv,
+        "address": address,
+        "pid": os.getpid(),
+        "host": platform.node(),
+        "machine": this_machine().record(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+        "ended": None,
+        "end_reason": None,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_commit() -> str | None:
+    """Commit of the working directory's repository, with "+changes" where it has uncommitted ones."""
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+        changes = subprocess.run(
+            ["git", "status", "--porcelain"], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
