@@ -257,7 +257,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise StudyError(f"--set needs NAME=VALUE, got {text!r}; write --set lr=0.001")
     try:
         return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return name, value
 
 

@@ -281,23 +281,26 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
     sys.modules[name] = module
     if str(imports_from) not in sys.path:
         sys.path.append(str(imports_from))
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves nothing behind
     try:
         spec.loader.exec_module(module)
     except StudyError as error:
         raise type(error)(f"{error} ({_line_of(error, path)})") from error
+    except SyntaxError as error:  # its text names file and line, maybe those of a module that the file imports
+        raise StudyError(f"{path} does not run: {type(error).__name__}: {error}; fix the file") from error
     except Exception as error:
         raise StudyError(
             f"{path} does not run: {type(error).__name__}: {error} ({_line_of(error, path)}); fix the file"
         ) from error
     except SystemExit as error:
         raise StudyError(f"{path} needs to declare a study and return, got exit({error.code!r}); remove it") from error
+    finally:
+        sys.dont_write_bytecode = dont_write
     return module
 
 
 def _line_of(error: BaseException, path: Path) -> str:
     """`file, line N` of the study file where the error came from."""
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f"{path.name}, line {error.lineno}"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path.resolve())]
     return f"{path.name}, line {lines[-1]}" if lines else path.name
 
@@ -332,7 +335,8 @@ def _check_types(study: Study) -> None:
             raise StudyError(f"{name} needs a {kind.__name__}, got {value!r}{hint}")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:
         raise StudyError(f"seed needs a whole number of at least 0, got {study.seed!r}; use 0")
-    if isinstance(study.start_from, Mapping) or not all(isinstance(point, Mapping) for point in study.start_from):
+    points = study.start_from
+    if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
         raise StudyError(f"start_from needs a list of configurations, got {study.start_from!r}; write [{{...}}]")
 
 

@@ -152,8 +152,9 @@ class LiveTable:
         value = Text(short(found[1]) if found else "", style="bold green" if winner else "")
         since = 0.0 if trial.running_since is None else time.time() - trial.running_since
         status = Text(outcome(trial), style=STYLES.get(trial.status, ""))
-        epochs = f"{trial.epoch}/{self._progress.plan.max_epochs}"
-        return trial.trial, status, epochs, value, duration(trial.running_seconds + since), settings(trial.config)
+        epochs = f"{trial.epoch}/{self._progress.full_length(trial)}"
+        config = Text(settings(trial.config))  # a setting may look like rich's markup
+        return trial.trial, status, epochs, value, duration(trial.running_seconds + since), config
 
 
 class Progress:
@@ -196,10 +197,11 @@ class Progress:
         return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{savings}; {self.eta()}"
 
     def saved_share(self) -> float:
-        """Share of the ended trials' full length that early stopping saved."""
-        ended = [trial for trial in self.record.trials.values() if trial.status in ("completed", "stopped")]
-        full = sum(self._full_length(trial) for trial in ended)
-        return 1 - sum(trial.epoch for trial in ended) / full if full else 0.0
+        """Share of the ended trials' full length that early stopping saved; a completed trial is as long as it is."""
+        trials = self.record.trials.values()
+        trained = sum(trial.epoch for trial in trials if trial.status in ("completed", "stopped"))
+        saved = sum(self.full_length(trial) - trial.epoch for trial in trials if trial.status == "stopped")
+        return saved / (trained + saved) if saved else 0.0
 
     def eta(self) -> str:
         """Time left at the pace of the trials that ended since this search was started or resumed."""
@@ -219,6 +221,7 @@ class Progress:
         line.add_row(ProgressBar(total=self.plan.trials or max(1, len(self.record.trials)), completed=ended, width=60))
         return line
 
-    def _full_length(self, trial: TrialRecord) -> int:
+    def full_length(self, trial: TrialRecord) -> int:
+        """Epochs of the trial unless it is stopped: the budget's, or fewer where its config says so."""
         own = trial.config.get("epochs")
-        return min(own, self.plan.max_epochs) if isinstance(own, int) else self.plan.max_epochs
+        return min(own, self.plan.max_epochs) if isinstance(own, int) and own >= 1 else self.plan.max_epochs

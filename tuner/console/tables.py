@@ -52,7 +52,7 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
             found = run.record.best_of(best.trial)
         value = short(found[1]) if found else ""
         table.add_row(
-            run.path, run.status, str(len(run.record.trials)), run.metric, value, duration(run.record.active_seconds)
+            run.path, run.status, str(len(run.record.trials)), run.metric, value, duration(run.record.wall_seconds)
         )
     _console().print(table)
 
@@ -71,7 +71,7 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, settings(trial.config))
     console.print(
         f"{run.name} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
-        f"{duration(record.active_seconds)}"
+        f"{duration(record.wall_seconds)}"
     )
     console.print(table)
     for cause, count in record.failures().items():
@@ -155,5 +155,5 @@ def _table(*columns: str) -> Table:
 
 def _console() -> Console:
     """As wide as the terminal; in a pipe as wide as the text needs, so that no line is broken."""
-    console = Console(markup=False, highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(markup=False, highlight=False, width=400)
+    console = Console(markup=False, emoji=False, highlight=False)
+    return console if console.is_terminal else Console(markup=False, emoji=False, highlight=False, width=100_000)

@@ -53,8 +53,10 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.manual_seed(seed)
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
@@ -64,14 +66,18 @@ class _AfterImport(MetaPathFinder):
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
+        self._looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True  # ask the other finders; it stays in place, as a look is not yet an import
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
             spec.loader = _LoaderThen(spec.loader, self._then)
         return spec

@@ -81,7 +81,7 @@ class RunRecord:
         self.trials: dict[str, TrialRecord] = {}
         self.notices: list[str] = []
         self.ended: str | None = None
-        self.active_seconds = 0.0
+        self.active_seconds = 0.0  # of the drivers that have ended
         self._active_since: float | None = None
         self._last_time: float | None = None
         self._bests: dict[str, tuple[int, float]] = {}
@@ -104,6 +104,13 @@ class RunRecord:
         if self._active_since is not None and self._last_time is not None:
             self.active_seconds += self._last_time - self._active_since
             self._active_since = None
+
+    @property
+    def wall_seconds(self) -> float:
+        """How long drivers have worked on the run, up to its last event."""
+        if self._active_since is None or self._last_time is None:
+            return self.active_seconds
+        return self.active_seconds + self._last_time - self._active_since
 
     def counts(self) -> dict[Status, int]:
         """Trials by status, each status present."""

@@ -22,6 +22,7 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
 BEST = "best"
 FORMAT = 1
+_NEEDED = ("study", "metric", "mode", "status", "started")
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 
 
@@ -116,8 +117,7 @@ class Run:
         return {
             "run": self.path,
             "status": self.status,
-            "best": best
-            and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics, "epoch": self.best_epoch},
+            "best": best and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics},
             "trials": {
                 "total": len(self.record.trials),
                 "completed": counts["completed"],
@@ -125,7 +125,7 @@ class Run:
                 "failed": counts["failed"],
             },
             "failures": self.record.failures(),
-            "wall_seconds": round(self.record.active_seconds, 3),
+            "wall_seconds": round(self.record.wall_seconds, 3),
             "report": self.info.get("report"),
         }
 
@@ -185,11 +185,16 @@ def read_info(folder: Folder) -> dict[str, Any]:
         raise RunFolderError(
             f"{RUN_FILE} needs to be JSON, got a damaged one in {folder.uri!r}; restore it ({error})"
         ) from error
-    if not isinstance(info, dict) or not {"format", "study", "metric", "mode", "status"} <= info.keys():
+    if not isinstance(info, dict) or not isinstance(info.get("format"), int):
         raise RunFolderError(f"{RUN_FILE} needs to be a run's, got another content in {folder.uri!r}; check the path")
     if info["format"] > FORMAT:
         raise RunFolderError(
             f"this tuner reads runs up to format {FORMAT}, got format {info['format']} in {folder.uri!r}; update tuner"
+        )
+    missing = [name for name in _NEEDED if name not in info]
+    if missing:
+        raise RunFolderError(
+            f"{RUN_FILE} needs {', '.join(_NEEDED)}, got one without {', '.join(missing)} in {folder.uri!r}; restore it"
         )
     return info
 

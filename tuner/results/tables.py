@@ -9,40 +9,58 @@ import pandas as pd
 from tuner.results.folder import Folder
 from tuner.results.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 
-CONFIG = "config/"
+CONFIG, METRIC = "config/", "metric/"
+_TRIAL_TYPES = {
+    "trial": "str",
+    "number": "int64",
+    "epochs": "int64",
+    "best_epoch": "Int64",
+    "seconds": "float64",
+    "losses": "int64",
+    "seed": "int64",
+    "message": "str",
+}
+_HISTORY_TYPES = {"trial": "str", "epoch": "int64", "decision": "str"}
+_TRIAL_COLUMNS = (*_TRIAL_TYPES, "status", "cause", "started", "ended")
+_HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
 
 
 def trials_table(record: RunRecord) -> pd.DataFrame:
     """A row per trial in the order they started.
 
-    Columns: trial, number, status, cause, epochs, best_epoch, the metric's best value under its own name, started and
-    ended (UTC), seconds (of running), losses, seed, message, then `config/NAME` for each hyperparameter (missing where
-    the trial hasn't it).
+    Columns: trial, number, status, cause, epochs, best_epoch, the metric's best value under its own name
+    (`metric/NAME` where that is one of these columns'), started and ended (UTC), seconds (of running), losses, seed,
+    message, then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
     """
-    rows = [_trial_row(record, trial) for trial in record.trials.values()]
-    leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", record.metric]
+    metric = _metric_column(record.metric, _TRIAL_COLUMNS)
+    rows = [_trial_row(record, trial, metric) for trial in record.trials.values()]
+    leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
     leading += ["started", "ended", "seconds", "losses", "seed", "message"]
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
-    table = pd.DataFrame(rows, columns=[*leading, *settings])
+    table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
     table["cause"] = pd.Categorical(table["cause"], categories=list(CAUSES))
     for column in ("started", "ended"):
-        table[column] = pd.to_datetime(table[column], unit="s", utc=True)
-    for name in settings:
-        table[name] = table[name].infer_objects()
+        table[column] = _utc(table[column])
     return table
 
 
 def history_table(record: RunRecord) -> pd.DataFrame:
-    """A row per trial and epoch: trial, epoch, time (UTC), decision, then the reported metrics."""
+    """A row per trial and epoch: trial, epoch, time (UTC), decision, then the reported metrics.
+
+    A metric that has the name of one of these columns is called `metric/NAME`.
+    """
     rows: list[dict[str, Any]] = [
-        {"trial": trial.trial, "epoch": epoch.epoch, "time": epoch.time, "decision": epoch.decision, **epoch.metrics}
+        {
+            **dict(zip(_HISTORY_COLUMNS, (trial.trial, epoch.epoch, epoch.time, epoch.decision), strict=True)),
+            **{_metric_column(name, _HISTORY_COLUMNS): value for name, value in epoch.metrics.items()},
+        }
         for trial in record.trials.values()
         for epoch in trial.epochs.values()
     ]
     names = dict.fromkeys(name for row in rows for name in row)
-    table = pd.DataFrame(rows, columns=list(names) or ["trial", "epoch", "time", "decision"])
-    table["time"] = pd.to_datetime(table["time"], unit="s", utc=True)
+    table = pd.DataFrame(rows, columns=list(names) or list(_HISTORY_COLUMNS)).astype(_HISTORY_TYPES)
+    table["time"] = _utc(table["time"])
     return table
 
 
@@ -52,7 +70,16 @@ def write_tables(folder: Folder, record: RunRecord) -> None:
     folder.write("history.csv", history_table(record).to_csv(index=False).encode())
 
 
-def _trial_row(record: RunRecord, trial: TrialRecord) -> dict[str, Any]:
+def _metric_column(name: str, own: tuple[str, ...]) -> str:
+    """A metric's column, which must not be one of the table's own: functions like to report `epoch` or `time`."""
+    return METRIC + name if name in own else name
+
+
+def _utc(seconds: pd.Series[Any]) -> pd.Series[Any]:
+    return pd.to_datetime(seconds.astype("float64"), unit="s", utc=True).dt.as_unit("ns")
+
+
+def _trial_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, Any]:
     best = record.best_of(trial.trial)
     return {
         "trial": trial.trial,
@@ -61,7 +88,7 @@ def _trial_row(record: RunRecord, trial: TrialRecord) -> dict[str, Any]:
         "cause": trial.cause,
         "epochs": trial.epoch,
         "best_epoch": best[0] if best else None,
-        record.metric: best[1] if best else None,
+        metric: best[1] if best else None,
         "started": trial.started,
         "ended": trial.ended,
         "seconds": round(trial.running_seconds, 3),

@@ -1,0 +1,230 @@
+import io
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.results.events_of_a_run import ended, event, reported, started
+from tuner import ASHA, Budget, Grid, HyperOpt, ImageClassifier, Random, Study, choice, loguniform, uniform
+from tuner.console.tables import print_failure, print_predictions, print_run, print_runs, print_study, print_winner
+from tuner.errors import RunFolderError
+from tuner.inspection import Prediction
+from tuner.results import Run, load_run
+from tuner.results.events import Event
+from tuner.results.run import FORMAT
+
+TRACEBACK = "Traceback (most recent call last):\n  line 3\nValueError: x[:x:] of [red]shape[/red] " + "9" * 500
+
+
+def make(folder: Path, *events: Event, status: str = "finished", **info: Any) -> Run:
+    """A run of known events and times."""
+    (folder / "events").mkdir(parents=True)
+    lines = "".join(json.dumps(line) + "\n" for line in events)
+    (folder / "events" / "000001.jsonl").write_text(lines)
+    known = {"study": "lines", "metric": "accuracy", "mode": "max", "started": "2026-01-31T09:30:00+00:00"}
+    content = {"format": FORMAT, "status": status, "host": platform.node(), **known, **info}
+    (folder / "run.json").write_text(json.dumps(content))
+    return load_run(folder)
+
+
+def four_trials() -> list[Event]:
+    return [
+        event("study_started", 100.0, trials=4),
+        started(0, 101.0, {"lr": 0.1, "net": {"width": 8}}),
+        reported(0, 1, 103.0, accuracy=0.5, val_loss=1.25),
+        reported(0, 2, 105.0, "stop", accuracy=0.875, val_loss=0.5),
+        ended(0, "completed", 105.0),
+        started(1, 106.0, {"lr": 0.2, "layers": ["[red]", ":x:"]}),
+        reported(1, 1, 107.0, "stop", accuracy=0.25, val_loss=2.0),
+        ended(1, "stopped", 107.0),
+        event("notice", 107.5, message="[bold]note:x:[/bold]", code=None),
+        started(2, 108.0, {"lr": 0.3}),
+        ended(2, "failed", 109.0, cause="error", message="ValueError: x[:x:]", traceback=TRACEBACK),
+        started(3, 110.0, {"lr": 0.4}),
+        reported(3, 1, 111.0, "stop", accuracy=None),
+        ended(3, "failed", 111.0, cause="diverged", message="accuracy = nan"),
+        event("study_ended", 200.0, reason="trials"),
+    ]
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    """What is on stdout, without the blanks that fill a table's last column."""
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_run_is_shown_with_all_its_trials_failures_notices_and_winner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_run(make(tmp_path, *four_trials()))
+    assert printed(capsys) == "\n".join(
+        [
+            f"lines in {tmp_path}: finished, 4 trials, 1 min 40 s",
+            "trial  status            epochs  accuracy  at  time  settings",
+            "00000  completed         2       0.875     2   4 s   lr=0.1 net.width=8",
+            "00001  stopped           1       0.25      1   1 s   lr=0.2 layers=['[red]', ':x:']",
+            "00002  failed: error     0                     1 s   lr=0.3",
+            "00003  failed: diverged  1                     1 s   lr=0.4",
+            "1 trial failed: error, as trial 00002: ValueError: x[:x:]",
+            "1 trial failed: diverged, as trial 00003: accuracy = nan",
+            "note: [bold]note:x:[/bold]",
+            "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
+            f"run folder: {tmp_path}",
+        ]
+    )
+
+
+def test_a_trial_is_shown_in_full_by_its_id_or_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make(tmp_path, *four_trials())
+    print_run(run, traceback_of="00000")
+    whole = printed(capsys)
+    assert whole == "\n".join(
+        [
+            "trial 00000: completed, seed 100, 4 s",
+            "  lr = 0.1",
+            "  net.width = 8",
+            "epoch  accuracy  val_loss  decision",
+            "1      0.5       1.25      continue",
+            "2      0.875     0.5       stop",
+        ]
+    )
+    print_run(run, traceback_of="0")
+    assert printed(capsys) == whole
+
+
+def test_a_failed_trials_traceback_is_printed_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(make(tmp_path, *four_trials()), traceback_of="2")
+    assert printed(capsys) == "\n".join(
+        ["trial 00002: failed: error, seed 102, 1 s", "  lr = 0.3", "epoch  decision", "ValueError: x[:x:]", TRACEBACK]
+    )
+
+
+@pytest.mark.parametrize(("events", "known"), [(four_trials(), "00000 to 00003"), ([], "none")])
+def test_a_trial_that_is_not_there_is_refused(tmp_path: Path, events: list[Event], known: str) -> None:
+    with pytest.raises(RunFolderError) as caught:
+        print_run(make(tmp_path, *events), traceback_of="7")
+    assert str(caught.value) == f"a trial is named by its id, got '7'; this run has {known}"
+
+
+def test_a_run_that_has_just_begun_is_shown_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_run(make(tmp_path, event("study_started", 100.0, trials=4), status="interrupted"))
+    assert printed(capsys) == "\n".join(
+        [
+            f"lines in {tmp_path}: interrupted, 0 trials, 0 s",
+            "trial  status  epochs  accuracy  at  time  settings",
+        ]
+    )
+
+
+def test_the_winner_stands_with_its_test_figures_and_what_it_started_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make(tmp_path, *four_trials(), started_from="ImageNet weights")
+    metrics = {"trial": "00000", "metrics": {"test_accuracy": 0.91446, "test_loss": 0.25}}
+    run.folder.write("best/metrics.json", json.dumps(metrics).encode())
+    print_winner(run)
+    assert printed(capsys) == "\n".join(
+        [
+            "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
+            "on the test split: test_accuracy 0.9145, test_loss 0.25 (started from ImageNet weights)",
+            f"run folder: {tmp_path}",
+        ]
+    )
+
+
+def test_a_search_without_a_winner_names_its_most_frequent_failure(tmp_path: Path) -> None:
+    failed = [
+        line
+        for number, cause in enumerate(["lost", "error", "error"])
+        for line in (started(number), ended(number, "failed", cause=cause, message=f"message {number}"))
+    ]
+    stream = io.StringIO()
+    run = make(tmp_path, *failed, status="failed")
+    print_winner(run)
+    print_failure(run, stream)
+    assert stream.getvalue() == (
+        "no trial succeeded: 2 of 3 trials failed with error: message 1\n"
+        f"for its traceback: python -m tuner show {tmp_path} --trial 00001\n"
+    )
+
+
+def test_a_search_without_any_result_says_so(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    print_failure(make(tmp_path), stream)
+    assert stream.getvalue() == f"no trial reported accuracy; see {tmp_path}\n"
+
+
+def test_runs_are_listed_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make(tmp_path / "a", *four_trials()), make(tmp_path / "b", status="failed")]
+    print_runs(runs, "runs")
+    width = len(str(tmp_path / "a"))
+    assert printed(capsys) == "\n".join(
+        [
+            f"{'run':{width}}  status    trials  metric    best   time",
+            f"{tmp_path / 'a'}  finished  4       accuracy  0.875  1 min 40 s",
+            f"{tmp_path / 'b'}  failed    0       accuracy         0 s",
+        ]
+    )
+
+
+def test_no_runs_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
+    print_runs([], "elsewhere")
+    assert printed(capsys) == "no runs under elsewhere"
+
+
+def test_a_study_is_shown_as_it_was_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    study = Study(
+        "digits",
+        trial=ImageClassifier("digits", weights=None),
+        space={
+            "lr": loguniform(1e-4, 1e-1),
+            "optimizer": choice(["adam", "sgd"]),
+            "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
+            "batch_size": 32,
+        },
+        search=Random(),
+        scheduler=ASHA(grace_epochs=2),
+        budget=Budget(trials=7, max_epochs=5),
+        seed=3,
+    )
+    print_study(study, [{"lr": 0.01, "optimizer": "adam", "batch_size": 32}])
+    assert printed(capsys) == "\n".join(
+        [
+            "digits: resnet18 on digits, 7 trials, at most 5 epochs each",
+            "maximise val_accuracy with Random() and ASHA(grace_epochs=2, reduction_factor=3, rule='stop'), seed 3",
+            "dimension   domain                   when",
+            "lr          loguniform(0.0001, 0.1)",
+            "optimizer   choice(['adam', 'sgd'])",
+            "momentum    uniform(0.8, 0.99)       optimizer in ['sgd']",
+            "batch_size  32 (constant)",
+            "the first 1 configuration:",
+            "  lr=0.01 optimizer=adam batch_size=32",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "trials"),
+    [
+        ({"search": Grid(), "budget": Budget(trials=None)}, "6 trials of 6 configurations"),
+        ({"search": Grid(), "budget": Budget(trials=4)}, "4 trials of 6 configurations"),
+        (
+            {"search": HyperOpt(), "budget": Budget(trials=None), "space": {"lr": uniform(0.1, 0.2)}},
+            "no limit of trials",
+        ),
+    ],
+)
+def test_a_study_says_how_many_trials_it_can_run(
+    settings: dict[str, Any], trials: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = {"lr": choice([0.1, 0.2, 0.3]), "batch_size": choice([16, 32])}
+    study = Study("digits", **{"trial": ImageClassifier("digits", weights=None), "space": space, **settings})
+    print_study(study, [])
+    assert printed(capsys).splitlines()[0] == f"digits: resnet18 on digits, {trials}, at most 10 epochs each"
+
+
+def test_predictions_are_a_row_per_image(capsys: pytest.CaptureFixture[str]) -> None:
+    prediction = Prediction(Path("a/3.png"), "three", 0.956, (("three", 0.956), ("eight", 0.044)))
+    print_predictions([prediction])
+    assert printed(capsys) == "image    class  confidence\na/3.png  three  95.6%"

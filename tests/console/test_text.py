@@ -1,0 +1,67 @@
+from typing import Any
+
+import pytest
+
+from tests.results.events_of_a_run import ended, fold, reported, started
+from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00093, "0.00093"),
+        (0.123456789, "0.1235"),
+        (1e-5, "1e-05"),
+        (2.0, "2"),
+        (32, "32"),
+        (True, "True"),
+        (None, "None"),
+        ("adam", "adam"),
+        ([8, 16], "[8, 16]"),
+    ],
+)
+def test_a_value_takes_few_characters(value: Any, text: str) -> None:
+    assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.6, "1 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (3599.4, "59 min 59 s"),
+        (3599.6, "1 h 00 min"),
+        (7620, "2 h 07 min"),
+        (360_000, "100 h 00 min"),
+    ],
+)
+def test_a_time_is_rounded_before_it_is_split(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_settings_stand_on_one_line_under_dotted_names() -> None:
+    assert settings({"lr": 0.0012345678, "net": {"width": 8}, "optimizer": "sgd"}) == (
+        "lr=0.001235 net.width=8 optimizer=sgd"
+    )
+    assert settings({}) == ""
+
+
+def test_one_is_singular() -> None:
+    assert [plural(count, "trial") for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+
+
+def test_the_incumbent_is_named_with_its_epoch_and_settings() -> None:
+    record = fold(started(7, 0.0, {"lr": 0.25}), reported(7, 1, accuracy=0.5), reported(7, 2, accuracy=0.25))
+    assert best_so_far(record) == "accuracy 0.5 (trial 00007, epoch 1: lr=0.25)"
+
+
+def test_without_a_value_there_is_no_incumbent() -> None:
+    assert best_so_far(fold(started(0))) == "none yet"
+
+
+def test_a_failure_says_its_cause_and_any_other_outcome_is_the_status() -> None:
+    record = fold(started(0), ended(0, "failed", cause="diverged"), started(1), ended(1, "stopped"), started(2))
+    assert [outcome(trial) for trial in record.trials.values()] == ["failed: diverged", "stopped", "running"]
