@@ -1,11 +1,17 @@
 """The verbs that start no Ray, in a process as a user has it, and their whole output."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.commands import ROOT, tuner
+from tests.driver.simulation import build, drive, study
 from tests.results.test_results import make_run
+from tuner.cli import main
+from tuner.machine import this_machine
+from tuner.results.folder import LocalFolder
+from tuner.results.run import FORMAT, write_info
 
 SPACE = """
 from tuner import *
@@ -121,4 +127,228 @@ def test_help_names_every_verb() -> None:
     assert all(
         f"    {verb} " in tuner("--help", folder=ROOT).out
         for verb in ("run", "check", "resume", "runs", "show", "predict")
+    )
+
+
+GREETING = "from tuner import *\n"
+CLASSIFIER = 'study = Study("d", trial=ImageClassifier("digits", weights=None), space={space})\n'
+
+
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            GREETING + CLASSIFIER.format(space='{"lr": loguniform(0, 1)}'),
+            "loguniform needs low > 0, got low=0 for 'lr'; use uniform or raise low (space.py, line 2)",
+        ),
+        (
+            GREETING + CLASSIFIER.format(space='{"learning_rate": uniform(0.1, 1)}'),
+            "'learning_rate' is not a hyperparameter of ImageClassifier; did you mean 'lr'? (space.py, line 2)",
+        ),
+        ("x = 1\ny = (\n", "space.py does not run: SyntaxError: '(' was never closed (space.py, line 2); fix the file"),
+        (
+            "x = 1\n1 / 0\n",
+            "space.py does not run: ZeroDivisionError: division by zero (space.py, line 2); fix the file",
+        ),
+        (
+            "search = 1\n",
+            "space.py needs a module-level `study = Study(...)`, got nothing of that name; "
+            "see search_spaces/ for examples",
+        ),
+        (
+            GREETING + CLASSIFIER.format(space='{"lr": uniform(0.1, 1)}').replace("study =", "search ="),
+            "space.py needs its study under the name `study`, got 'search'; rename it",
+        ),
+    ],
+    ids=["space", "hyperparameter", "syntax", "exception", "nothing", "name"],
+)
+def test_a_study_file_that_cannot_work_gets_one_message_from_check_and_run_and_leaves_nothing(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "space.py").write_text(text)
+    for verb in ("check", "run"):
+        finished = tuner(verb, "space.py", folder=tmp_path, PYTHONDONTWRITEBYTECODE="")
+        assert (finished.code, finished.out, finished.err) == (2, "", f"tuner: {message}\n")
+        assert left_in(tmp_path) == ["space.py"]
+
+
+def test_a_good_check_leaves_nothing_either(space: Path, tmp_path: Path) -> None:
+    assert tuner("check", space, folder=tmp_path, PYTHONDONTWRITEBYTECODE="").code == 0
+    assert left_in(tmp_path) == ["space.py"]
+
+
+# The rest in this process: an exit code is what `main` returns, or argparse raises.
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trials", "0"], "argument --trials: needs a whole number of at least 1, got '0'"),
+        (["--trials", "2.5"], "argument --trials: needs a whole number of at least 1, got '2.5'"),
+        (["--trials", "many"], "argument --trials: needs a whole number of at least 1, got 'many'"),
+        (["--trials", "inf"], "argument --trials: needs a whole number of at least 1, got 'inf'"),
+        (["--samples", "-1"], "argument --samples: needs a whole number of at least 1, got '-1'"),
+        (["--hours", "0"], "argument --hours: needs a number above 0, got '0'"),
+        (["--hours", "nan"], "argument --hours: needs a number above 0, got 'nan'"),
+        (["--cpus-per-trial", "0"], "argument --cpus-per-trial: needs a number above 0, got '0'"),
+        (["--gpus-per-trial", "-1"], "argument --gpus-per-trial: needs a number of at least 0, got '-1'"),
+        (["--seed", "-1"], "argument --seed: needs a whole number of at least 0, got '-1'"),
+        (["--seed"], "argument --seed: expected one argument"),
+        (["--frobnicate", "1"], "unrecognized arguments: --frobnicate 1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_bad_option_value_is_refused_with_its_rule(
+    space: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = run_main(capsys, "check", space, *arguments)
+    verb = "" if message.startswith("unrecognized") else "check "
+    assert (code, out, err) == (2, "", f"tuner: {message}; see `python -m tuner {verb}--help`\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "=1"], "--set needs NAME=VALUE, got '=1'; write --set lr=0.001"),
+        (["--set", "lr=fast"], "lr must be a float from 1e-08 to 10, got 'fast'; move it into that range"),
+        (["--set", "lr={[]: 1}"], "lr must be a float from 1e-08 to 10, got '{[]: 1}'; move it into that range"),
+        (["--set", "lr="], "lr must be a float from 1e-08 to 10, got ''; move it into that range"),
+        (["--gpus-per-trial", "1.5"], "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
+        (
+            ["--name", "my study"],
+            "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got 'my study'; try 'my-study'",
+        ),
+        (
+            ["--cpus-per-trial", "4096"],
+            f"a trial can have at most the CPUs that this machine has ({this_machine().cpus}), "
+            f"got Resources(cpus=4096); use at most {this_machine().cpus} (also --cpus-per-trial)",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_that_does_not_fit_the_study_is_refused(
+    space: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run_main(capsys, "check", space, *arguments) == (2, "", f"tuner: {message}\n")
+
+
+def test_check_prints_one_json_object_of_what_would_be_tried(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("check", space, "--json", "--samples", "2", "--trials", "7", "--name", "other", "--set", "lr=0.5")
+    code, out, err = run_main(capsys, *arguments, "--set", "optimizer=sgd", "--set", "image_size=16")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    found = json.loads(out)
+    assert (found["study"], found["trials"], len(found["samples"])) == ("other", 7, 2)
+    for config in found["samples"]:
+        assert list(config) == ["lr", "optimizer", "momentum", "image_size"]
+        assert (config["lr"], config["optimizer"], config["image_size"]) == (0.5, "sgd", 16)
+        assert 0.8 <= config["momentum"] <= 0.99
+
+
+def test_check_shows_starting_points_first_and_no_more_than_the_space_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "small.py").write_text(
+        GREETING + 'study = Study("d", trial=ImageClassifier("digits", weights=None), search=Grid(),\n'
+        '    space={"batch_size": grid_search([8, 16, 32])}, start_from=[{"batch_size": 32}])\n'
+    )
+    _, out, _ = run_main(capsys, "check", tmp_path / "small.py", "--json", "--samples", "9")
+    tried = [config["batch_size"] for config in json.loads(out)["samples"]]
+    assert (tried[0], sorted(tried)) == (32, [8, 16, 32])
+
+
+def test_a_seed_gives_the_same_samples_and_another_seed_others(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (run_main(capsys, "check", space, "--json", "--seed", seed)[1] for seed in ("1", "1", "2"))
+    assert first == again
+    assert first != other
+
+
+def interrupted_run(folder: Path) -> Path:
+    """A run that was cut off after 13 reports, in which the second trial failed."""
+    loop = build(study(), folder)
+    drive(loop, reports=13)
+    loop.failed("00001", "error", "ValueError: [x]", "Traceback (most recent call last):\nValueError: [x]")
+    loop.close(interrupted=True)
+    info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "interrupted"}
+    write_info(LocalFolder(folder), {**info, "started": "2026-01-31T09:30:00+00:00"})
+    return folder
+
+
+def test_show_tells_of_failures_and_the_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = interrupted_run(tmp_path)
+    code, out, err = run_main(capsys, "show", run)
+    assert (code, err) == (0, "")
+    assert [" ".join(line.split()) for line in out.splitlines()] == [
+        f"simulated in {run}: interrupted, 2 trials, 0 s",
+        "trial status epochs loss at time settings",
+        "00000 completed 9 0.2247 9 0 s x=0.637",
+        "00001 failed: error 4 0.5978 4 0 s x=0.8897",
+        "1 trial failed: error, as trial 00001: ValueError: [x]",
+        "best: loss 0.2247 (trial 00000, epoch 9: x=0.637)",
+        f"run folder: {run}",
+    ]
+
+
+def test_show_of_a_failed_trial_ends_with_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = interrupted_run(tmp_path)
+    code, out, err = run_main(capsys, "show", run, "--trial", "1")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("trial 00001: failed: error, seed ")
+    assert lines[0].endswith(", 0 s")
+    assert lines[1] == "  x = 0.8897387912781343"
+    assert [line.split()[0] for line in lines[2:7]] == ["epoch", "1", "2", "3", "4"]
+    assert lines[7:] == ["ValueError: [x]", "Traceback (most recent call last):", "ValueError: [x]"]
+
+
+def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = interrupted_run(tmp_path / "simulated" / "1")
+    _, out, _ = run_main(capsys, "show", run, "--json")
+    summary = json.loads(out)
+    assert list(summary) == ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
+    assert list(summary["best"]) == ["trial_id", "config", "metrics"]
+    assert (summary["run"], summary["status"], summary["failures"]) == (str(run), "interrupted", {"error": 1})
+    assert summary["trials"] == {"total": 2, "completed": 1, "stopped": 0, "failed": 1}
+    code, out, _ = run_main(capsys, "runs", "--storage", tmp_path, "--json")
+    assert (code, json.loads(out)) == (0, [summary])
+
+
+def test_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "simulated" / "1", started="2026-01-01T00:00:00+00:00")
+    make_run(tmp_path / "simulated" / "2", started="2026-02-01T00:00:00+00:00")
+    code, out, err = run_main(capsys, "runs", "--storage", tmp_path)
+    assert (code, err) == (0, "")
+    assert [line.split()[:4] for line in out.splitlines()] == [
+        ["run", "status", "trials", "metric"],
+        [str(tmp_path / "simulated" / "2"), "finished", "6", "loss"],
+        [str(tmp_path / "simulated" / "1"), "finished", "6", "loss"],
+    ]
+
+
+def test_no_runs_as_json_are_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(capsys, "runs", "--storage", tmp_path / "nowhere", "--json") == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("verb", ["show", "resume", "predict"])
+def test_a_damaged_run_is_refused_by_every_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    (tmp_path / "run.json").write_text('{"format": 1, "study": "s"}')
+    more = ["image.png"] if verb == "predict" else []
+    code, out, err = run_main(capsys, verb, tmp_path, *more)
+    assert (code, out) == (2, "")
+    assert err == (
+        "tuner: run.json needs study, metric, mode, status, started, got one without metric, mode, status, started "
+        f"in '{tmp_path}'; restore it\n"
     )

@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,40 @@ def test_a_session_ends_with_its_block() -> None:
     with activate(Recorder()):
         assert tuner.checkpoint() == Path("earlier")
     assert tuner.checkpoint() is None
+
+
+def test_a_session_ends_with_an_exception_too() -> None:
+    with pytest.raises(RuntimeError), activate(Recorder()):
+        raise RuntimeError
+    assert tuner.checkpoint() is None
+
+
+def test_an_inner_session_gives_way_to_the_outer_one() -> None:
+    outer, inner = Recorder(), Recorder()
+    with activate(outer):
+        with activate(inner):
+            tuner.report(loss=1.0)
+        tuner.report(loss=2.0)
+    assert (inner.reports, outer.reports) == ([({"loss": 1.0}, None)], [({"loss": 2.0}, None)])
+
+
+def test_a_session_is_that_of_its_thread_alone() -> None:
+    found: list[Path | None] = []
+    with activate(Recorder()):
+        thread = threading.Thread(target=lambda: found.append(tuner.checkpoint()))
+        thread.start()
+        thread.join()
+    assert found == [None]
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^tuner\.report needs at least one metric by name, got \{1: 0\.3\}; call"):
+        tuner.report({1: 0.3})  # type: ignore[dict-item]
+
+
+def test_what_is_reported_is_a_copy() -> None:
+    recorder, metrics = Recorder(), {"loss": 0.3}
+    with activate(recorder):
+        tuner.report(metrics)
+    metrics["loss"] = 9.0
+    assert recorder.reports == [({"loss": 0.3}, None)]

@@ -1,3 +1,5 @@
+import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,8 @@ from tuner import (
     sample_from,
     uniform,
 )
-from tuner.errors import SpaceError
-from tuner.machine import Machine
+from tuner.errors import DataError, SpaceError, WeightsError
+from tuner.machine import Machine, this_machine
 
 LAPTOP = Machine(cpus=8, gpus=0, memory_bytes=2**34, processor="laptop")
 BOX = Machine(cpus=64, gpus=4, memory_bytes=2**38, processor="box")
@@ -39,6 +41,10 @@ def build(**changes: Any) -> Study:
         **changes,
     }
     return Study(settings.pop("name"), **settings)
+
+
+def trains_nothing() -> None:
+    return
 
 
 REFUSALS: list[tuple[Callable[[], object], str]] = [
@@ -74,6 +80,28 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
         lambda: build(trial=ImageClassifier("fashion_mnist")),
         "data must be digits, fashion-mnist, cifar10 or folder:PATH, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
     ),
+    (
+        lambda: build(trial=ImageClassifier("digits", model="resnet19", weights=None)),
+        "model must be one of torchvision's classification models, got 'resnet19'; did you mean 'resnet18'?",
+    ),
+    (
+        lambda: build(trial=ImageClassifier("nothing-like-it")),
+        "data must be digits, fashion-mnist, cifar10 or folder:PATH, got 'nothing-like-it'; "
+        "images of your own are 'folder:PATH'",
+    ),
+    (
+        lambda: build(trial=3),
+        "trial must be an ImageClassifier or a function of config, got 3; write ImageClassifier(...)",
+    ),
+    (
+        lambda: build(trial=ImageClassifier),
+        f"trial must be an ImageClassifier or a function of config, got {ImageClassifier!r}; write ImageClassifier(...)",
+    ),
+    (
+        lambda: build(trial=trains_nothing, metric="loss", mode="min"),
+        "a trial function takes one argument, the configuration, got trains_nothing: too many positional arguments; "
+        "write def trains_nothing(config): ...",
+    ),
     # Starting points
     (
         lambda: build(start_from=[{"lr": 2.0}]),
@@ -87,6 +115,20 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: build(start_from={"lr": 0.01}),
         "start_from needs a list of configurations, got {'lr': 0.01}; write [{...}]",
+    ),
+    (lambda: build(start_from=3), "start_from needs a list of configurations, got 3; write [{...}]"),
+    (lambda: build(start_from=None), "start_from needs a list of configurations, got None; write [{...}]"),
+    (lambda: build(start_from="lr"), "start_from needs a list of configurations, got 'lr'; write [{...}]"),
+    (
+        lambda: build(
+            space={"optimizer": choice(["adam", "sgd"]), "momentum": uniform(0.8, 0.9).when(optimizer="sgd")},
+            start_from=[{"optimizer": "adam", "momentum": 0.85}],
+        ),
+        "start_from[0]: 'momentum' is part of a configuration only when optimizer in ['sgd']; leave it out",
+    ),
+    (
+        lambda: build(space={"lr": loguniform(1e-4, 1e-1), "batch_size": 32}, start_from=[{"batch_size": 64}]),
+        "start_from[0]: 'batch_size' is the constant 32 in the space, got 64; leave it out",
     ),
     # Search algorithms
     (
@@ -124,12 +166,53 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
         lambda: build(mode="maximum"),
         "mode needs 'min' or 'max', got 'maximum'; use 'max' for an accuracy, 'min' for a loss",
     ),
+    (
+        lambda: build(name="///"),
+        "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got '///'; try 'my-study'",
+    ),
+    (
+        lambda: build(name=".."),
+        "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got '..'; try 'my-study'",
+    ),
+    (
+        lambda: build(name=7),
+        "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got 7; try '7'",
+    ),
+    (
+        lambda: build(metric="f1"),
+        "metric needs to be one that resnet18 on digits reports, got 'f1'; use one of val_accuracy, val_loss, "
+        "train_loss, learning_rate, seconds, images_per_second",
+    ),
+    (lambda: build(metric=None), "metric needs a str, got None"),
+    (
+        lambda: build(metric="val_accuracy", mode="min"),
+        "val_accuracy is better high, got mode='min'; use mode='max'",
+    ),
+    (lambda: build(search=Random), f"search needs a SearchAlgorithm, got {Random!r}; write Random()"),
+    (lambda: build(search="random"), "search needs a SearchAlgorithm, got 'random'"),
+    (lambda: build(scheduler=ASHA), f"scheduler needs a Scheduler, got {ASHA!r}; write ASHA()"),
+    (lambda: build(scheduler=None), "scheduler needs a Scheduler, got None"),
+    (lambda: build(budget=10), "budget needs a Budget, got 10"),
+    (lambda: build(resources=Resources), f"resources needs a Resources, got {Resources!r}; write Resources()"),
+    (lambda: build(space=[1]), "space needs a dict of names and domains, got [1]; write space={...}"),
+    (lambda: build(seed=True), "seed needs a whole number of at least 0, got True; use 0"),
+    (lambda: build(seed=1.5), "seed needs a whole number of at least 0, got 1.5; use 0"),
     (lambda: build(metric="val_loss"), "val_loss is better low, got mode='max'; use mode='min'"),
     (lambda: build(seed=-1), "seed needs a whole number of at least 0, got -1; use 0"),
     (lambda: Budget(trials=0), "Budget.trials needs a whole number of at least 1, got 0; use 1 or more"),
     (lambda: Budget(max_epochs=2.5), "Budget.max_epochs needs a whole number of at least 1, got 2.5; use 1 or more"),  # type: ignore[arg-type]
     (lambda: Budget(hours=0), "Budget.hours needs a number above 0, got 0; leave it out for no limit"),
     (lambda: Resources(cpus=0), "Resources.cpus needs a number above 0, got 0; a trial needs some CPU to run on"),
+    (lambda: Budget(trials=True), "Budget.trials needs a whole number of at least 1, got True; use 1 or more"),
+    (lambda: Budget(max_epochs=None), "Budget.max_epochs needs a whole number of at least 1, got None; use 1 or more"),  # type: ignore[arg-type]
+    (lambda: Budget(hours="2"), "Budget.hours needs a number above 0, got '2'; leave it out for no limit"),  # type: ignore[arg-type]
+    (lambda: Budget(hours=math.inf), "Budget.hours needs a number above 0, got inf; leave it out for no limit"),
+    (
+        lambda: Resources(cpus=math.nan),
+        "Resources.cpus needs a number above 0, got nan; a trial needs some CPU to run on",
+    ),
+    (lambda: Resources(cpus="2"), "Resources.cpus needs a number above 0, got '2'; a trial needs some CPU to run on"),  # type: ignore[arg-type]
+    (lambda: Resources(gpus="1"), "Resources.gpus needs a number of at least 0, got '1'; use 0.5 for half a GPU"),  # type: ignore[arg-type]
     (lambda: Resources(gpus=1.5), "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
     (lambda: Resources(gpus=-1), "Resources.gpus needs a number of at least 0, got -1; use 0.5 for half a GPU"),
 ]
@@ -189,6 +272,32 @@ def test_more_than_the_machine_has_is_refused(resources: Resources, machine: Mac
     assert str(caught.value) == message
 
 
+def test_more_than_the_cluster_has_is_refused_by_its_name() -> None:
+    with pytest.raises(StudyError, match=r"^a trial can have at most the CPUs that the cluster has \(64\), got "):
+        build(resources=Resources(cpus=65)).check_machine(BOX, where="the cluster")
+
+
+def test_all_that_a_machine_has_may_be_asked_for() -> None:
+    build(resources=Resources(cpus=64, gpus=4)).check_machine(BOX)
+    build(resources=Resources(cpus=0.5, gpus=0.25)).check_machine(BOX)
+    build(resources=Resources(gpus=0)).check_machine(LAPTOP)
+    build().check_machine(LAPTOP)
+
+
+def test_a_check_looks_at_this_machine_unless_a_cluster_is_to_do_the_work() -> None:
+    greedy = build(resources=Resources(cpus=this_machine().cpus + 1))
+    with pytest.raises(StudyError, match=r"^a trial can have at most the CPUs that this machine has \("):
+        greedy.check_here()
+    greedy.check_here(cluster=True)
+
+
+def test_a_check_looks_at_data_and_weights(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^folder:PATH needs a folder of images, got .*nowhere, which isn't one"):
+        build(trial=ImageClassifier(f"folder:{tmp_path / 'nowhere'}", weights=None)).check_here()
+    with pytest.raises(WeightsError, match=r"^weights must be imagenet, none or the path of a saved state_dict, got "):
+        build(trial=ImageClassifier("digits", weights=tmp_path / "nowhere.pt")).check_here(cluster=True)
+
+
 def test_an_image_classifier_gets_a_gpu_where_there_is_one_and_a_function_only_if_asked() -> None:
     def train(config: dict[str, Any]) -> None:
         return
@@ -204,7 +313,65 @@ def test_a_study_can_try_no_more_trials_than_its_space_has() -> None:
     assert build(budget=Budget(trials=None)).trials is None
 
 
+def test_of_two_values_the_mode_says_which_is_better() -> None:
+    accuracy, loss = build(), build(metric="val_loss", mode="min")
+    assert [accuracy.better(0.9, 0.8), accuracy.better(0.8, 0.9), accuracy.better(0.8, 0.8)] == [True, False, False]
+    assert [loss.better(0.9, 0.8), loss.better(0.8, 0.9), loss.better(0.8, 0.8)] == [False, True, False]
+    assert accuracy.better(0.0, None)
+    assert loss.better(9.0, None)
+
+
+def test_a_study_does_not_change() -> None:
+    with pytest.raises(AttributeError):
+        build().seed = 1  # type: ignore[misc]
+
+
 # Options over a study
+
+
+def test_without_options_a_study_stays_the_same_object() -> None:
+    study = build()
+    assert study.with_options() is study
+    assert study.with_options(fixed={}) is study
+
+
+def test_options_lie_over_what_the_file_says_and_leave_the_rest() -> None:
+    study = build(budget=Budget(trials=30, max_epochs=7, hours=2.0), resources=Resources(cpus=2, gpus=0.5), seed=3)
+    assert study.with_options(trials=5).budget == Budget(trials=5, max_epochs=7, hours=2.0)
+    assert study.with_options(hours=0.5).budget == Budget(trials=30, max_epochs=7, hours=0.5)
+    assert study.with_options(cpus=1).resources == Resources(cpus=1, gpus=0.5)
+    assert study.with_options(gpus=0).resources == Resources(cpus=2, gpus=0)
+    changed = study.with_options(name="other", seed=0)
+    assert (changed.name, changed.seed, changed.budget) == ("other", 0, study.budget)
+    assert (study.name, study.seed) == ("digits", 3)
+
+
+def test_options_are_checked_like_the_file() -> None:
+    with pytest.raises(StudyError, match=r"^a study's name becomes a folder: .* got 'a b'; try 'a-b'$"):
+        build().with_options(name="a b")
+    with pytest.raises(StudyError, match=r"^Budget.trials needs a whole number of at least 1, got 0"):
+        build().with_options(trials=0)
+    with pytest.raises(StudyError, match=r"^Resources.gpus above 1 needs a whole number, got 2.5; use 2 or 3$"):
+        build().with_options(gpus=2.5)
+
+
+def test_set_of_a_constant_changes_it() -> None:
+    study = build(space={"lr": loguniform(1e-4, 1e-1), "batch_size": 32}, start_from=[{"lr": 0.01}])
+    fixed = study.with_options(fixed={"batch_size": 64})
+    assert fixed.search_space.constants == {"batch_size": 64}
+    assert fixed.starting_points == [{"lr": 0.01, "batch_size": 64}]
+
+
+def test_set_of_every_dimension_leaves_one_configuration() -> None:
+    fixed = build().with_options(fixed={"lr": 0.01, "optimizer": "adam"})
+    assert (list(fixed.search_space.dimensions), fixed.trials) == ([], 1)
+
+
+def test_set_takes_what_a_function_declared_and_nothing_else() -> None:
+    study = build(trial=lambda config: None, metric="loss", mode="min", space={"net": {"width": randint(1, 9)}})
+    assert study.with_options(fixed={"net.width": 4}).search_space.constants == {"net.width": 4}
+    with pytest.raises(SpaceError, match=r"^'lr' is not a hyperparameter of the study; it has net.width$"):
+        study.with_options(fixed={"lr": 0.1})
 
 
 def test_set_fixes_a_dimension_even_outside_of_its_range_and_starting_points_follow() -> None:
@@ -258,6 +425,16 @@ def test_weights_of_a_function_are_refused() -> None:
         study.with_options(weights="none")
 
 
+def test_data_dir_and_weights_of_a_function_are_refused_together() -> None:
+    study = build(trial=lambda config: None, metric="loss", mode="min")
+    with pytest.raises(StudyError) as caught:
+        study.with_options(weights="none", data_dir="data")
+    assert str(caught.value) == (
+        "--weights and --data-dir need an ImageClassifier, got the function '<lambda>'; "
+        "read the setting inside the function instead"
+    )
+
+
 # Study files
 
 
@@ -304,6 +481,76 @@ def test_a_file_that_declares_no_study_is_refused(tmp_path: Path, text: str, mes
         load_study(write(tmp_path, text))
     assert str(caught.value).startswith(f"{tmp_path / 'space.py'} ")
     assert message in str(caught.value)
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(StudyError) as caught:
+        load_study(path)
+    return str(caught.value)
+
+
+def test_a_syntax_error_is_located_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "x = 1\ny = (\n")
+    assert refusal(path) == f"{path} does not run: SyntaxError: '(' was never closed (space.py, line 2); fix the file"
+
+
+def test_a_syntax_error_of_an_imported_module_is_located_there(tmp_path: Path) -> None:
+    write(tmp_path, "a = 1\nb = 2\nif a:\nc = 3\n", "badly_indented_beside.py")
+    path = write(tmp_path, "import badly_indented_beside\n")
+    assert refusal(path) == (
+        f"{path} does not run: IndentationError: expected an indented block after 'if' statement on line 3 "
+        "(badly_indented_beside.py, line 4); fix the file"
+    )
+
+
+def test_an_exception_in_an_imported_module_is_located_at_the_import(tmp_path: Path) -> None:
+    write(tmp_path, "x = {}['key']\n", "failing_beside.py")
+    path = write(tmp_path, "x = 1\n\nimport failing_beside\n")
+    assert refusal(path) == f"{path} does not run: KeyError: 'key' (space.py, line 3); fix the file"
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD, "space.txt")
+    assert refusal(path) == f"a study file needs a name that ends in .py, got '{path}'; rename it"
+
+
+def test_a_folder_is_no_study_file(tmp_path: Path) -> None:
+    assert refusal(tmp_path).startswith(f"a study file is a Python file that declares `study`, got '{tmp_path}', which")
+
+
+def test_a_missing_file_with_nothing_like_it_is_refused_without_a_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refusal(Path("zzz/qqq.py")) == (
+        "a study file is a Python file that declares `study`, got 'zzz/qqq.py', which is no file; give the path of one"
+    )
+
+
+def test_the_study_class_in_place_of_a_study_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "from tuner import Study\nstudy = Study\n")
+    assert (
+        refusal(path)
+        == f"{path} needs a module-level `study = Study(...)`, got a type; see search_spaces/ for examples"
+    )
+
+
+def test_loading_leaves_nothing_beside_the_file_and_python_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write(tmp_path, "LOW = 0.001", "leaves_nothing_beside.py")
+    load_study(write(tmp_path, "import leaves_nothing_beside\n" + GOOD))
+    refusal(write(tmp_path, "x = 1 / 0\n", "broken.py"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.py", "leaves_nothing_beside.py", "space.py"]
+    assert sys.dont_write_bytecode is False
+
+
+def test_a_file_that_was_changed_within_a_second_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    texts = [GOOD.replace("1e-4", f"{low}e-4") for low in (1, 2, 3)]
+    lows = [load_study(write(tmp_path, text)).search_space.dimensions["lr"].describe() for text in texts]
+    assert lows == ["loguniform(0.0001, 0.1)", "loguniform(0.0002, 0.1)", "loguniform(0.0003, 0.1)"]
 
 
 def test_a_refusal_names_the_line_of_the_file(tmp_path: Path) -> None:

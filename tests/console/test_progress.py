@@ -1,13 +1,17 @@
 import io
+import re
+import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tests.driver.simulation import build, drive, events_of, study
-from tuner import ASHA, Random
+from tests.results.events_of_a_run import ended, event, reported, started
+from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.console.text import best_so_far, duration, settings, short
+from tuner.results.events import Event
 
 PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 
@@ -76,3 +80,213 @@ def test_numbers_and_times_are_short() -> None:
 
 def test_without_a_result_there_is_no_best() -> None:
     assert best_so_far(Progress(PLAN).record) == "none yet"
+
+
+# From events of the test's own choosing
+
+ACCURACY = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+
+
+def followed(*events: Event, plan: Plan = ACCURACY) -> Progress:
+    progress = Progress(plan)
+    for one in events:
+        progress.on_event(one)
+    return progress
+
+
+def trained(number: int, epochs: int, status: str, /, **config: int) -> list[Event]:
+    reports = [reported(number, epoch, accuracy=epoch / 10) for epoch in range(1, epochs + 1)]
+    return [started(number, config=dict(config)), *reports, ended(number, status)]
+
+
+def a_minute_ago(progress: Progress) -> None:
+    """As if the search had begun then."""
+    progress._begun = time.monotonic() - 60
+
+
+def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None:
+    stream = io.StringIO()
+    lines = Lines(Progress(ACCURACY), stream)
+    for one in [
+        event("study_started", trials=4),
+        started(0, config={"lr": 0.1}),
+        reported(0, 1, accuracy=0.5),
+        event("checkpoint_saved", trial="00000", epoch=1, path="tune/00000/1"),
+        event("trial_lost", trial="00000", message="node died"),
+        started(0, config={"lr": 0.1}, from_epoch=1),
+        event("notice", message="trials can't pause", code=None),
+        ended(0, "failed", cause="error", message="ValueError: x"),
+        event("study_ended", reason="trials"),
+    ]:
+        lines.on_event(one)
+    assert re.sub(r"about \d+ s left", "about N s left", stream.getvalue()).splitlines() == [
+        "trial 00000 started: lr=0.1",
+        "trial 00000 lost its worker and starts again: node died",
+        "trial 00000 started, going on from epoch 1: lr=0.1",
+        "note: trials can't pause",
+        "trial 00000 failed: error after 1 epoch, best accuracy 0.5 (ValueError: x); best so far none; about N s left",
+    ]
+
+
+def test_a_search_that_started_no_trial_ends_without_totals() -> None:
+    stream = io.StringIO()
+    with Lines(Progress(ACCURACY), stream):
+        pass
+    assert stream.getvalue() == "digits: starting Ray\n"
+
+
+def test_totals_count_trials_by_what_became_of_them() -> None:
+    progress = followed(
+        *trained(0, 10, "completed"), *trained(1, 5, "stopped"), *trained(2, 1, "failed"), started(3), started(4),
+        event("trial_paused", trial="00004", epoch=0),
+    )  # fmt: skip
+    assert progress.totals().startswith(
+        "5 of 4 trials: 1 running, 1 paused, 1 done, 1 stopped early, 1 failed; "
+        "early stopping saved 25% of the epochs; about "
+    )
+
+
+def test_without_a_number_of_trials_totals_name_none() -> None:
+    progress = followed(*trained(0, 10, "completed"), plan=Plan("digits", "accuracy", "max", None, 10))
+    assert re.fullmatch(r"1 trials: 1 done; \d+ s so far", progress.totals())
+
+
+@pytest.mark.parametrize(
+    ("events", "share"),
+    [
+        ([], 0.0),
+        (trained(0, 10, "completed"), 0.0),
+        (trained(0, 5, "stopped"), 0.5),
+        (trained(0, 10, "completed") + trained(1, 5, "stopped"), 0.25),
+        (trained(0, 4, "completed"), 0.0),  # it returned by itself: nobody saved anything
+        (trained(0, 2, "stopped", epochs=4), 0.5),
+        (trained(0, 5, "stopped", epochs=99), 0.5),
+        (trained(0, 5, "stopped", epochs=0), 0.5),
+        (trained(0, 5, "failed"), 0.0),
+        ([*trained(0, 5, "stopped"), started(1), reported(1, 1, accuracy=0.5)], 0.5),
+    ],
+)
+def test_only_stopped_trials_save_epochs(events: list[Event], share: float) -> None:
+    assert followed(*events).saved_share() == share
+
+
+def test_a_search_without_early_stopping_saves_nothing(tmp_path: Path) -> None:
+    space = {"x": uniform(0, 1), "epochs": randint(2, 20)}
+    progress = Progress(PLAN)
+    drive(build(study(space=space, scheduler=NoEarlyStopping()), tmp_path, listeners=[progress]))
+    assert progress.saved_share() == 0.0
+    assert "saved" not in progress.totals()
+
+
+def test_the_time_left_follows_the_pace_of_the_trials_that_ended() -> None:
+    progress = followed(event("study_started", trials=4), started(0))
+    a_minute_ago(progress)
+    assert progress.eta() == "1 min 00 s so far"
+    progress.on_event(ended(0, "completed"))
+    assert progress.eta() == "about 3 min 00 s left"
+    for number in (1, 2):
+        progress.on_event(started(number))
+        progress.on_event(ended(number, "completed"))
+    assert progress.eta() == "about 20 s left"
+    progress.on_event(started(3))
+    progress.on_event(ended(3, "failed", cause="error"))
+    assert progress.eta() == "1 min 00 s in all"
+
+
+def test_the_start_of_ray_says_nothing_of_the_pace() -> None:
+    progress = Progress(ACCURACY)
+    a_minute_ago(progress)
+    progress.on_event(event("study_started", trials=4))
+    assert progress.eta() == "0 s so far"
+
+
+def test_trials_of_an_earlier_driver_say_nothing_of_the_pace() -> None:
+    progress = Progress(ACCURACY, [*trained(0, 10, "completed"), *trained(1, 10, "completed")])
+    progress.on_event(event("study_resumed", trials=4))
+    a_minute_ago(progress)
+    assert progress.eta() == "1 min 00 s so far"
+    for one in trained(2, 10, "completed"):
+        progress.on_event(one)
+    assert progress.eta() == "about 1 min 00 s left"
+
+
+def test_the_trials_worth_a_row_are_the_running_the_best_and_the_latest() -> None:
+    events = [one for number in range(20) for one in trained(number, 5 if number == 4 else 2, "stopped")]
+    progress = followed(*events, started(20), started(21))
+    assert [trial.number for trial in progress.shown(5)] == [4, 18, 19, 20, 21]
+    assert [trial.number for trial in progress.shown(2)] == [4, 21]
+
+
+# On a terminal
+
+
+def drawn(*events: Event, height: int = 30) -> list[str]:
+    """The lines drawn on a terminal of 100 columns, the last drawing after all events."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, height=height, color_system=None)
+    with LiveTable(Progress(ACCURACY), console) as table:
+        for one in events:
+            table.on_event(one)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", stream.getvalue())
+    return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+
+def test_before_the_first_trial_a_terminal_says_that_ray_starts() -> None:
+    assert drawn() == ["digits: starting Ray"]
+
+
+def test_settings_that_look_like_markup_are_drawn_as_they_are() -> None:
+    lines = drawn(started(0, time.time(), {"path": "[/data]", "kind": "[red]", "icon": ":x:"}))
+    assert "00000  running  0/10             0 s   path=[/data] kind=[red] icon=:x:" in lines
+
+
+def test_a_trial_is_drawn_with_the_length_that_it_has_itself() -> None:
+    lines = drawn(*trained(0, 4, "completed", epochs=4))
+    assert "00000  completed  4/4    0.4       0 s   epochs=4" in lines
+
+
+def test_a_notice_stands_above_the_table() -> None:
+    lines = drawn(started(0, time.time()), event("notice", message="[b]trials[/b] can't pause", code=None))
+    assert lines.index("note: [b]trials[/b] can't pause") < max(i for i, line in enumerate(lines) if "running" in line)
+
+
+def test_a_long_search_fits_a_low_terminal() -> None:
+    events = [one for number in range(50) for one in trained(number, 2, "stopped")]
+    rows = [line for line in drawn(*events, height=12) if re.match(r"\d{5} ", line)]
+    assert rows[-4:] == [f"{number:05d}  stopped  2/10   0.2       0 s" for number in (0, 47, 48, 49)]
+
+
+def test_a_trial_of_any_state_can_be_drawn() -> None:
+    lines = drawn(
+        *trained(0, 10, "completed"), *trained(1, 3, "stopped"), *trained(2, 1, "failed"), started(3, time.time()),
+        event("trial_paused", time.time(), trial="00003", epoch=0), event("study_interrupted", time.time()),
+    )  # fmt: skip
+    assert [line.split()[1].rstrip(":") for line in lines if re.match(r"\d{5} ", line)][-4:] == [
+        "completed",
+        "stopped",
+        "failed",
+        "interrupted",
+    ]
+
+
+def test_a_resumed_search_is_drawn_from_what_is_known(tmp_path: Path) -> None:
+    declared = study(budget=Budget(trials=6, max_epochs=9))
+    drive(build(declared, tmp_path), reports=20)
+    earlier = events_of(tmp_path)
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, height=30, color_system=None)
+    with LiveTable(Progress(PLAN, earlier), console) as table:
+        drive(build(declared, tmp_path, history=earlier, listeners=[table]))
+    assert "6 of 6 trials: 6 done; " in stream.getvalue()
+
+
+def test_a_display_on_a_terminal_is_a_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal, whatever the stream
+    assert isinstance(display(PLAN, io.StringIO(), quiet=False), LiveTable)
+    assert isinstance(display(PLAN, io.StringIO(), quiet=True), Silence)
+
+
+def test_silence_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with Silence() as shown:
+        shown.on_event(started(0))
+    assert capsys.readouterr() == ("", "")
