@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tuner.train.data import _load
+from tuner.train.data.loading import _load
 from tuner.trial import ImageClassifier
 
 COLOURS = {"blue": (40, 60, 200), "green": (40, 190, 70), "red": (210, 50, 40)}

@@ -18,9 +18,9 @@ from tuner.inspection.scoring import Inputs, Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Normalisation, Split
+from tuner.train.data.images import read_image, resize
 from tuner.train.evaluation import evaluate
 from tuner.train.evaluation import predict as predict_logits
-from tuner.train.images import read_image, resize
 from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
 

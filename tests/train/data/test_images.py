@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from tuner.errors import DataError
-from tuner.train.images import pixel_key, read_image, resize
+from tuner.train.data.images import pixel_key, read_image, resize
 
 
 def saved(image: Image.Image, path: Path, **options: object) -> Path:

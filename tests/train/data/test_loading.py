@@ -10,7 +10,7 @@ from PIL import Image
 
 from tuner.errors import DataError
 from tuner.train.data import Normalisation, Split, load_splits
-from tuner.train.images import pixel_key
+from tuner.train.data.images import pixel_key
 from tuner.trial import ImageClassifier
 
 DIGITS = ImageClassifier("digits", weights=None)

@@ -1,0 +1,23 @@
+"""Torchvision's classification models, fitted to a data set."""
+
+from tuner.train.models.network import (
+    Network,
+    build_network,
+    empty_network,
+    initialise,
+    load_state,
+    pretrained_network,
+    random_network,
+    read_state,
+)
+
+__all__ = [
+    "Network",
+    "build_network",
+    "empty_network",
+    "initialise",
+    "load_state",
+    "pretrained_network",
+    "random_network",
+    "read_state",
+]
