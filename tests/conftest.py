@@ -10,6 +10,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Decoded images and features of the tests stay out of the user's cache, also in processes that tests start."""
+    os.environ["TUNER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def real_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Name of a subfolder ("FashionMNIST", "cifar10") -> the data folder that has it, or a skip that says why.

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "schedule": ({"space", "errors"}, set()),
     "trial": ({"space", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
-    "train": ({"trial", "errors"}, {"torch", "torchvision"}),
+    "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
     "results": ({"study", "space", "errors"}, {"pandas"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "driver": (

@@ -110,10 +110,10 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
     metrics = finished.json["best"]["metrics"]
     model = load_model(run)
     splits = load_splits(ImageClassifier("digits", weights=None), seed=0, image_size=16)
-    loss, accuracy = model.evaluate(splits.test)
-    assert accuracy == pytest.approx(metrics["test_accuracy"], abs=1e-9)
-    assert loss == pytest.approx(metrics["test_loss"], rel=1e-4)
-    assert model.evaluate(splits.validation)[1] == pytest.approx(metrics["val_accuracy"], abs=1e-9)
+    scored = model.evaluate(splits.test)
+    assert scored.accuracy == pytest.approx(metrics["test_accuracy"], abs=1e-9)
+    assert scored.loss == pytest.approx(metrics["test_loss"], rel=1e-4)
+    assert model.evaluate(splits.validation).accuracy == pytest.approx(metrics["val_accuracy"], abs=1e-9)
 
 
 @pytest.mark.slow
@@ -168,8 +168,8 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [54_000, 6_000, 10_000]
     model = load_model(load_run(tmp_path))
     metrics = summary["best"]["metrics"]
-    assert model.evaluate(splits.test)[1] == pytest.approx(metrics["test_accuracy"], abs=2e-4)
-    assert model.evaluate(splits.validation)[1] == pytest.approx(metrics["val_accuracy"], abs=4e-4)
+    assert model.evaluate(splits.test).accuracy == pytest.approx(metrics["test_accuracy"], abs=2e-4)
+    assert model.evaluate(splits.validation).accuracy == pytest.approx(metrics["val_accuracy"], abs=4e-4)
     assert metrics["test_accuracy"] > 0.75
 
 

@@ -78,7 +78,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     # The data and the model
     (
         lambda: build(trial=ImageClassifier("fashion_mnist")),
-        "data must be digits, fashion-mnist, cifar10 or folder:PATH, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
+        "data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got 'fashion_mnist'; did you mean 'fashion-mnist'?",
     ),
     (
         lambda: build(trial=ImageClassifier("digits", model="resnet19", weights=None)),
@@ -86,7 +86,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: build(trial=ImageClassifier("nothing-like-it")),
-        "data must be digits, fashion-mnist, cifar10 or folder:PATH, got 'nothing-like-it'; "
+        "data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got 'nothing-like-it'; "
         "images of your own are 'folder:PATH'",
     ),
     (
@@ -181,7 +181,8 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (
         lambda: build(metric="f1"),
         "metric needs to be one that resnet18 on digits reports, got 'f1'; use one of val_accuracy, val_loss, "
-        "train_loss, learning_rate, seconds, images_per_second",
+        "val_top5_accuracy, val_f1, train_loss, learning_rate, seconds, images_per_second, micro_batch_size, "
+        "oom_retries, memory_peak_bytes, memory_bytes, device_utilisation, device_memory_bytes",
     ),
     (lambda: build(metric=None), "metric needs a str, got None"),
     (
@@ -406,7 +407,7 @@ def test_set_of_an_unknown_name_is_refused() -> None:
 
 
 def test_set_of_an_impossible_value_is_refused() -> None:
-    with pytest.raises(StudyError, match=r"^optimizer must be adam or sgd, got 'lion'"):
+    with pytest.raises(StudyError, match=r"^optimizer must be adam, adamw or sgd, got 'lion'"):
         build().with_options(fixed={"optimizer": "lion"})
 
 

@@ -59,9 +59,20 @@ def _gpus() -> int:
 
 def _memory_bytes() -> int:
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 0
+    return min(physical, _container_memory_bytes() or physical)
+
+
+def _container_memory_bytes() -> int | None:
+    """The container's memory limit (cgroup v2, then v1), None where there is none."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            return int(Path(path).read_text())  # "max" where there is no limit
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def _processor() -> str:

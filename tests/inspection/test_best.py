@@ -7,7 +7,7 @@ import pytest
 
 from tuner.errors import DataError, RunFolderError, TrialError, WeightsError
 from tuner.inspection import Prediction, load_model, score, write_best
-from tuner.train import Trainer, predict
+from tuner.train import Evaluator, Trainer
 from tuner.trial import ImageClassifier
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
@@ -35,11 +35,17 @@ def test_best_holds_what_the_contract_says(best: Path, trainer: Trainer, colours
         "model.json",
         "model.safetensors",
     ]
-    loss, accuracy = trainer.evaluate(trainer.splits.test)
+    scored = trainer.evaluate(trainer.splits.test)
     assert content(best / "metrics.json") == {
         "trial": "00003",
         "epoch": 3,
-        "metrics": {"val_accuracy": 0.9, "test_loss": loss, "test_accuracy": accuracy},
+        "metrics": {
+            "val_accuracy": 0.9,
+            "test_loss": scored.loss,
+            "test_accuracy": scored.accuracy,
+            "test_top5_accuracy": scored.top5_accuracy,
+            "test_f1": scored.f1,
+        },
     }
     assert content(best / "config.json") == CONFIG
     assert content(best / "confusion_matrix.json")["classes"] == ["blue", "green", "red"]
@@ -59,12 +65,12 @@ def test_image_files_are_classified_as_their_tensors_are(best: Path, trainer: Tr
     from tuner.inspection.scoring import png_base64
 
     paths = []
-    for index, image in enumerate(trainer.splits.test.images):
+    for index, image in enumerate(trainer.splits.test.images()):
         paths.append(tmp_path / f"{index}.png")
         paths[-1].write_bytes(base64.b64decode(png_base64(image)))
     model = load_model(best)
     predictions = model.predict([str(path) for path in paths])
-    logits = predict(trainer.module, trainer.splits.test.images, trainer.splits.normalisation, "cpu")
+    logits = Evaluator().logits(trainer.module, trainer.splits.test, trainer.splits.normalisation)
     assert [answer.label for answer in predictions] == [model.classes[index] for index in logits.argmax(1).tolist()]
     assert [answer.confidence for answer in predictions] == logits.softmax(1).amax(1).tolist()
     assert [answer.path for answer in predictions] == paths

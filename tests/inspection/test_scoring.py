@@ -12,7 +12,7 @@ from PIL import Image
 from tuner.errors import TrialError, WeightsError
 from tuner.inspection import score
 from tuner.inspection.scoring import confident_mistakes, confusion_matrix, png_base64
-from tuner.train import Split, Trainer
+from tuner.train import HeldSplit, Trainer
 from tuner.trial import ImageClassifier
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
@@ -26,12 +26,12 @@ def test_a_score_is_what_the_trainer_finds_on_the_same_splits(
     colours: ImageClassifier, trainer: Trainer, checkpoint: Path
 ) -> None:
     result = score(colours, CONFIG, checkpoint, split_seed=0)
-    assert (result.test_loss, result.test_accuracy) == trainer.evaluate(trainer.splits.test)
-    assert result.val_accuracy == trainer.evaluate(trainer.splits.validation)[1]
+    assert result.test == trainer.evaluate(trainer.splits.test)
+    assert result.val_accuracy == trainer.evaluate(trainer.splits.validation).accuracy
     assert result.classes == ("blue", "green", "red")
     assert [sum(row) for row in result.confusion] == trainer.splits.test.labels.bincount().tolist()
     correct = sum(result.confusion[index][index] for index in range(3))
-    assert correct / len(trainer.splits.test) == result.test_accuracy
+    assert correct / len(trainer.splits.test) == pytest.approx(result.test.accuracy)
     assert len(result.mistakes) == len(trainer.splits.test) - correct
     assert (result.inputs.channels, result.inputs.image_size) == (3, 12)
 
@@ -52,7 +52,7 @@ def test_the_confusion_matrix_has_a_row_per_true_class() -> None:
 
 def test_the_surest_mistakes_come_first_and_at_most_16() -> None:
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
-    split = Split(images, torch.zeros(20, dtype=torch.int64))
+    split = HeldSplit(images, torch.zeros(20, dtype=torch.int64))
     logits = torch.stack([torch.zeros(20), torch.arange(20.0) - 2], dim=1)  # from the fourth on wrong, and ever surer
     mistakes = confident_mistakes(split, logits, ("cat", "dog"))
     assert [mistake.index for mistake in mistakes] == list(range(19, 3, -1))

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tuner.errors import StudyError, TrialDiverged, TrialError
+from tuner.errors import StudyError, TrialDiverged, TrialError, TrialOutOfMemory
 from tuner.train import EpochResult, Trainer
+from tuner.train.checkpoint import read_model
 from tuner.trial import ImageClassifier
+from tuner.trial.classifier import METRICS
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
 
@@ -38,21 +40,18 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
     results = run(running)
     assert [result.epoch for result in results] == [1, 2, 3, 4]
     assert results[-1].train_loss < results[0].train_loss / 2
-    assert running.evaluate(running.splits.test)[1] == 1.0
+    assert running.evaluate(running.splits.test).accuracy == 1.0
 
 
-def test_an_epoch_reports_finite_metrics_by_name(colours: ImageClassifier) -> None:
+def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
     metrics = trainer(colours).run_epoch().metrics()
-    assert list(metrics) == [
-        "train_loss",
-        "val_loss",
-        "val_accuracy",
-        "learning_rate",
-        "seconds",
-        "images_per_second",
-    ]
-    assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
-    assert metrics["learning_rate"] == 1e-3
+    assert set(metrics) == {*METRICS, "batch_norm"}
+    numbers = [metrics[name] for name in METRICS if not name.startswith("device_")]
+    assert all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
+    assert math.isnan(float(metrics["device_utilisation"]))
+    assert (metrics["learning_rate"], metrics["micro_batch_size"], metrics["oom_retries"]) == (1e-3, 16, 0)
+    assert metrics["batch_norm"] == "whole batch"
+    assert metrics["val_top5_accuracy"] == 1.0  # three classes
 
 
 def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(colours: ImageClassifier) -> None:
@@ -72,34 +71,103 @@ def test_the_same_seed_gives_the_same_curve_in_a_used_process(colours: ImageClas
 
 def test_training_leaves_torchs_generator_and_the_shared_data_alone(colours: ImageClassifier) -> None:
     running = trainer(colours)
-    before, images = torch.get_rng_state(), running.splits.train.images.clone()
+    before, images = torch.get_rng_state(), running.splits.train.images().clone()
     running.run_epoch()
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(running.splits.train.images, images)
+    assert torch.equal(running.splits.train.images(), images)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"optimizer": "adam", "weight_decay": 0.01},
-        {"optimizer": "sgd", "momentum": 0.9, "lr": 0.01},
-        {"finetune": "head", "label_smoothing": 0.1},
-    ],
-    ids=["adam", "sgd", "head"],
-)
+MODES: dict[str, dict[str, Any]] = {
+    "all": {"optimizer": "adam", "weight_decay": 0.01},
+    "sgd": {"optimizer": "sgd", "momentum": 0.9, "lr": 0.01, "nesterov": True},
+    "head": {"finetune": "head", "label_smoothing": 0.1},
+    "gradual": {"finetune": "gradual", "backbone_lr_scale": 0.3, "layer_decay": 0.5, "optimizer": "adamw"},
+    "everything": {
+        **{"finetune": "gradual", "ema_decay": 0.9, "mixup": 0.2, "dropout": 0.2, "clip_norm": 1.0, "flip": 0.5},
+        **{"crop_padding": 2, "color_jitter": 0.3, "random_erasing": 0.3, "schedule": "one-cycle", "precision": "fp16"},
+        **{"class_weights": "balanced"},
+    },
+}
+
+
+@pytest.mark.parametrize("config", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("steps", [0, 2], ids=["between epochs", "within an epoch"])
 def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
-    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any], steps: int
 ) -> None:
     small = replace(colours, model="shufflenet_v2_x0_5")
     whole = trainer(small, **config)
     results = run(whole)
     first = trainer(small, **config)
     first.run_epoch()
+    first.train(steps)
     first.save(tmp_path / "checkpoint")
     second = trainer(small, **config)
     second.load(tmp_path / "checkpoint")
+    assert (second.epoch, second.step) == (1, steps)
     assert curve(run(second)) == curve(results[1:])
     assert all(torch.equal(value, state(second)[name]) for name, value in state(whole).items())
+    left, right = whole.best_module.state_dict(), second.best_module.state_dict()
+    assert all(torch.equal(value, right[name]) for name, value in left.items())
+
+
+def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClassifier, tmp_path: Path) -> None:
+    first = trainer(colours)
+    first.training_step.micro_batch_size, first.training_step.retries = 4, 2
+    first.save(tmp_path)
+    second = trainer(colours)
+    second.load(tmp_path)
+    result = second.run_epoch()
+    assert (result.micro_batch_size, result.oom_retries) == (4, 2)
+    assert result.batch_norm == "first pass over the whole batch"
+
+
+def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageClassifier, tmp_path: Path) -> None:
+    running = trainer(colours, ema_decay=0.9)
+    running.run_epoch()
+    running.save(tmp_path)
+    kept, live = read_model(tmp_path), state(running)
+    assert running.average is not None
+    assert all(torch.equal(value, kept[name]) for name, value in running.average.module.state_dict().items())
+    assert not torch.equal(kept["fc.weight"], live["fc.weight"])
+
+
+def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) -> None:
+    running = trainer(colours, schedule="cosine", epochs=2, lr=0.1)
+    rates = []
+    for _ in range(2):
+        while running.step < 3:
+            running.train(1)
+            rates.append(running.learning_rate)
+        running.run_epoch()
+    expected = [0.05 * (1 + math.cos(math.pi * (step + 0.5) / 6)) for step in range(6)]
+    assert rates == pytest.approx(expected)
+
+
+def test_a_larger_class_counts_less_where_classes_are_balanced(colours: ImageClassifier) -> None:
+    for path in sorted((Path(str(colours.data).removeprefix("folder:")) / "blue").iterdir())[6:]:
+        path.unlink()
+    weights = trainer(colours, class_weights="balanced")._objective().class_weights
+    assert weights is not None
+    counts = trainer(colours).splits.train.labels.bincount()
+    assert (weights * counts).tolist() == pytest.approx([float(counts.sum()) / 3] * 3)
+    run(trainer(colours, class_weights="balanced", epochs=1))
+
+
+def test_an_overflow_of_memory_names_what_was_held_and_the_configuration(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+
+    def refuse(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    running.module.register_forward_pre_hook(refuse)
+    with pytest.raises(TrialOutOfMemory) as caught:
+        running.run_epoch()
+    message = str(caught.value)
+    assert message.startswith(
+        "a single image doesn't fit into memory (CUDA out of memory. Tried to allocate 2 GiB); at"
+    )
+    assert message.endswith("were held, with lr=0.001 batch_size=16 image_size=12; use a smaller model or image_size")
 
 
 def test_dropout_goes_on_alike_too(colours: ImageClassifier, tmp_path: Path) -> None:
@@ -140,7 +208,7 @@ def test_all_layers_learn_by_default(colours: ImageClassifier) -> None:
 
 def test_every_image_is_seen_once_an_epoch_and_a_tail_of_one_joins_its_neighbour(colours: ImageClassifier) -> None:
     for size, expected in ((16, [16, 16, 16]), (47, [48]), (20, [20, 20, 8]), (64, [48])):
-        batches = list(trainer(colours, batch_size=size).batches())
+        batches = trainer(colours, batch_size=size)._batches()
         assert [len(batch) for batch in batches] == expected
         assert sorted(torch.cat(batches).tolist()) == list(range(48))
 
@@ -161,9 +229,11 @@ def test_the_losses_are_those_of_the_plain_formulas(colours: ImageClassifier) ->
     running.run_epoch()
     split = running.splits.validation
     with torch.inference_mode():
-        logits = running.module.eval()(running.splits.normalisation(split.images))
+        logits = running.module.eval()(running.splits.normalisation(split.images()))
         expected = torch.nn.functional.cross_entropy(logits, split.labels)
-    assert running.evaluate(split) == (float(expected), float((logits.argmax(1) == split.labels).double().mean()))
+    measured = running.evaluate(split)
+    assert measured.loss == float(expected)
+    assert measured.accuracy == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
 
 
 def test_an_unknown_hyperparameter_is_refused(colours: ImageClassifier) -> None:
@@ -180,7 +250,7 @@ def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(colours: ImageCl
     again = Trainer(colours, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
     again.load(tmp_path)
     run(again)
-    assert again.evaluate(again.splits.test)[1] == 1.0
+    assert again.evaluate(again.splits.test).accuracy == 1.0
 
 
 @pytest.mark.slow

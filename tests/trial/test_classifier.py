@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from tuner.errors import StudyError, WeightsError
 from tuner.space import Space, choice, grid_search, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
-from tuner.trial import ImageClassifier
+from tuner.trial import HYPERPARAMETERS, ImageClassifier
 
 
 def refusal(trial: ImageClassifier, space: dict[str, Any]) -> str:
@@ -38,6 +39,11 @@ def test_a_space_of_every_hyperparameter_is_accepted() -> None:
                 "finetune": grid_search(["all", "head"]),
                 "label_smoothing": 0.1,
                 "image_size": quniform(16, 32, 4),
+                "nesterov": choice([True, False]),
+                "schedule": choice(["constant", "cosine", "one-cycle", "step"]),
+                "precision": grid_search(["fp32", "bf16", "fp16"]),
+                "warmup_epochs": uniform(0, 2),
+                "flip": 0.5,
             }
         )
     )
@@ -61,9 +67,11 @@ def test_a_space_of_every_hyperparameter_is_accepted() -> None:
             {"batch_size": loguniform(16, 128)},
             "batch_size must be an int from 2 to 65536, got loguniform(16, 128); use lo",
         ),
-        ({"optimizer": choice(["adam", "lion"])}, "optimizer must be adam or sgd, got 'lion'; choose among"),
-        ({"optimizer": randint(0, 2)}, "optimizer must be adam or sgd, got randint(0, 2); use choice([...])"),
-        ({"finetune": grid_search(["none"])}, "finetune must be all or head, got 'none'; choose among"),
+        ({"optimizer": choice(["adam", "lion"])}, "optimizer must be adam, adamw or sgd, got 'lion'; choose among"),
+        ({"optimizer": randint(0, 2)}, "optimizer must be adam, adamw or sgd, got randint(0, 2); use choice([...])"),
+        ({"finetune": grid_search(["none"])}, "finetune must be all, head or gradual, got 'none'; choose among"),
+        ({"nesterov": choice([0, 1])}, "nesterov must be True or False, got 0; write True or False"),
+        ({"nesterov": randint(0, 2)}, "nesterov must be True or False, got randint(0, 2); use choice([...])"),
         ({"momentum": 1.5}, "momentum must be a float from 0 to 0.9999, got 1.5; move it into that range"),
         (
             {"weight_decay": randn(0, 1)},
@@ -88,17 +96,13 @@ def test_unknown_data_and_models_are_refused() -> None:
 
 
 def test_a_configuration_is_filled_up_with_defaults_of_the_right_type() -> None:
-    assert ImageClassifier().hyperparameters({"batch_size": 32.0, "epochs": 2}) == {
-        "epochs": 2,
-        "lr": 1e-3,
+    values = ImageClassifier().hyperparameters({"batch_size": 32.0, "epochs": 2})
+    assert values == {name: row.default for name, row in HYPERPARAMETERS.items()} | {
         "batch_size": 32,
-        "optimizer": "adam",
-        "momentum": 0.9,
-        "weight_decay": 0.0,
-        "finetune": "all",
-        "label_smoothing": 0.0,
+        "epochs": 2,
         "image_size": 24,
     }
+    assert type(values["batch_size"]) is int
 
 
 @pytest.mark.parametrize(
@@ -158,5 +162,8 @@ def test_a_resolved_trial_works_from_any_folder(tmp_path: Path) -> None:
 def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
     from tuner.train import EpochResult
 
-    result = EpochResult(1, 0.5, 0.4, 0.9, 1e-3, 2.0, 100.0)
-    assert set(ImageClassifier().metrics) == set(result.metrics())
+    names = {field.name for field in fields(EpochResult)}
+    assert set(ImageClassifier().metrics) == names - {
+        "epoch",
+        "batch_norm",
+    }  # the one is no metric, the other no number

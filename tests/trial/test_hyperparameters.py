@@ -6,22 +6,24 @@ from tuner.errors import StudyError
 from tuner.trial.hyperparameters import HYPERPARAMETERS, find, markdown
 
 
-def test_the_table_has_the_hyperparameters_of_the_contract() -> None:
-    assert list(HYPERPARAMETERS) == [
-        "epochs",
-        "lr",
-        "batch_size",
-        "optimizer",
-        "momentum",
-        "weight_decay",
-        "finetune",
-        "label_smoothing",
-        "image_size",
-    ]
+def test_the_table_has_what_the_study_files_of_the_contract_use() -> None:
+    assert next(iter(HYPERPARAMETERS)) == "epochs"
+    assert {"lr", "batch_size", "optimizer", "momentum", "weight_decay", "finetune", "image_size"} <= set(
+        HYPERPARAMETERS
+    )
+
+
+def test_no_word_means_two_hyperparameters() -> None:
+    words = [word for row in HYPERPARAMETERS.values() for word in (row.name, *row.aliases)]
+    assert len(words) == len(set(words))
 
 
 def test_every_default_is_a_value_that_its_own_row_accepts() -> None:
-    assert [row.name for row in HYPERPARAMETERS.values() if row.default is None] == ["epochs", "image_size"]
+    assert [row.name for row in HYPERPARAMETERS.values() if row.default is None] == [
+        "epochs",
+        "step_epochs",
+        "image_size",
+    ]
     assert all(row.accepts(row.default) for row in HYPERPARAMETERS.values() if row.default is not None)
 
 
@@ -38,15 +40,19 @@ def test_an_unknown_name_gets_the_nearest_one(name: str, meant: str) -> None:
 def test_a_name_like_none_gets_the_whole_list() -> None:
     with pytest.raises(StudyError) as caught:
         find("xyzzy")
-    assert str(caught.value) == (
-        "'xyzzy' is not a hyperparameter of ImageClassifier; it has epochs, lr, batch_size, optimizer, momentum, "
-        "weight_decay, finetune, label_smoothing, image_size"
-    )
+    names = ", ".join(HYPERPARAMETERS)
+    assert str(caught.value) == f"'xyzzy' is not a hyperparameter of ImageClassifier; it has {names}"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "coerced"),
-    [("batch_size", 32.0, 32), ("lr", 1, 1.0), ("optimizer", "sgd", "sgd"), ("momentum", 0, 0.0)],
+    [
+        ("batch_size", 32.0, 32),
+        ("lr", 1, 1.0),
+        ("optimizer", "sgd", "sgd"),
+        ("momentum", 0, 0.0),
+        ("nesterov", True, True),
+    ],
 )
 def test_values_become_the_kinds_own_type(name: str, value: object, coerced: object) -> None:
     result = HYPERPARAMETERS[name].coerce(value)
@@ -63,8 +69,12 @@ def test_values_become_the_kinds_own_type(name: str, value: object, coerced: obj
         ("lr", 0.0, "lr must be a float from 1e-08 to 10, got 0.0; move it into that range"),
         ("lr", float("nan"), "lr must be a float from 1e-08 to 10, got nan; move it into that range"),
         ("lr", "0.1", "lr must be a float from 1e-08 to 10, got '0.1'; move it into that range"),
-        ("optimizer", "lion", "optimizer must be adam or sgd, got 'lion'; choose among 'adam', 'sgd'"),
-        ("finetune", ["all"], "finetune must be all or head, got ['all']; choose among 'all', 'head'"),
+        ("optimizer", "lion", "optimizer must be adam, adamw or sgd, got 'lion'; choose among 'adam', 'adamw', 'sgd'"),
+        (
+            "finetune",
+            ["all"],
+            "finetune must be all, head or gradual, got ['all']; choose among 'all', 'head', 'gradual'",
+        ),
     ],
 )
 def test_a_value_that_cant_work_is_refused_with_rule_value_and_fix(name: str, value: object, message: str) -> None:
@@ -76,7 +86,8 @@ def test_a_value_that_cant_work_is_refused_with_rule_value_and_fix(name: str, va
 def test_markdown_has_a_row_for_each() -> None:
     lines = markdown().splitlines()
     assert len(lines) == 2 + len(HYPERPARAMETERS)
-    assert lines[3] == "| `lr` | float | 1e-08 to 10, log | 0.001 | Learning rate, constant over the trial. |"
+    assert "| `lr` | float | 1e-08 to 10, log | 0.001 | Learning rate at its highest. |" in lines
+    assert "| `nesterov` | bool | True or False | False | Nesterov's momentum for `sgd`. |" in lines
 
 
 def test_the_readme_shows_the_table() -> None:

@@ -40,7 +40,10 @@ def write_images(root: Path, *files: str) -> Path:
 def test_an_unknown_data_set_gets_the_nearest_one(data: str, hint: str) -> None:
     with pytest.raises(StudyError) as caught:
         find_source(data)
-    assert str(caught.value) == f"data must be digits, fashion-mnist, cifar10 or folder:PATH, got {data!r}; {hint}"
+    assert (
+        str(caught.value)
+        == f"data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got {data!r}; {hint}"
+    )
 
 
 def test_digits_are_always_there(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -92,6 +92,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             loop.failed(trial.trial_id, **message["failure"])
             trial.max_failures = 0
             return str(TrialScheduler.CONTINUE)
+        self._bridge.notice_once(message.get("notes", []))
         epoch = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
         has_checkpoint = bool(result.get("should_checkpoint"))
         return str(_DECISIONS[loop.report(trial.trial_id, epoch, message["metrics"], has_checkpoint=has_checkpoint)])
@@ -171,6 +172,14 @@ class Bridge:
         self.trials: dict[str, RayTrial] = {}
         self.first_epoch: dict[str, int] = {}
         self.going_on: str | None = None
+        self._noticed: set[str] = set()
+
+    def notice_once(self, notes: Iterable[str]) -> None:
+        """Tell the user what trials say of themselves, each sentence once for all of them."""
+        for note in notes:
+            if note not in self._noticed:
+                self._noticed.add(note)
+                self.loop.notice(note)
 
     def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
         """The Ray trial for a trial of ours."""

@@ -16,12 +16,11 @@ from tuner.driver.interruption import Interruption, interruptions
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, Listener
-from tuner.results.folder import Folder, LocalFolder
-from tuner.results.run import Run, load_run, new_run_folder, now, write_info
+from tuner.results.folder import Folder
+from tuner.results.run import STUDY_FILE, Run, load_run, new_run_folder, now, write_info
 from tuner.study import Resources, Study, load_study
 from tuner.trial import ImageClassifier
 
-STUDY_FILE = "study.py"
 TUNE = "tune"
 
 
@@ -79,7 +78,7 @@ def resume(
         )
     options = dict(earlier.info["options"])
     options |= {name: value for name, value in (("trials", trials), ("hours", hours)) if value is not None}
-    ready = (study or _study_of(earlier)).with_options(**options)
+    ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
     _check_something_left(earlier, ready)
     ready.check_here(cluster=address is not None)
@@ -223,24 +222,6 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, study.source.read_bytes())
     else:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
-
-
-def _study_of(earlier: Run) -> Study:
-    """The study that the run's own copy of the file declares."""
-    original = earlier.info["study_file"]
-    if original is None:
-        raise RunFolderError(
-            f"a run started from Python is resumed from Python, got {earlier.path!r}; "
-            f"call tuner.resume({earlier.path!r}, study=study)"
-        )
-    if isinstance(earlier.folder, LocalFolder):
-        return load_study(earlier.folder.path / STUDY_FILE, imports_from=Path(original).parent)
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as temporary:
-        copy = Path(temporary) / STUDY_FILE
-        copy.write_bytes(earlier.folder.read(STUDY_FILE))
-        return load_study(copy, imports_from=Path(original).parent)
 
 
 def _check_something_left(earlier: Run, study: Study) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
+from tuner.driver.worker import pickle_trial
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
@@ -51,11 +54,13 @@ def _score(
     )
     device = "cuda" if resources.gpus else "cpu"
     details = {"trial": best.trial, "epoch": epoch, "metrics": metrics}
-    ray.get(task.remote(trial, best.config, folder.uri, path, study.seed, device, details))
+    work = (best.config, folder.uri, path, study.seed, device, details)
+    ray.get(task.remote(pickle_trial(trial), list(sys.path), *work))
 
 
 def _score_on_worker(
-    trial: ImageClassifier,
+    pickled: bytes,
+    import_path: list[str],
     config: dict[str, Any],
     run_uri: str,
     path: str,
@@ -65,6 +70,8 @@ def _score_on_worker(
 ) -> None:
     from tuner.inspection import score, write_best
 
+    sys.path.extend(entry for entry in import_path if entry not in sys.path)
+    trial = cloudpickle.loads(pickled)
     folder = open_folder(run_uri)
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = folder.fetch(path, Path(temporary) / "checkpoint")

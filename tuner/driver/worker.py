@@ -62,14 +62,15 @@ def make_trainable(trial: Trial) -> Callable[[dict[str, Any]], None]:
 
 def pickle_trial(trial: Trial) -> bytes:
     """The trial for another process, with the code of the study file in it: workers can't import that file."""
-    module = sys.modules.get(trial.function.__module__) if isinstance(trial, FunctionTrial) else None
-    if module is None or not module.__name__.startswith(STUDY_MODULE):
-        return bytes(cloudpickle.dumps(trial))
-    cloudpickle.register_pickle_by_value(module)
+    names = {getattr(function, "__module__", "") or "" for function in trial.functions}
+    modules = [sys.modules[name] for name in names if name.startswith(STUDY_MODULE) and name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     try:
         return bytes(cloudpickle.dumps(trial))
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def perform(pickled: bytes, order: Order) -> None:
@@ -98,12 +99,18 @@ class WorkerSession:
         self._order = order
         self._restored: Path | None = None
         self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
+        self._notes: list[str] = []
         self.told_to_stop = False
+
+    def note(self, sentence: str) -> None:
+        """Tell the user something that changes what they get, with the next report."""
+        self._notes.append(sentence)
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Send one epoch; returns when the driver wants the trial to go on."""
         handed_over = None if checkpoint is None else tune.Checkpoint.from_directory(checkpoint)
-        self._send({"metrics": metrics}, handed_over)
+        notes, self._notes = self._notes, []
+        self._send({"metrics": metrics, "notes": notes}, handed_over)
 
     def checkpoint(self) -> Path | None:
         """The folder of the checkpoint to go on from, copied to this machine."""
@@ -156,9 +163,12 @@ def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSessio
     restored = worker.checkpoint()
     if restored is not None:
         trainer.load(restored)
-    saving = SavingPolicy(order)
+    saving, said = SavingPolicy(order), 0
     while trainer.epoch < order.epochs:
         metrics = trainer.run_epoch().metrics()
+        for note in trainer.notes[said:]:
+            worker.note(note)
+        said = len(trainer.notes)
         folder = None
         if saving.wants(trainer.epoch, metrics):
             folder = worker.new_folder()
@@ -173,7 +183,7 @@ class SavingPolicy:
         self._order = order
         self._best: float | None = None
 
-    def wants(self, epoch: int, metrics: Mapping[str, float]) -> bool:
+    def wants(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
         """Whether the epoch with these metrics needs a checkpoint."""
         value = metrics.get(self._order.metric, math.nan)
         better = self._best is None or (value > self._best if self._order.mode == "max" else value < self._best)

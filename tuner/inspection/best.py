@@ -19,8 +19,8 @@ from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Normalisation, Split
 from tuner.train.data.images import read_image, resize
-from tuner.train.evaluation import evaluate
-from tuner.train.evaluation import predict as predict_logits
+from tuner.train.data.splits import HeldSplit
+from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
 
@@ -33,7 +33,7 @@ class ModelCard:
     """What `model.safetensors` doesn't say of itself: `model.json`.
 
     Attributes:
-        model: torchvision's name
+        model: torchvision's name, or that of the user's function with brackets
         data: what it was trained on, as the study file has it
         weights: what it started from, as the study file has it
         classes: names, in the order of its outputs
@@ -45,6 +45,11 @@ class ModelCard:
     weights: str
     classes: tuple[str, ...]
     inputs: Inputs
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the model is one that a user's function makes."""
+        return self.model.endswith("()")
 
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
@@ -97,17 +102,16 @@ class LoadedModel:
         batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
         return [prediction for batch in batches for prediction in self._predict_batch(batch)]
 
-    def evaluate(self, split: Split) -> tuple[float, float]:
-        """Mean cross-entropy and accuracy on a split, which is resized if need be."""
-        return evaluate(
-            self.module, split.resized(self.card.inputs.image_size), self.card.inputs.normalisation, self.device
-        )
+    def evaluate(self, split: Split) -> Metrics:
+        """Loss, accuracy, top-5 accuracy and macro F1 on a split of images of the size that the model takes."""
+        return Evaluator(self.device).metrics(self.module, split, self.card.inputs.normalisation)
 
     def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
         sized = [
             resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.image_size) for path in paths
         ]
-        logits = predict_logits(self.module, torch.cat(sized), self.card.inputs.normalisation, self.device)
+        images = HeldSplit(torch.cat(sized), torch.zeros(len(paths), dtype=torch.int64))
+        logits = Evaluator(self.device).logits(self.module, images, self.card.inputs.normalisation)
         values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
         return [
             self._prediction(path, row_values, row_order)
@@ -154,39 +158,76 @@ def write_best(
 def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> LoadedModel:
     """The model of a run's winner, in evaluation mode; the newest run's where `run` is a storage folder.
 
+    Where the model is a user's function, that function comes from the run's copy of the study file.
+
     Raises:
         RunFolderError: there is no run, or it has no winner that can be loaded.
         WeightsError: the model's file is damaged.
+        StudyError: the study file, which is needed for a user's model, fails to run.
     """
     found = run if isinstance(run, Run) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
-        return load_model(found.folder.fetch(BEST, Path(temporary) / BEST), device)
+        best = found.folder.fetch(BEST, Path(temporary) / BEST)
+        card = _read_card(best)
+        return _load(best, card, _user_trial(found) if card.is_function else ImageClassifier(model=card.model), device)
 
 
-def load_model(best: Path, device: torch.device | str = "cpu") -> LoadedModel:
+def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
     """The model of a run's `best/`, in evaluation mode.
 
+    Args:
+        best: the folder
+        device: where to put it
+        trial: declares the model where that is a user's function
+
     Raises:
-        RunFolderError: the folder has no model.
+        RunFolderError: the folder has no model, or one of a function that wasn't given.
         WeightsError: the model's file is damaged.
     """
+    card = _read_card(best)
+    if trial is None and card.is_function:
+        raise RunFolderError(
+            f"a model made by a function needs that function, got {best} of {card.model} alone; load the run's folder, "
+            "or pass trial="
+        )
+    return _load(best, card, trial or ImageClassifier(model=card.model), device)
+
+
+def _read_card(best: Path) -> ModelCard:
     try:
-        card = ModelCard.from_dict(json.loads((best / "model.json").read_text(encoding="utf-8")))
+        return ModelCard.from_dict(json.loads((best / "model.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
             f"a model needs model.json and {MODEL}, got {best} without a whole model.json; name a run with a winner"
         ) from error
-    network = empty_network(card.model, channels=card.inputs.channels, classes=len(card.classes))
+
+
+def _load(best: Path, card: ModelCard, trial: ImageClassifier, device: torch.device | str) -> LoadedModel:
+    config = trial.hyperparameters(json.loads((best / "config.json").read_text(encoding="utf-8")))
+    network = empty_network(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(network.module, read_state(best / MODEL), source=str(best / MODEL), name=card.model)
     return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
+
+
+def _user_trial(run: Run) -> ImageClassifier:
+    """The declaration of a run whose model is a user's function."""
+    if run.info["study_file"] is None:
+        raise RunFolderError(
+            f"a model made by a function needs the study file, got {run.path}, which was started from Python; "
+            "call tuner.inspection.load_model(best, trial=...)"
+        )
+    trial = run.declared_study().declared_trial
+    if not isinstance(trial, ImageClassifier):
+        raise RunFolderError(f"a model needs an ImageClassifier, got {trial.name} in {run.path}; name another run")
+    return trial
 
 
 def _contents(
     trial: ImageClassifier, config: dict[str, Any], score: Score, record: Mapping[str, Any]
 ) -> dict[str, Any]:
     """File name -> what it holds."""
-    card = ModelCard(trial.model, trial.data, str(trial.weights), score.classes, score.inputs)
-    scored = {"test_loss": score.test_loss, "test_accuracy": score.test_accuracy}
+    card = ModelCard(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs)
+    scored = {f"test_{name}": value for name, value in asdict(score.test).items()}
     return {
         "model.json": asdict(card),
         "config.json": config,

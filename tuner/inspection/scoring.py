@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tuner.train.checkpoint import read_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
-from tuner.train.evaluation import evaluate, loss_and_accuracy, predict
+from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import empty_network, load_state
 from tuner.trial import ImageClassifier
 
@@ -60,17 +60,15 @@ class Score:
     """What a trained model is worth.
 
     Attributes:
-        test_loss: mean cross-entropy on the test split
-        test_accuracy: share of correct answers on the test split
-        val_accuracy: the same on the validation split
+        test: loss, accuracy, top-5 accuracy and macro F1 on the test split
+        val_accuracy: share of correct answers on the validation split
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
         inputs: what the model was fed
     """
 
-    test_loss: float
-    test_accuracy: float
+    test: Metrics
     val_accuracy: float
     confusion: list[list[int]]
     classes: tuple[str, ...]
@@ -101,13 +99,12 @@ def score(
         DataError: the data is missing or damaged.
     """
     splits = trial_splits(trial, config, split_seed=split_seed)
-    module = trained_module(trial, splits, checkpoint).to(device)
-    logits = predict(module, splits.test.images, splits.normalisation, device).cpu()
-    test_loss, test_accuracy = loss_and_accuracy(logits, splits.test.labels)
+    module = trained_module(trial, config, splits, checkpoint).to(device)
+    evaluator = Evaluator(device)
+    logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
     return Score(
-        test_loss=test_loss,
-        test_accuracy=test_accuracy,
-        val_accuracy=evaluate(module, splits.validation, splits.normalisation, device)[1],
+        test=metrics_of(logits, splits.test.labels),
+        val_accuracy=evaluator.metrics(module, splits.validation, splits.normalisation).accuracy,
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,
         mistakes=confident_mistakes(splits.test, logits, splits.classes),
@@ -120,10 +117,11 @@ def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: 
     return load_splits(trial, seed=split_seed, image_size=trial.hyperparameters(config)["image_size"])
 
 
-def trained_module(trial: ImageClassifier, splits: Splits, checkpoint: Path) -> nn.Module:
+def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
     """The trial's model as the checkpoint left it, on the CPU."""
-    network = empty_network(trial.model, channels=splits.channels, classes=len(splits.classes))
-    load_state(network.module, read_model(checkpoint), source=str(checkpoint), name=trial.model)
+    chosen = trial.hyperparameters(config)
+    network = empty_network(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
+    load_state(network.module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
     return network.module
 
 
@@ -151,15 +149,17 @@ def confident_mistakes(split: Split, logits: Tensor, classes: tuple[str, ...]) -
             label=classes[int(split.labels[index])],
             predicted=classes[int(predicted[index])],
             confidence=float(confidence[index]),
-            image=png_base64(split.images[index]),
+            image=png_base64(split.images(torch.tensor([index]))[0]),
         )
         for index in surest.tolist()
     )
 
 
 def png_base64(image: Tensor) -> str:
-    """An image [1 or 3, H, W] uint8 as PNG in base64."""
-    pixels = image[0] if image.shape[0] == 1 else image.permute(1, 2, 0)
+    """An image [1 or 3, H, W], uint8 or of floats from 0 to 1, as PNG in base64."""
+    if image.dtype != torch.uint8:
+        image = image.mul(255).round().clamp(0, 255).to(torch.uint8)
+    pixels = image[0] if image.shape[0] == 1 else image[:3].permute(1, 2, 0)
     buffer = io.BytesIO()
     Image.fromarray(pixels.contiguous().numpy()).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import tempfile
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from tuner.errors import RunFolderError
 from tuner.results.events import Event, read_events
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
+from tuner.study import Study, load_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
 BEST = "best"
+STUDY_FILE = "study.py"
 FORMAT = 1
 _NEEDED = ("study", "metric", "mode", "status", "started")
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
@@ -65,6 +68,27 @@ class Run:
         """What became of the run; one whose driver is gone without a word was interrupted."""
         status: RunStatus = self.info["status"]
         return "interrupted" if status == "running" and not self.alive else status
+
+    def declared_study(self) -> Study:
+        """The study that the run's own copy of the file declares.
+
+        Raises:
+            RunFolderError: the run was started from Python.
+            StudyError: the file fails to run.
+        """
+        original = self.info["study_file"]
+        if original is None:
+            raise RunFolderError(
+                f"a run started from Python is resumed from Python, got {self.path!r}; "
+                f"call tuner.resume({self.path!r}, study=study)"
+            )
+        beside = Path(original).parent
+        if isinstance(self.folder, LocalFolder):
+            return load_study(self.folder.path / STUDY_FILE, imports_from=beside)
+        with tempfile.TemporaryDirectory() as temporary:
+            copy = Path(temporary) / STUDY_FILE
+            copy.write_bytes(self.folder.read(STUDY_FILE))
+            return load_study(copy, imports_from=beside)
 
     @cached_property
     def events(self) -> list[Event]:

@@ -8,23 +8,25 @@ while not trainer.finished:
     print(trainer.run_epoch())
 """
 
-from tuner.train.data import Normalisation, Split, Splits, load_splits
+from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing
-from tuner.train.evaluation import evaluate, loss_and_accuracy, predict
+from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import Network, build_network
 from tuner.train.trainer import EpochResult, Trainer
 
 __all__ = [
     "EpochResult",
+    "Evaluator",
+    "HeldSplit",
+    "Metrics",
     "Network",
     "Normalisation",
     "Split",
     "Splits",
+    "StreamedSplit",
     "Trainer",
     "build_network",
     "download_missing",
-    "evaluate",
     "load_splits",
-    "loss_and_accuracy",
-    "predict",
+    "metrics_of",
 ]

@@ -34,7 +34,7 @@ def download_missing(trial: Trial) -> None:
     if not isinstance(trial, ImageClassifier):
         return
     if trial.uses_imagenet:
-        fetch_imagenet_weights(trial.model)
+        fetch_imagenet_weights(trial.model_name)
     fetch_data(trial.source, trial.data_folder)
 
 

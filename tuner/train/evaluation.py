@@ -1,43 +1,99 @@
-"""A model's answers to a split."""
+"""A model's answers to a split, and what they are worth."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tuner.train.data import Normalisation, Split, in_chunks
+from tuner.train.data.splits import Split
+from tuner.train.memory.errors import is_out_of_memory
+from tuner.train.optimisation.precision import Precision
 
-PIXELS_PER_BATCH = 2**19  # 668 images of 28x28, 10 of 224x224: activations stay small next to a training step's
+VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**23}  # pixels a step; few on the CPU, whose caches are small
+TOP = 5
 
 
-def predict(module: nn.Module, images: Tensor, normalisation: Normalisation, device: torch.device | str) -> Tensor:
-    """The model's logits in evaluation mode; the module is left in that mode.
+@dataclass(frozen=True)
+class Metrics:
+    """What a model's answers to a split are worth.
 
-    Args:
-        module: on `device`
-        images: [N, C, H, W] uint8, on any device
-        normalisation: of the training data
-        device: where to compute
-
-    Returns:
-        [N, classes] float32 on `device`
+    Attributes:
+        loss: mean cross-entropy
+        accuracy: share of correct answers
+        top5_accuracy: share of answers with the right class among the five likeliest
+        f1: mean over the classes of the harmonic mean of precision and recall (macro F1)
     """
-    module.eval()
-    batch = max(1, PIXELS_PER_BATCH // (images.shape[-1] * images.shape[-2]))
-    with torch.inference_mode():
-        return torch.cat([module(normalisation(chunk.to(device))) for chunk in in_chunks(images, batch)])
+
+    loss: float
+    accuracy: float
+    top5_accuracy: float
+    f1: float
 
 
-def loss_and_accuracy(logits: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Mean cross-entropy and share of correct answers, of logits [N, classes] and labels [N] on any device."""
+class Evaluator:
+    """Runs models over splits in evaluation mode, in the largest batches that fit.
+
+    The batch starts large and is halved, for good, whenever memory runs out.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu", precision: Precision | None = None) -> None:
+        self.device = torch.device(device)
+        self._precision = precision or Precision("fp32", self.device)
+        self._values = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"])
+
+    def logits(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Tensor:
+        """The model's answers, in the split's order; the module is left in evaluation mode.
+
+        Args:
+            module: on the device
+            split: what is asked
+            normalise: from the split's images as they are stored to what the model takes
+
+        Returns:
+            [N, classes] float32 on the device
+
+        Raises:
+            RuntimeError: a single image doesn't fit into memory.
+        """
+        module.eval()
+        values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()
+        while True:
+            size = max(1, self._values // values)
+            try:
+                return self._in_batches(module, split, normalise, size)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or size == 1:
+                    raise
+            self._values = values * (min(size, len(split)) // 2)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
+        """What the model's answers are worth."""
+        return metrics_of(self.logits(module, split, normalise), split.labels)
+
+    def _in_batches(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], size: int) -> Tensor:
+        with torch.inference_mode(), self._precision.arithmetic():
+            answers = [module(normalise(images)).float() for images, _ in split.in_order(size, self.device)]
+        return torch.cat(answers)
+
+
+def metrics_of(logits: Tensor, labels: Tensor) -> Metrics:
+    """Loss and shares, of logits [N, classes] and labels [N] int64, on any devices.
+
+    With fewer than five classes the top-5 accuracy is 1. Formulas are those of torchmetrics.
+    """
+    from torchmetrics.functional.classification import multiclass_accuracy, multiclass_f1_score  # takes a second
+
     labels = labels.to(logits.device)
-    loss = F.cross_entropy(logits, labels)
-    return float(loss), int((logits.argmax(1) == labels).sum()) / len(labels)
-
-
-def evaluate(
-    module: nn.Module, split: Split, normalisation: Normalisation, device: torch.device | str
-) -> tuple[float, float]:
-    """Loss and accuracy of a module on a split."""
-    return loss_and_accuracy(predict(module, split.images, normalisation, device), split.labels)
+    classes = logits.shape[1]
+    with torch.inference_mode():
+        loss = F.cross_entropy(logits, labels)
+        accuracy = multiclass_accuracy(logits, labels, classes, average="micro")
+        top5 = multiclass_accuracy(logits, labels, classes, average="micro", top_k=min(TOP, classes))
+        f1 = multiclass_f1_score(logits, labels, classes, average="macro")
+    return Metrics(*torch.stack([loss, accuracy.float(), top5.float(), f1.float()]).tolist())

@@ -14,13 +14,24 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence([len(numbers), *numbers]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+def derive_seeds(count: int, *numbers: int) -> list[int]:
+    """`count` 63-bit seeds that depend on `numbers` (each >= 0) and on their place."""
+    words = np.random.SeedSequence([len(numbers), *numbers, 0]).generate_state(count, np.uint64) >> np.uint64(1)
+    return [int(word) for word in words]
+
+
+def reseed(seed: int, device: torch.device) -> None:
+    """Let torch's global generators, of the CPU and of `device`, start from `seed`; only within `seeded`."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     """Let torch's global generators start from `seed` within the block; outside they go on untouched."""
     device = torch.device(device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+        reseed(seed, device)
         yield

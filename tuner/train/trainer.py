@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
-from torch.optim import SGD, Adam, Optimizer
+from torch import Tensor, nn
 
-from tuner.errors import TrialDiverged, TrialError, WeightsError
+from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsError
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from tuner.train.data import Split, in_chunks, load_splits
-from tuner.train.evaluation import evaluate
-from tuner.train.memory import memory_errors
+from tuner.train.data import Split, load_splits
+from tuner.train.data.augmentation import Augmentation
+from tuner.train.evaluation import Evaluator, Metrics
+from tuner.train.features import extract_features, head_is_last
+from tuner.train.fine_tuning import FineTuning
+from tuner.train.memory.errors import capacity_bytes, memory_errors
+from tuner.train.memory.watch import MemoryWatch
 from tuner.train.models import build_network, load_state
-from tuner.train.randomness import derive_seed, seeded
+from tuner.train.optimisation import (
+    AveragedWeights,
+    Objective,
+    Precision,
+    Schedule,
+    balanced_weights,
+    build_optimizer,
+    mixup,
+    parameter_groups,
+    set_learning_rate,
+)
+from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
+from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
+from tuner.train.step import TrainingStep
 from tuner.trial import ImageClassifier
 
-STEPS_BETWEEN_CHECKS = 64  # a look at the loss makes the host wait for the device, so not at every step
+STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
-INITIAL_WEIGHTS, TRAINING = 0, 1  # streams of random numbers that one trial's seed is split into
+INITIAL_WEIGHTS, ORDER, STEPS = 0, 1, 2  # streams of random numbers that one trial's seed is split into
+
+OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
 
 
 @dataclass(frozen=True)
@@ -34,32 +52,69 @@ class EpochResult:
 
     Attributes:
         epoch: finished epochs, this one included
-        train_loss: mean over the epoch's steps of what was minimised, label smoothing included
+        train_loss: mean over the epoch's images of what was minimised
         val_loss: mean cross-entropy on the validation split
         val_accuracy: share of correct answers there
-        learning_rate: of the epoch's last step
+        val_top5_accuracy: share of answers there with the right class among the five likeliest
+        val_f1: macro F1 there
+        learning_rate: of the epoch's last step, for layers that start afresh
         seconds: training and validation
         images_per_second: training images per second of training
+        micro_batch_size: images that went through the network at once
+        oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
+        batch_norm: where batch norms take their statistics from, see `TrainingStep`
+        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU)
+        memory_bytes: held at the epoch's end
+        device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
+        device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
 
     epoch: int
     train_loss: float
     val_loss: float
     val_accuracy: float
+    val_top5_accuracy: float
+    val_f1: float
     learning_rate: float
     seconds: float
     images_per_second: float
+    micro_batch_size: int
+    oom_retries: int
+    batch_norm: str
+    memory_peak_bytes: float
+    memory_bytes: float
+    device_utilisation: float
+    device_memory_bytes: float
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float | str]:
         """Everything but the epoch's number, by name."""
         return {name: value for name, value in asdict(self).items() if name != "epoch"}
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What goes through which part of the network: images through all of it, or features through the head.
+
+    Attributes:
+        whole: whether it is all of the network
+        train: what training goes over
+        validation: what is validated on
+        prepare: from stored training images to what goes in, augmented
+        normalise: the same without augmentation
+    """
+
+    whole: bool
+    train: Split
+    validation: Split
+    prepare: Callable[[Tensor], Tensor]
+    normalise: Callable[[Tensor], Tensor]
 
 
 class Trainer:
     """Fine-tunes one image classifier with one configuration.
 
-    Everything random comes from `seed` and the number of the epoch, so the same trial gives the same curve in a fresh
-    and in a used process, and one that goes on from a checkpoint the same as one that was never interrupted.
+    Everything random comes from `seed` and the numbers of epoch and step, so the same trial gives the same curve in a
+    fresh and in a used process, and one that goes on from a checkpoint the same as one that was never interrupted.
     On the CPU both hold bit for bit as long as torch's number of threads is the same.
     """
 
@@ -87,23 +142,56 @@ class Trainer:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
             TrialOutOfMemory: model and data don't fit on the device.
         """
-        self.trial = trial
-        self.hyperparameters = trial.hyperparameters(config)
-        self.total_epochs = min(epochs, self.hyperparameters["epochs"] or epochs)
+        self.trial, self.config = trial, config
+        self.hyperparameters = chosen = trial.hyperparameters(config)
+        self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.seed = seed
-        self.device = torch.device(device)
-        self.epoch = 0
-        self.splits = load_splits(trial, seed=split_seed, image_size=self.hyperparameters["image_size"])
+        self.device = _with_index(torch.device(device))
+        self.epoch = self.step = 0
+        self.splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
         self.network = build_network(
             trial,
             channels=self.splits.channels,
             classes=len(self.splits.classes),
             seed=derive_seed(seed, INITIAL_WEIGHTS),
+            stem=chosen["stem"],
+            config=chosen,
         )
-        with memory_errors("the model with its data"):
+        self.network.drop_before_head(chosen["dropout"])
+        self._notes = [*self.splits.notes, *self.network.notes]
+        with memory_errors("the model"):
             self.module = self.network.module.to(self.device)
-            self.train_split = self.splits.train.to(self.device)
-        self.optimizer = self._build_optimizer()
+            self._images = self._image_feed()
+        self._build_steps()
+        self._check_outputs()
+
+    def _build_steps(self) -> None:
+        chosen = self.hyperparameters
+        self.precision = Precision(chosen["precision"], self.device)
+        self.evaluator = Evaluator(self.device, self.precision)
+        self.fine_tuning = FineTuning(self.network, chosen)
+        learning = self.fine_tuning.open(self.fine_tuning.due(0))
+        self.optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
+        self.schedule = Schedule.of(chosen, self.total_epochs)
+        self.average = AveragedWeights(self.module, chosen["ema_decay"]) if chosen["ema_decay"] else None
+        self.training_step = TrainingStep(
+            self.module,
+            self._objective(),
+            self.precision,
+            batch_size=chosen["batch_size"],
+            clip_norm=chosen["clip_norm"],
+        )
+        self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
+        self._watch = MemoryWatch(self.device)
+        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self._features: Feed | None = None
+        self._features_refused = False
+        if chosen["finetune"] != "all" and self.network.pretrained and self.fine_tuning.learns_beside_the_head:
+            self._notes.append(
+                f"finetune='{chosen['finetune']}' trains {' and '.join(self.fine_tuning.learns_beside_the_head)} too, "
+                "which starts afresh, so the backbone runs in every epoch; stem='sum' keeps it frozen, and its "
+                "features are then computed once"
+            )
 
     @property
     def finished(self) -> bool:
@@ -112,91 +200,99 @@ class Trainer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of how the weights were taken."""
-        return self.network.notes
+        """What the user should know of how data, weights and memory were dealt with, in sentences."""
+        return tuple(self._notes)
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        """Of the last step (before the first: of no schedule), for layers that start afresh."""
+        return float(max(group["lr"] for group in self.optimizer.param_groups))
+
+    @property
+    def best_module(self) -> nn.Module:
+        """What is validated and kept: the network, or the moving average of its weights."""
+        return self.module if self.average is None else self.average.module
 
     def run_epoch(self) -> EpochResult:
-        """Train on every training image once, then validate.
+        """Train on every training image once (or the rest of an epoch that was begun), then validate.
 
         Raises:
             TrialDiverged: a loss became NaN or infinite.
-            TrialOutOfMemory: a step didn't fit in memory.
+            TrialOutOfMemory: not even a single image fits in memory.
         """
         start = time.perf_counter()
-        with memory_errors(f"a step of {self.hyperparameters['batch_size']} images"):
-            train_loss = self.train_epoch()
-            trained = time.perf_counter()
-            val_loss, val_accuracy = self.evaluate(self.splits.validation)
-        self._check_loss(val_loss, "validation")
-        self.epoch += 1
-        return EpochResult(
-            epoch=self.epoch,
-            train_loss=train_loss,
-            val_loss=val_loss,
-            val_accuracy=val_accuracy,
-            learning_rate=self.learning_rate,
-            seconds=time.perf_counter() - start,
-            images_per_second=len(self.train_split) / (trained - start),
-        )
+        self._watch.start_epoch()
+        first = self.step
+        self.train()
+        images = (len(self._batches()) - first) * self.hyperparameters["batch_size"]
+        train_loss = float(self._loss) / len(self._feed.train)  # the host waits for the device here
+        trained = time.perf_counter()
+        self._check_loss(train_loss, "training")
+        metrics = self.validate()
+        self._check_loss(metrics.loss, "validation")
+        self.epoch, self.step = self.epoch + 1, 0
+        self._loss.zero_()
+        return self._result(train_loss, metrics, time.perf_counter() - start, images / (trained - start))
 
-    def train_epoch(self) -> float:
-        """One pass over the training images; the mean loss."""
-        self._set_training_mode()
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        with seeded(derive_seed(self.seed, TRAINING, self.epoch), self.device):
-            for step, indices in enumerate(self.batches(), start=1):
-                total += self.train_step(indices) * len(indices)
-                if step % STEPS_BETWEEN_CHECKS == 0:
-                    self._check_loss(float(total), "training")
-        self._check_loss(float(total), "training")
-        return float(total) / len(self.train_split)
+    def train(self, steps: int | None = None) -> None:
+        """Take the next steps of the epoch, all that are left or as many as `steps`; `save` works in between.
 
-    def batches(self) -> Iterator[Tensor]:
-        """Indices of the epoch's batches in a fresh order; a last batch of one joins the one before it.
-
-        The order comes from torch's global generator on the CPU.
+        Raises as `run_epoch` does.
         """
-        order = torch.randperm(len(self.train_split)).to(self.device)
-        size = self.hyperparameters["batch_size"]
-        if len(order) > size and len(order) % size == 1:  # batch norm has no statistics of a single value
-            yield from in_chunks(order[: -size - 1], size)
-            yield order[-size - 1 :]
-        else:
-            yield from in_chunks(order, size)
+        self._open_stages()
+        batches = self._batches()
+        last = len(batches) if steps is None else min(len(batches), self.step + steps)
+        seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
+        with seeded(derive_seed(self.seed, STEPS, self.epoch), self.device), self._explained():
+            self.fine_tuning.set_mode()
+            for images, labels in self._feed.train.batches(batches[self.step : last], self.device):
+                set_learning_rate(self.optimizer, self._rate(len(batches)))
+                self.train_step(images, labels, seeds[self.step])
+                self.step += 1
+                if self.device.type == "cpu" and self.step % STEPS_BETWEEN_CHECKS == 0:
+                    self._check_loss(float(self._loss), "training")
 
-    def train_step(self, indices: Tensor) -> Tensor:
-        """One step of the optimizer on the images at `indices` [B]; the loss, still on the device."""
-        images = self.splits.normalisation(self.train_split.images[indices])
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = F.cross_entropy(
-            self.module(images),
-            self.train_split.labels[indices],
-            label_smoothing=self.hyperparameters["label_smoothing"],
+    def train_step(self, images: Tensor, labels: Tensor, seed: int) -> None:
+        """One step of the optimizer on a batch as it is stored; all that is random in it comes from `seed`."""
+        loss, count = self.training_step(
+            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device)
         )
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        return loss.detach()
+        self._loss += loss.double() * count
+        if self.average is not None:
+            self.average.update()
 
-    def evaluate(self, split: Split) -> tuple[float, float]:
-        """Mean cross-entropy and accuracy on a split."""
-        return evaluate(self.module, split, self.splits.normalisation, self.device)
+    def validate(self) -> Metrics:
+        """What the model's answers to the validation split are worth."""
+        with memory_errors("validation with one image at a time", "use a smaller model or image_size"):
+            module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
+            return self.evaluator.metrics(module, self._feed.validation, self._feed.normalise)
+
+    def evaluate(self, split: Split) -> Metrics:
+        """What the model's answers to any split of images are worth."""
+        return self.evaluator.metrics(self.best_module, split, self.splits.normalisation)
+
+    def snapshot(self) -> Checkpoint:
+        """Everything that the next step depends on, copied to the host: training may go on at once."""
+        training = {f"{OPTIMIZER}{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}
+        if self.average is not None:
+            training |= {f"{LIVE}{name}": tensor for name, tensor in self.module.state_dict().items()}
+        scalars = {
+            "epoch": self.epoch,
+            "step": self.step,
+            "seed": self.seed,
+            "loss": float(self._loss),
+            "opened": self.fine_tuning.opened,
+            "param_groups": self.optimizer.state_dict()["param_groups"],
+            "scaler": self.precision.state(),
+            "average_updates": self.average.updates if self.average else 0,
+            "micro_batch_size": self.training_step.micro_batch_size,
+            "oom_retries": self.training_step.retries,
+        }
+        return Checkpoint(_copied(self.best_module.state_dict()), _copied(training), scalars)
 
     def save(self, folder: Path) -> None:
         """Write everything that training goes on from."""
-        state = self.optimizer.state_dict()
-        tensors = {
-            f"optimizer.{index}.{name}": value
-            for index, entry in state["state"].items()
-            for name, value in entry.items()
-            if isinstance(value, Tensor)
-        }
-        scalars = {"epoch": self.epoch, "seed": self.seed, "param_groups": state["param_groups"]}
-        write_checkpoint(folder, Checkpoint(self.module.state_dict(), tensors, scalars))
+        write_checkpoint(folder, self.snapshot())
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote, in this or another process.
@@ -206,29 +302,136 @@ class Trainer:
         """
         checkpoint = read_checkpoint(folder)
         try:
-            load_state(self.module, checkpoint.model, source=str(folder), name=self.trial.model)
-            self.optimizer.load_state_dict(_optimizer_state(checkpoint))
-        except (WeightsError, ValueError) as error:
+            self._restore(checkpoint, str(folder))
+        except (WeightsError, ValueError, KeyError) as error:
             raise TrialError(f"a checkpoint must fit the trial, got {folder}: {error}") from error
-        self.epoch = checkpoint.scalars["epoch"]
 
-    def _build_optimizer(self) -> Optimizer:
-        """The configuration's optimizer over what learns; fused, which spends a third less on a small step."""
-        chosen = self.hyperparameters
-        if chosen["finetune"] == "head":
-            self.network.freeze_backbone()
-        learning = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        if chosen["optimizer"] == "adam":
-            return Adam(learning, lr=chosen["lr"], weight_decay=chosen["weight_decay"], fused=True)
-        return SGD(
-            learning, lr=chosen["lr"], momentum=chosen["momentum"], weight_decay=chosen["weight_decay"], fused=True
+    def _restore(self, checkpoint: Checkpoint, source: str) -> None:
+        scalars, name = checkpoint.scalars, self.trial.model_name
+        live = {key.removeprefix(LIVE): value for key, value in checkpoint.training.items() if key.startswith(LIVE)}
+        load_state(self.module, live or checkpoint.model, source=source, name=name)
+        if self.average is not None:
+            load_state(self.average.module, checkpoint.model, source=source, name=name)
+            self.average.updates = scalars["average_updates"]
+        self._open_stages(scalars["opened"])
+        tensors = {
+            key.removeprefix(OPTIMIZER): value
+            for key, value in checkpoint.training.items()
+            if key.startswith(OPTIMIZER)
+        }
+        load_optimizer(self.optimizer, tensors, scalars["param_groups"])
+        self.precision.load(scalars["scaler"])
+        self.training_step.micro_batch_size = scalars["micro_batch_size"]
+        self.training_step.retries = scalars["oom_retries"]
+        self.epoch, self.step = scalars["epoch"], scalars["step"]
+        self._loss.fill_(scalars["loss"])
+
+    # What goes through the network
+
+    @property
+    def _feed(self) -> Feed:
+        """What this epoch goes over; features where they can stand for the images."""
+        if self._features is None and not self._features_refused and self.fine_tuning.only_the_head_learns:
+            self._features = self._feature_feed()
+            self._features_refused = self._features is None
+        use = self._features if self.fine_tuning.only_the_head_learns else None
+        self.training_step.forward = self.module if use is None else self.network.head_layer
+        return use or self._images
+
+    def _image_feed(self) -> Feed:
+        chosen, normalisation = self.hyperparameters, self.splits.normalisation
+        augmentation = Augmentation(
+            crop_padding=chosen["crop_padding"],
+            flip=chosen["flip"],
+            color_jitter=chosen["color_jitter"],
+            random_erasing=chosen["random_erasing"],
+        )
+        train, validation = self.splits.train.to(self.device), self.splits.validation.to(self.device)
+        self._images_change = augmentation.active or bool(chosen["mixup"])
+        return Feed(
+            whole=True,
+            train=train,
+            validation=validation,
+            prepare=lambda images: augmentation(images, normalisation),
+            normalise=normalisation,
         )
 
-    def _set_training_mode(self) -> None:
-        if self.hyperparameters["finetune"] == "head":
-            self.network.train_head()
-        else:
-            self.module.train()
+    def _feature_feed(self) -> Feed | None:
+        """The head's inputs in place of the images, or None where they would change from epoch to epoch."""
+        epochs = (
+            self.total_epochs if self.hyperparameters["finetune"] == "head" else self.hyperparameters["unfreeze_every"]
+        )
+        shared = self.network.pretrained and self.splits.key is not None
+        if self._images_change or not self._images.train.deterministic or (epochs < 2 and not shared):
+            return None
+        example, _ = next(self._images.validation.batches([torch.arange(2)], self.device))
+        if not head_is_last(self.network, self.splits.normalisation(example)):
+            self._notes.append(
+                f"{self.trial.model_name} goes on after its head, so the frozen backbone's features can't be kept: "
+                "every epoch computes them again"
+            )
+            return None
+        features = extract_features(
+            self.network,
+            self.splits,
+            self.evaluator,
+            model=self.trial.model_name,
+            precision=self.precision.name,
+            keep=shared,
+        )
+        return Feed(
+            whole=False,
+            train=features.train.to(self.device),
+            validation=features.validation.to(self.device),
+            prepare=lambda values: values,
+            normalise=lambda values: values,
+        )
+
+    def _prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        prepared = self._feed.prepare(images)
+        return (prepared, labels) if self._mixup is None else self._mixup(prepared, labels)
+
+    def _batches(self) -> list[Tensor]:
+        """Indices of the epoch's batches in a fresh order; a last batch of one joins the one before it."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, self.epoch))
+        order = torch.randperm(len(self.splits.train), generator=generator)
+        size = self.hyperparameters["batch_size"]
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        if len(batches) > 1 and len(batches[-1]) == 1:  # batch norm has no statistics of a single value
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
+
+    # What learns, and how
+
+    def _open_stages(self, count: int | None = None) -> None:
+        learning = self.fine_tuning.open(self.fine_tuning.due(self.epoch) if count is None else count)
+        for group in parameter_groups(learning, self.hyperparameters["weight_decay"]):
+            self.optimizer.add_param_group(group)
+
+    def _rate(self, steps: int) -> float:
+        """Learning rate in the middle of the step that comes."""
+        return float(self.hyperparameters["lr"] * self.schedule(self.epoch + (self.step + 0.5) / steps))
+
+    def _objective(self) -> Objective:
+        weights = None
+        if self.hyperparameters["class_weights"] == "balanced":
+            weights = balanced_weights(self.splits.train.labels, len(self.splits.classes)).to(self.device)
+        return Objective(self.hyperparameters["label_smoothing"], weights)
+
+    # What can go wrong
+
+    def _check_outputs(self) -> None:
+        """Raise TrialError unless a model that is the user's function has an output for every class."""
+        if isinstance(self.trial.model, str):
+            return
+        example, _ = next(self._images.validation.batches([torch.arange(2)], self.device))
+        with torch.inference_mode(), memory_errors("two images", "use a smaller model or image_size"):
+            logits = self.module.eval()(self.splits.normalisation(example))
+        if logits.ndim != 2 or logits.shape[1] < len(self.splits.classes):
+            raise TrialError(
+                f"a model must return logits [N, {len(self.splits.classes)}], got {list(logits.shape)} for 2 images "
+                f"from {self.trial.model_name}; give it an output for every class"
+            )
 
     def _check_loss(self, loss: float, kind: str) -> None:
         if not math.isfinite(loss):
@@ -237,12 +440,44 @@ class Trainer:
                 f"lr={self.learning_rate:g}; lower lr"
             )
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
+        try:
+            yield
+        except TrialOutOfMemory as error:
+            usage = self._watch.end_epoch()
+            settings = " ".join(f"{name}={value}" for name, value in self.config.items())
+            raise TrialOutOfMemory(
+                f"{error}; at most {usage.memory_peak_bytes / 1e9:.2f} GB of {capacity_bytes(self.device) / 1e9:.2f} "
+                f"were held, with {settings or 'defaults'}; use a smaller model or image_size"
+            ) from error
 
-def _optimizer_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The tensors of a checkpoint in the nesting of an optimizer's `state_dict`."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in checkpoint.training.items():
-        kind, index, name = key.split(".", 2)
-        if kind == "optimizer":
-            state.setdefault(int(index), {})[name] = tensor
-    return {"state": state, "param_groups": checkpoint.scalars["param_groups"]}
+    def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
+        usage = self._watch.end_epoch()
+        if self._watch.leak and self._watch.leak not in self._notes:
+            self._notes.append(self._watch.leak)
+        return EpochResult(
+            epoch=self.epoch,
+            train_loss=train_loss,
+            val_loss=metrics.loss,
+            val_accuracy=metrics.accuracy,
+            val_top5_accuracy=metrics.top5_accuracy,
+            val_f1=metrics.f1,
+            learning_rate=self.learning_rate,
+            seconds=seconds,
+            images_per_second=images_per_second,
+            micro_batch_size=self.training_step.micro_batch_size,
+            oom_retries=self.training_step.retries,
+            batch_norm=self.training_step.batch_norm,
+            **asdict(usage),
+        )
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """The device by its number, so that it compares equal to that of its tensors."""
+    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+
+
+def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tuner.space import Space
 
@@ -21,6 +22,11 @@ class Trial(ABC):
     @abstractmethod
     def metrics(self) -> tuple[str, ...] | None:
         """The metrics reported after every epoch; None where only running it tells."""
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """What of the declaration is the user's code, which other processes can't import."""
+        return ()
 
     @abstractmethod
     def check(self, space: Space) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,32 +14,67 @@ from tuner.trial import hyperparameters
 from tuner.trial.base import Trial
 from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
 from tuner.trial.models import ModelFacts, find_model
-from tuner.trial.sources import Source, find_source
+from tuner.trial.sources import Source, find_source, function_name
 
-METRICS = ("val_accuracy", "val_loss", "train_loss", "learning_rate", "seconds", "images_per_second")
+METRICS = (
+    "val_accuracy",
+    "val_loss",
+    "val_top5_accuracy",
+    "val_f1",
+    "train_loss",
+    "learning_rate",
+    "seconds",
+    "images_per_second",
+    "micro_batch_size",
+    "oom_retries",
+    "memory_peak_bytes",
+    "memory_bytes",
+    "device_utilisation",
+    "device_memory_bytes",
+)
+
+DataFunction = Callable[[], tuple[Any, Any, Any]]
+ModelFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
 class ImageClassifier(Trial):
-    """Fine-tune a torchvision classification model on a data set.
+    """Fine-tune an image classification model on a data set.
 
     Attributes:
-        data: "digits" (scikit-learn's), "fashion-mnist", "cifar10", or "folder:PATH" with a class per subfolder.
-        model: name of any torchvision classification model.
+        data: "digits" (scikit-learn's), "fashion-mnist", "cifar10", or "folder:PATH" with a class per subfolder;
+            or a function without arguments that returns training, validation and test, each as a pair of tensors
+            (images [N, C, H, W] uint8 or float, labels [N] int), or as a torch `Dataset` of (image, label).
+        model: name of any torchvision classification model; or a function that makes an `nn.Module` from the trial's
+            hyperparameters, among which the space may then have names of its own.
         weights: "imagenet" (torchvision's default ones, downloaded once), the path of a saved `state_dict`
-            (.safetensors, .pt, .pth), or None (also "none") for random ones.
+            (.safetensors, .pt, .pth), or None (also "none") for random ones. A function's model comes with the weights
+            that the function gives it unless this is a path.
         data_dir: folder that holds the known data sets, or that they are downloaded into.
+        data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
+            for half of the machine's memory.
     """
 
-    data: str = "digits"
-    model: str = "resnet18"
+    data: str | DataFunction = "digits"
+    model: str | ModelFunction = "resnet18"
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
+    data_memory_gb: float | None = None
 
     @property
     def name(self) -> str:
         """Model and data, as in `resnet18 on fashion-mnist`."""
-        return f"{self.model} on {self.data}"
+        return f"{self.model_name} on {self.source.name}"
+
+    @property
+    def model_name(self) -> str:
+        """Torchvision's name, or the function's with brackets."""
+        return self.model if isinstance(self.model, str) else f"{function_name(self.model)}()"
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """What of the declaration is the user's code."""
+        return tuple(part for part in (self.data, self.model) if not isinstance(part, str))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -52,7 +89,7 @@ class ImageClassifier(Trial):
     @property
     def model_facts(self) -> ModelFacts:
         """What is known of the model without torch; StudyError for an unknown one."""
-        return find_model(self.model)
+        return find_model(self.model) if isinstance(self.model, str) else ModelFacts(self.model_name)
 
     @property
     def data_folder(self) -> Path:
@@ -62,40 +99,70 @@ class ImageClassifier(Trial):
     @property
     def uses_imagenet(self) -> bool:
         """Whether training starts from torchvision's ImageNet weights."""
-        return self.weights == "imagenet"
+        return self.weights == "imagenet" and isinstance(self.model, str)
 
     @property
     def weights_file(self) -> Path | None:
         """The file that training starts from; None for random weights."""
-        if self.weights is None or self.weights == "none":
+        if self.weights in (None, "none") or (self.weights == "imagenet" and not self.uses_imagenet):
             return None
         return self.model_facts.weights_path if self.uses_imagenet else Path(self.weights).expanduser()
 
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
 
-        `epochs` stays None where the configuration leaves it to the budget.
+        `epochs` stays None where the configuration leaves it to the budget, `image_size` where a function's images
+        come in a size of their own. What only a function's model understands is handed on as it is.
 
         Raises:
             StudyError: an unknown hyperparameter, or a value that it doesn't take.
         """
         values: dict[str, Any] = {name: row.default for name, row in HYPERPARAMETERS.items()}
-        values |= {name: hyperparameters.find(name).coerce(value) for name, value in config.items()}
+        for name, value in config.items():
+            row = self._row(name)
+            values[name] = value if row is None else row.coerce(value)
         values["image_size"] = values["image_size"] or self.default_image_size
         return values
 
     @property
-    def default_image_size(self) -> int:
-        """Edge in pixels of the images that the model gets where the space doesn't say: by data and model."""
-        return self.model_facts.image_size(self.source.default_size)
+    def default_image_size(self) -> int | None:
+        """Edge in pixels of the images that the model gets where the space doesn't say; None for as they come."""
+        preferred = self.source.default_size
+        return self.model_facts.image_size(preferred) if preferred or self.model_facts.min_size > 1 else None
 
     def check(self, space: Space) -> None:
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
         _ = self.source, self.model_facts
+        self._check_functions()
+        if self.data_memory_gb is not None and not self.data_memory_gb >= 0:
+            raise StudyError(f"data_memory_gb must be >= 0, got {self.data_memory_gb!r}; raise it or leave it out")
         for name, value in space.constants.items():
-            self._check_value(hyperparameters.find(name), value)
+            if row := self._row(name):
+                self._check_value(row, value)
         for name, domain in space.dimensions.items():
-            self._check_domain(hyperparameters.find(name), domain)
+            if row := self._row(name):
+                self._check_domain(row, domain)
+
+    def _row(self, name: str) -> Hyperparameter | None:
+        """The hyperparameter called `name`; None for one that only a function's model knows.
+
+        Raises:
+            StudyError: there is none, or the name is another word for one.
+        """
+        if isinstance(self.model, str) or name in HYPERPARAMETERS or hyperparameters.means(name):
+            return hyperparameters.find(name)
+        return None
+
+    def _check_functions(self) -> None:
+        """Raise StudyError for functions that can't be called as they will be."""
+        for part, function, arguments in (("data", self.data, ()), ("model", self.model, ({},))):
+            if isinstance(function, str):
+                continue
+            if not callable(function):
+                raise StudyError(f"{part} must be a name or a function, got {function!r}; write {part}=my_{part}")
+            if not _takes(function, *arguments):
+                name, takes = function_name(function), "the hyperparameters" if arguments else "no argument"
+                raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
 
     def _check_domain(self, row: Hyperparameter, domain: Domain) -> None:
         if isinstance(domain, Choice | GridSearch):
@@ -133,24 +200,35 @@ class ImageClassifier(Trial):
             missing = [*missing, f"ImageNet weights of {self.model} into {path}"]
         return missing
 
-    def fingerprint(self) -> str:
-        """Of the data set's files."""
+    def fingerprint(self) -> str | None:
+        """Of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
     def resolved(self, folder: Path | None = None) -> ImageClassifier:
         """The same trial with its paths made absolute, from `folder` or the working directory."""
         base = (folder or Path.cwd()).absolute()
         changed = replace(self, data_dir=str(base / self.data_folder))
-        if self.data.startswith("folder:"):
+        if isinstance(self.data, str) and self.data.startswith("folder:"):
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
         if self.weights not in (None, "none", "imagenet"):
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return changed
 
 
+def _takes(function: Callable[..., Any], *arguments: object) -> bool:
+    """Whether the function can be called so; a built-in without a signature is believed."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
     """Raise StudyError if the domain yields numbers of another kind than the hyperparameter's."""
-    if row.kind == "categorical":
+    if row.kind in ("bool", "categorical"):
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
         fix = "lograndint" if domain.log else "randint"

@@ -28,6 +28,11 @@ class FunctionTrial(Trial):
         """Unknown until it runs."""
         return
 
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The function."""
+        return (self.function,)
+
     def check(self, space: Space) -> None:
         """Raise StudyError unless the function can be called with one configuration."""
         try:

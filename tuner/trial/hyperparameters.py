@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tuner.errors import StudyError
 
-Kind = Literal["int", "float", "categorical"]
+Kind = Literal["int", "float", "bool", "categorical"]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,16 @@ class Hyperparameter:
     @property
     def range(self) -> str:
         """What it may be, for people: `1 to 10000`, `adam or sgd`."""
+        if self.kind == "bool":
+            return "True or False"
         if self.kind == "categorical":
-            return " or ".join(self.choices)
+            return ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}"
         return f"{self.low:g} to {self.high:g}"
 
     def accepts(self, value: object) -> bool:
         """Whether `value` is of the kind and in the range; an integral float such as 32.0 is an int."""
+        if self.kind == "bool":
+            return isinstance(value, bool)
         if self.kind == "categorical":
             return value in self.choices
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -54,13 +58,15 @@ class Hyperparameter:
     @property
     def rule(self) -> str:
         """The first part of a message: `an int from 1 to 10000`."""
-        if self.kind == "categorical":
+        if self.kind in ("bool", "categorical"):
             return self.range
         return f"{'an int' if self.kind == 'int' else 'a float'} from {self.low:g} to {self.high:g}"
 
     @property
     def fix(self) -> str:
         """The last part of a message: what to write instead."""
+        if self.kind == "bool":
+            return "write True or False"
         if self.kind == "categorical":
             return f"choose among {', '.join(map(repr, self.choices))}"
         return "move it into that range"
@@ -72,7 +78,7 @@ class Hyperparameter:
             StudyError: the value isn't of the kind, or out of the range.
         """
         self.check(value)
-        return {"int": int, "float": float, "categorical": str}[self.kind](value)
+        return {"int": int, "float": float, "bool": bool, "categorical": str}[self.kind](value)
 
 
 TABLE: tuple[Hyperparameter, ...] = (
@@ -85,15 +91,62 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=10_000,
         aliases=("epoch", "num_epochs", "n_epochs", "max_epochs"),
     ),
+    # What learns
+    Hyperparameter(
+        "finetune",
+        "categorical",
+        "all",
+        "`all` layers learn; or the `head` alone: the last layer and whatever else starts afresh, the rest is frozen, "
+        "its batch-norm statistics included; or `gradual`: the head first, then one more stage every `unfreeze_every` "
+        "epochs, from the last to the first.",
+        choices=("all", "head", "gradual"),
+        aliases=("fine_tune", "finetuning", "freeze"),
+    ),
+    Hyperparameter(
+        "unfreeze_every",
+        "int",
+        1,
+        "Epochs between two stages of `gradual`.",
+        low=1,
+        high=1_000,
+    ),
+    Hyperparameter(
+        "backbone_lr_scale",
+        "float",
+        1.0,
+        "Learning rate of pretrained layers, as a share of `lr`, which is that of layers that start afresh.",
+        low=0,
+        high=10,
+        log=True,
+        aliases=("backbone_lr", "backbone_lr_factor"),
+    ),
+    Hyperparameter(
+        "layer_decay",
+        "float",
+        1.0,
+        "Layer-wise decay: each stage learns at this share of the rate of the stage after it.",
+        low=0.01,
+        high=1,
+        aliases=("layerwise_decay", "layer_wise_decay", "lr_decay"),
+    ),
+    Hyperparameter(
+        "stem",
+        "categorical",
+        "new",
+        "First convolution where the images have other channels than the weights: a `new` one, or the pretrained "
+        "kernels with the `sum` over their channels.",
+        choices=("new", "sum"),
+    ),
+    # The optimizer
     Hyperparameter(
         "lr",
         "float",
         1e-3,
-        "Learning rate, constant over the trial.",
+        "Learning rate at its highest.",
         low=1e-8,
         high=10,
         log=True,
-        aliases=("learning_rate", "learningrate", "eta", "step_size"),
+        aliases=("learning_rate", "learningrate", "eta", "step_size", "max_lr"),
     ),
     Hyperparameter(
         "batch_size",
@@ -109,38 +162,100 @@ TABLE: tuple[Hyperparameter, ...] = (
         "optimizer",
         "categorical",
         "adam",
-        "Adam, or stochastic gradient descent with momentum.",
-        choices=("adam", "sgd"),
+        "Adam, AdamW (weight decay apart from the gradient), or stochastic gradient descent with momentum.",
+        choices=("adam", "adamw", "sgd"),
         aliases=("opt", "optim", "optimiser"),
     ),
     Hyperparameter(
         "momentum",
         "float",
         0.9,
-        "Momentum of `sgd`; `adam` leaves it aside.",
+        "Momentum of `sgd`; the others leave it aside.",
         low=0,
         high=0.9999,
         aliases=("beta", "mom"),
     ),
     Hyperparameter(
+        "nesterov",
+        "bool",
+        False,
+        "Nesterov's momentum for `sgd`.",
+    ),
+    Hyperparameter(
         "weight_decay",
         "float",
         0.0,
-        "L2 penalty that is added to the gradient.",
+        "Weight decay; biases and the weights of norms are spared.",
         low=0,
         high=1,
         log=True,
         aliases=("wd", "l2", "decay"),
     ),
     Hyperparameter(
-        "finetune",
-        "categorical",
-        "all",
-        "`all` layers learn, or the `head` alone: the last layer and whatever else was replaced, with the rest frozen, "
-        "its batch-norm statistics included.",
-        choices=("all", "head"),
-        aliases=("fine_tune", "freeze"),
+        "clip_norm",
+        "float",
+        0.0,
+        "Greatest norm of the whole gradient; 0: not clipped.",
+        low=0,
+        high=1e6,
+        log=True,
+        aliases=("grad_clip", "gradient_clipping", "max_norm", "clip"),
     ),
+    # Over the epochs
+    Hyperparameter(
+        "schedule",
+        "categorical",
+        "constant",
+        "Learning rate over the trial: `constant`, `cosine` to zero, `one-cycle` (up for 30 % of it, then down), "
+        "or `step` (times `step_factor` every `step_epochs`).",
+        choices=("constant", "cosine", "one-cycle", "step"),
+        aliases=("scheduler", "lr_schedule", "lr_scheduler"),
+    ),
+    Hyperparameter(
+        "warmup_epochs",
+        "float",
+        0.0,
+        "Epochs in which the learning rate rises to `lr`.",
+        low=0,
+        high=1_000,
+        aliases=("warmup", "warm_up"),
+    ),
+    Hyperparameter(
+        "step_epochs",
+        "int",
+        None,
+        "Epochs between two steps of `step`, by default a third of the trial.",
+        low=1,
+        high=10_000,
+    ),
+    Hyperparameter(
+        "step_factor",
+        "float",
+        0.1,
+        "What `step` multiplies the learning rate by.",
+        low=1e-6,
+        high=1,
+        log=True,
+        aliases=("gamma",),
+    ),
+    Hyperparameter(
+        "ema_decay",
+        "float",
+        0.0,
+        "Decay of the weights' exponential moving average, which is then what is validated and kept; 0: none.",
+        low=0,
+        high=0.99999,
+        aliases=("ema",),
+    ),
+    Hyperparameter(
+        "precision",
+        "categorical",
+        "fp32",
+        "Type of the arithmetic in matrix products and convolutions; `fp16` with its gradients scaled.",
+        choices=("fp32", "bf16", "fp16"),
+        aliases=("amp", "dtype", "mixed_precision"),
+    ),
+    # The loss
     Hyperparameter(
         "label_smoothing",
         "float",
@@ -149,6 +264,69 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=0,
         high=0.9,
         aliases=("smoothing",),
+    ),
+    Hyperparameter(
+        "class_weights",
+        "categorical",
+        "none",
+        "`balanced` weighs a class in the training loss by the inverse of its share of the images.",
+        choices=("none", "balanced"),
+        aliases=("class_weight", "weighted_loss"),
+    ),
+    Hyperparameter(
+        "dropout",
+        "float",
+        0.0,
+        "Dropout before the head, beside what the model has of its own.",
+        low=0,
+        high=0.95,
+        aliases=("drop", "dropout_rate"),
+    ),
+    # The images
+    Hyperparameter(
+        "mixup",
+        "float",
+        0.0,
+        "Alpha of mixup (Zhang et al. 2018); 0: none.",
+        low=0,
+        high=10,
+        aliases=("mixup_alpha",),
+    ),
+    Hyperparameter(
+        "crop_padding",
+        "int",
+        0,
+        "Random crops of images padded by so many pixels on every side.",
+        low=0,
+        high=256,
+        aliases=("random_crop", "padding"),
+    ),
+    Hyperparameter(
+        "flip",
+        "float",
+        0.0,
+        "Share of images that are mirrored.",
+        low=0,
+        high=1,
+        aliases=("horizontal_flip", "random_flip", "hflip"),
+    ),
+    Hyperparameter(
+        "color_jitter",
+        "float",
+        0.0,
+        "Strength of random changes of brightness, contrast and saturation.",
+        low=0,
+        high=1,
+        aliases=("colour_jitter", "jitter"),
+    ),
+    Hyperparameter(
+        "random_erasing",
+        "float",
+        0.0,
+        "Share of images of which a random rectangle is erased (Zhong et al. 2017).",
+        low=0,
+        high=1,
+        aliases=("erasing", "cutout", "random_erase"),
     ),
     Hyperparameter(
         "image_size",
@@ -176,6 +354,11 @@ def find(name: str, owner: str = "ImageClassifier") -> Hyperparameter:
     near = nearest(name)
     hint = f"did you mean '{near}'?" if near else f"it has {', '.join(HYPERPARAMETERS)}"
     raise StudyError(f"'{name}' is not a hyperparameter of {owner}; {hint}")
+
+
+def means(name: str) -> str | None:
+    """The hyperparameter that `name` is another word for, None if it is none's."""
+    return next((row.name for row in TABLE if name.lower() in row.aliases), None)
 
 
 def nearest(name: str) -> str | None:

@@ -17,13 +17,14 @@ from tuner.trial.hyperparameters import closest
 class ModelFacts:
     """A model's name, the file of its default ImageNet weights, and the image edge in pixels that it needs.
 
-    `fixed_size` says that it takes exactly `min_size`, as vision transformers with their position embedding do.
+    The defaults are those of a model that is the user's function, of which nothing is known. `fixed_size` says that it
+    takes exactly `min_size`, as vision transformers with their position embedding do.
     """
 
     name: str
-    weights: str
-    min_size: int
-    fixed_size: bool
+    weights: str = ""
+    min_size: int = 1
+    fixed_size: bool = False
 
     def check_image_size(self, pixels: int) -> None:
         """Raise StudyError unless the model works on images of this edge."""
@@ -38,9 +39,9 @@ class ModelFacts:
                 "raise image_size or leave it out"
             )
 
-    def image_size(self, preferred: int) -> int:
+    def image_size(self, preferred: int | None) -> int:
         """The edge in pixels to use where the space says nothing: `preferred` unless the model needs another."""
-        return self.min_size if self.fixed_size else max(self.min_size, preferred)
+        return self.min_size if self.fixed_size else max(self.min_size, preferred or 0)
 
     @property
     def weights_path(self) -> Path:

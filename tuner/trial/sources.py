@@ -7,11 +7,11 @@ import math
 import re
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tuner.errors import DataError, StudyError
 from tuner.trial.hyperparameters import closest
@@ -32,7 +32,7 @@ class Source(ABC):
     channels: int
     classes: int | None = None
     native_size: int | None = None
-    default_size: int
+    default_size: int | None = None
     downloadable: ClassVar[bool] = False
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Source(ABC):
         """Whether the data set can be read without a download."""
         return not self.missing(data_dir)
 
-    def fingerprint(self, data_dir: Path) -> str:
+    def fingerprint(self, data_dir: Path) -> str | None:
         """16 hexadecimal digits that change with the data: from names, sizes and contents of the files."""
         return _digest((path.name, str(path.stat().st_size), _content(path)) for path in self.files(data_dir))
 
@@ -68,7 +68,7 @@ class Digits(Source):
     channels: int = 1
     classes: int | None = 10
     native_size: int | None = 8
-    default_size: int = 24
+    default_size: int | None = 24
 
     def files(self, data_dir: Path) -> list[Path]:
         """scikit-learn's own file."""
@@ -90,7 +90,7 @@ class FashionMnist(Source):
     channels: int = 1
     classes: int | None = 10
     native_size: int | None = 28
-    default_size: int = 28
+    default_size: int | None = 28
     downloadable: ClassVar[bool] = True
 
     IDX_FILES: ClassVar[tuple[str, ...]] = (
@@ -134,7 +134,7 @@ class Cifar10(Source):
     channels: int = 3
     classes: int | None = 10
     native_size: int | None = 32
-    default_size: int = 32
+    default_size: int | None = 32
     downloadable: ClassVar[bool] = True
 
     BATCH_FILES: ClassVar[tuple[str, ...]] = (
@@ -170,7 +170,7 @@ class Cifar10(Source):
                 "add it or remove the folder"
             )
 
-    def fingerprint(self, data_dir: Path) -> str:
+    def fingerprint(self, data_dir: Path) -> str | None:
         """Of the batch files' contents, or of the images' names and sizes."""
         folder = self.image_folder(data_dir)
         return folder.fingerprint(data_dir) if folder else super().fingerprint(data_dir)
@@ -186,7 +186,7 @@ class Folder(Source):
     """Image files, a class per subfolder: `PATH/<class>/*` or `PATH/train/<class>/*` with `test` and maybe `val`."""
 
     path: Path
-    default_size: int = 64
+    default_size: int | None = 64
     channels: int = 3
 
     SPLITS: ClassVar[dict[str, str]] = {
@@ -264,21 +264,57 @@ class Folder(Source):
         sizes = ((path.relative_to(self.path).as_posix(), str(path.stat().st_size)) for path in self.files(data_dir))
         return _digest(sizes)
 
+    def content_key(self) -> str:
+        """16 hexadecimal digits that change with the images' names, sizes and times; contents aren't read."""
+        stats = ((path, path.stat()) for path in self.files(self.path))
+        return _digest((str(path.absolute()), str(stat.st_size), str(stat.st_mtime_ns)) for path, stat in stats)
+
     def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
         """Of the classes' folders, whose times change when files come or go."""
         folders = [folder for split in self.split_folders().values() for folder in _subfolders(split)]
         return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
 
 
+@dataclass(frozen=True)
+class FunctionSource(Source):
+    """Images that a function of the user's returns: in the size they have, with whatever classes they show."""
+
+    function: Callable[[], Any]
+    channels: int = 0
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The function's, with brackets."""
+        return f"{function_name(self.function)}()"
+
+    def files(self, data_dir: Path) -> list[Path]:
+        """None that are known of."""
+        return []
+
+    def check(self, data_dir: Path) -> None:
+        """Nothing: only a call of the function tells."""
+
+    def fingerprint(self, data_dir: Path) -> None:
+        """Unknown."""
+        return
+
+
 KNOWN_SOURCES: dict[str, Source] = {source.name: source for source in (Digits(), FashionMnist(), Cifar10())}
 
 
-def find_source(data: str) -> Source:
-    """The source that a study calls `data`: a known name, or `folder:PATH`.
+def function_name(function: Callable[..., Any]) -> str:
+    """A function's own name, or its class's for a callable object."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def find_source(data: str | Callable[[], Any]) -> Source:
+    """The source that a study calls `data`: a known name, `folder:PATH`, or a function.
 
     Raises:
         StudyError: there is no such data set; the nearest one is named.
     """
+    if callable(data):
+        return FunctionSource(data)
     if data in KNOWN_SOURCES:
         return KNOWN_SOURCES[data]
     if isinstance(data, str) and data.removeprefix("folder:") not in ("", data):
@@ -286,7 +322,7 @@ def find_source(data: str) -> Source:
     near = closest(re.sub(r"[\s_-]", "", str(data).lower()), [name.replace("-", "") for name in KNOWN_SOURCES])
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     hint = f"did you mean '{spelt[near]}'?" if near else "images of your own are 'folder:PATH'"
-    raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)} or folder:PATH, got {data!r}; {hint}")
+    raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH or a function, got {data!r}; {hint}")
 
 
 def idx_is_whole(path: Path) -> bool:

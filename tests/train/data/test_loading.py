@@ -10,21 +10,25 @@ from PIL import Image
 
 from tuner.errors import DataError
 from tuner.train.data import Normalisation, Split, load_splits
-from tuner.train.data.images import pixel_key
+from tuner.train.data.images import pixel_key, resize
 from tuner.trial import ImageClassifier
+
+
+def folder_of(trial: ImageClassifier) -> Path:
+    return Path(str(trial.data).removeprefix("folder:"))
 
 DIGITS = ImageClassifier("digits", weights=None)
 
 
 def keys(split: Split) -> set[int]:
-    return {pixel_key(image) for image in split.images}
+    return {pixel_key(image) for image in split.images()}
 
 
 def test_digits_are_scikit_learns() -> None:
     from sklearn.datasets import load_digits
 
     splits = load_splits(DIGITS, seed=0, image_size=8)
-    ours = torch.cat([splits.train.images, splits.validation.images, splits.test.images]).flatten(1)
+    ours = torch.cat([splits.train.images(), splits.validation.images(), splits.test.images()]).flatten(1)
     theirs = torch.from_numpy(np.floor(load_digits().data * 255 / 16 + 0.5).astype(np.uint8))
     assert sorted(ours.tolist()) == sorted(theirs.tolist())
     assert splits.classes == tuple("0123456789")
@@ -44,8 +48,8 @@ def test_the_seed_decides_the_cut_and_the_image_size_does_not() -> None:
     first, again = load_splits(DIGITS, seed=0, image_size=8), load_splits(DIGITS, seed=0, image_size=16)
     other = load_splits(DIGITS, seed=1, image_size=8)
     assert torch.equal(first.train.labels, again.train.labels)
-    assert torch.equal(first.validation.resized(16).images, again.validation.images)
-    assert not torch.equal(first.validation.images, other.validation.images)
+    assert torch.equal(resize(first.validation.images(), 16), again.validation.images())
+    assert not torch.equal(first.validation.images(), other.validation.images())
 
 
 def test_data_is_kept_for_the_next_trial() -> None:
@@ -59,7 +63,7 @@ def test_the_default_image_size_is_the_trials(colours: ImageClassifier) -> None:
 
 def test_normalised_training_images_have_mean_0_and_deviation_1() -> None:
     splits = load_splits(DIGITS, seed=0, image_size=8)
-    normalised = splits.normalisation(splits.train.images)
+    normalised = splits.normalisation(splits.train.images())
     assert normalised.dtype == torch.float32
     assert float(normalised.mean()) == pytest.approx(0, abs=1e-5)
     assert float(normalised.std(correction=0)) == pytest.approx(1, abs=1e-5)
@@ -82,11 +86,11 @@ def test_a_folder_is_cut_by_class(colours: ImageClassifier) -> None:
         [2, 2, 2],
         [2, 2, 2],
     ]
-    assert splits.test.images.float().mean((2, 3)).argmax(1).tolist() == [2, 2, 1, 1, 0, 0]
+    assert splits.test.images().float().mean((2, 3)).argmax(1).tolist() == [2, 2, 1, 1, 0, 0]
 
 
 def test_a_folder_keeps_the_splits_it_has(colours: ImageClassifier, tmp_path: Path) -> None:
-    root = Path(colours.data.removeprefix("folder:"))
+    root = folder_of(colours)
     shutil.copytree(root, tmp_path / "split" / "train")
     shutil.copytree(root, tmp_path / "split" / "test")
     splits = load_splits(ImageClassifier(f"folder:{tmp_path / 'split'}", weights=None), seed=0, image_size=12)
@@ -102,11 +106,11 @@ def test_images_of_different_sizes_and_modes_go_together(tmp_path: Path) -> None
                 tmp_path / name / f"{index}.{suffix}"
             )
     splits = load_splits(ImageClassifier(f"folder:{tmp_path}", weights=None), seed=0, image_size=8)
-    assert splits.train.images.shape == (8, 3, 8, 8)
+    assert splits.train.images().shape == (8, 3, 8, 8)
 
 
 def test_a_corrupt_image_of_a_folder_is_named(colours: ImageClassifier) -> None:
-    path = Path(colours.data.removeprefix("folder:")) / "red" / "3.png"
+    path = folder_of(colours) / "red" / "3.png"
     path.write_bytes(b"")
     with pytest.raises(DataError, match=r"^an image must be readable, got .*red/3\.png: .*; repair or remove it$"):
         load_splits(colours, seed=0)
@@ -114,7 +118,7 @@ def test_a_corrupt_image_of_a_folder_is_named(colours: ImageClassifier) -> None:
 
 def test_a_folder_that_changed_is_read_again(colours: ImageClassifier) -> None:
     before = load_splits(colours, seed=0, image_size=12)
-    path = Path(colours.data.removeprefix("folder:")) / "red"
+    path = folder_of(colours) / "red"
     (path / "3.png").unlink()
     os.utime(path, ns=(1, 1))
     assert len(load_splits(colours, seed=0, image_size=12).train) == len(before.train) - 1
@@ -135,7 +139,7 @@ def test_too_few_different_images_are_refused(tmp_path: Path) -> None:
 
 def test_fashion_mnist_is_cut_54000_6000_10000(real_data: Callable[[str], Path]) -> None:
     splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=real_data("FashionMNIST")), seed=0)
-    assert splits.train.images.shape == (54_000, 1, 28, 28)
+    assert splits.train.images().shape == (54_000, 1, 28, 28)
     assert splits.train.labels.bincount().tolist() == [5400] * 10
     assert splits.validation.labels.bincount().tolist() == [600] * 10
     assert splits.test.labels.bincount().tolist() == [1000] * 10
@@ -152,6 +156,6 @@ def test_cifar10_is_read_from_folders(tmp_path: Path, real_data: Callable[[str],
             for path in sorted(folder.iterdir())[:count]:
                 shutil.copy(path, target)
     splits = load_splits(ImageClassifier("cifar10", weights=None, data_dir=tmp_path), seed=0)
-    assert splits.train.images.shape == (180, 3, 32, 32)
+    assert splits.train.images().shape == (180, 3, 32, 32)
     assert (len(splits.validation), len(splits.test)) == (20, 50)
     assert splits.classes[:3] == ("airplane", "automobile", "bird")

@@ -1,13 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tuner.errors import WeightsError
+from tuner.errors import TrialError, WeightsError
 from tuner.train.models import (
-    Network,
     build_network,
     initialise,
     load_state,
@@ -185,14 +185,67 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
         read_state(tmp_path / "module.pt")
 
 
-def learning(network: Network) -> list[str]:
-    return [name for name, parameter in network.module.named_parameters() if parameter.requires_grad]
+def test_the_sum_over_the_channels_answers_grey_images_as_the_old_stem_answered_grey_rgb(tmp_path: Path) -> None:
+    torch.save(torchvision_state("resnet18"), tmp_path / "saved.pt")
+    networks = [
+        pretrained_network("resnet18", tmp_path / "saved.pt", channels=channels, classes=5, seed=0, stem="sum")
+        for channels in (1, 3)
+    ]
+    assert [network.new for network in networks] == [("fc",), ("fc",)]
+    grey = torch.rand(2, 1, 32, 32)
+    answers = [
+        network.module.eval()(image) for network, image in zip(networks, (grey, grey.expand(2, 3, 32, 32)), strict=True)
+    ]
+    assert torch.allclose(*answers, atol=1e-5)
 
 
-def test_a_frozen_backbone_leaves_the_head_and_a_new_stem_learning() -> None:
-    colour = random_network("resnet18", channels=3, classes=3, seed=0)
-    colour.freeze_backbone()
-    assert learning(colour) == ["fc.weight", "fc.bias"]
-    grey = random_network("resnet18", channels=1, classes=3, seed=0)
-    grey.freeze_backbone()
-    assert learning(grey) == ["conv1.weight", "fc.weight", "fc.bias"]
+def test_other_numbers_of_channels_share_the_sum(tmp_path: Path) -> None:
+    torch.save(torchvision_state(), tmp_path / "saved.pt")
+    network = pretrained_network(SMALL, tmp_path / "saved.pt", channels=4, classes=3, seed=0, stem="sum")
+    state, own = torchvision_state(), network.module.state_dict()
+    assert torch.allclose(own["features.0.weight"].sum(1), state["features.0.weight"].sum(1), atol=1e-6)
+    assert torch.equal(own["features.0.bias"], state["features.0.bias"])
+
+
+def test_dropout_before_the_head_is_on_while_it_trains_and_leaves_the_names_alone() -> None:
+    network = random_network("resnet18", channels=1, classes=3, seed=0)
+    names = list(network.module.state_dict())
+    network.drop_before_head(0.5)
+    assert list(network.module.state_dict()) == names
+    images = torch.rand(4, 1, 32, 32)
+    network.module.eval()
+    assert torch.equal(network.module(images), network.module(images))
+    network.head_layer.train()
+    assert not torch.equal(network.module(images), network.module(images))
+
+
+def user_model(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, config["width"]), nn.ReLU(), nn.Linear(config["width"], 3))
+
+
+def test_a_model_can_be_a_function_of_the_hyperparameters(tmp_path: Path) -> None:
+    trial = ImageClassifier(model=user_model)
+    first, again, other = (
+        build_network(trial, channels=1, classes=3, seed=seed, config={"width": 5}) for seed in (0, 0, 1)
+    )
+    assert (first.head, first.new, first.pretrained) == ("3", (), False)
+    assert same(first.module.state_dict(), again.module.state_dict())
+    assert not same(first.module.state_dict(), other.module.state_dict())
+    torch.save(other.module.state_dict(), tmp_path / "own.pt")
+    loaded = build_network(
+        ImageClassifier(model=user_model, weights=tmp_path / "own.pt"),
+        channels=1,
+        classes=3,
+        seed=0,
+        config={"width": 5},
+    )
+    assert loaded.pretrained
+    assert same(loaded.module.state_dict(), other.module.state_dict())
+
+
+def test_a_function_that_makes_no_model_is_refused() -> None:
+    trial = ImageClassifier(model=lambda config: "resnet")
+    with pytest.raises(
+        TrialError, match=r"^a model function must return an nn\.Module with .* got a str from <lambda>"
+    ):
+        build_network(trial, channels=1, classes=3, seed=0, config={})

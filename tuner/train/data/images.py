@@ -73,6 +73,26 @@ def resize(images: Tensor, pixels: int) -> Tensor:
     return F.interpolate(square, size=(pixels, pixels), mode="bilinear", antialias=True)
 
 
+def as_tensor(image: object) -> Tensor:
+    """An image as a user's data set yields it: a tensor [C, H, W], an array [H, W] or [H, W, C], or a PIL image.
+
+    Returns:
+        [C, H, W] uint8 or float32.
+
+    Raises:
+        DataError: it is none of these.
+    """
+    if isinstance(image, Image.Image):
+        image = np.asarray(_eight_bit(image).convert("L" if image.mode in ("1", "L") else "RGB"))
+    if isinstance(image, np.ndarray):
+        array = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+        image = torch.from_numpy(np.ascontiguousarray(array))
+    if not isinstance(image, Tensor) or image.ndim != 3:
+        got = f"a tensor of shape {tuple(image.shape)}" if isinstance(image, Tensor) else f"{type(image).__name__}"
+        raise DataError(f"an image must be a tensor [C, H, W], an array or a PIL image, got {got}; convert it")
+    return image if image.dtype == torch.uint8 else image.float()
+
+
 def pixel_key(image: Tensor | np.ndarray) -> int:
     """64 bits that two images share only if their pixels and their shape are the same."""
     pixels = np.ascontiguousarray(image)

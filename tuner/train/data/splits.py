@@ -1,108 +1,234 @@
-"""Images in memory as uint8 tensors: a split, the three splits of a data set, and their normalisation."""
+"""A split of a data set, in memory or streamed from files, and how its images reach the device batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tuner.train.data.images import resize
+from tuner.train.data.images import as_tensor, resize
+from tuner.train.data.normalisation import Normalisation
 
-CHUNK = 4096  # images a step where a whole split at once would need many times its memory
+MOST_LOADER_WORKERS = 4
+SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
+SAMPLE = 2048  # images whose statistics stand for all where the rest would have to be decoded
+
+Batch = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(ABC):
     """Images and their labels.
 
     Attributes:
-        images: [N, C, H, W] uint8
-        labels: [N] int64
+        labels: [N] int64, on the CPU
     """
 
-    images: Tensor
     labels: Tensor
+    deterministic: bool = True  # whether an image is the same whenever it is read
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, chosen: np.ndarray) -> Split:
-        """The images that a mask [N] bool chooses, in their order."""
-        mask = torch.from_numpy(chosen)
-        return Split(self.images[mask], self.labels[mask])
+    @abstractmethod
+    def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
+        """Images [B, C, H, W] uint8 or float32 and labels [B] int64 on `device`, for each of the index tensors [B]."""
 
-    def resized(self, pixels: int) -> Split:
-        """The same split with images of `pixels` x `pixels`."""
-        if self.images.shape[-2:] == (pixels, pixels):
-            return self
-        return Split(torch.cat([resize(chunk, pixels) for chunk in in_chunks(self.images, CHUNK)]), self.labels)
+    @abstractmethod
+    def images(self, chosen: Tensor | None = None) -> Tensor:
+        """The images at some indices [B], or all: [B, C, H, W] uint8 or float32, a copy on the CPU."""
 
-    def to(self, device: torch.device | str) -> Split:
-        """The same split on `device`."""
-        return Split(self.images.to(device), self.labels.to(device))
+    @abstractmethod
+    def normalisation(self) -> Normalisation:
+        """Statistics of the images."""
+
+    def to(self, device: torch.device) -> Split:
+        """The same split with its images on `device` if they fit there."""
+        return self
+
+    def in_order(self, size: int, device: torch.device | str) -> Iterator[Batch]:
+        """All batches of `size` in the split's own order."""
+        return self.batches(in_chunks(len(self), size), device)
 
 
 @dataclass(frozen=True)
-class Normalisation:
-    """Mean and standard deviation of every channel, of pixels in [0, 1]."""
+class HeldSplit(Split):
+    """Images in memory; several splits share one pool of them.
 
-    mean: tuple[float, ...]
-    sd: tuple[float, ...]
+    Attributes:
+        pool: [M, C, H, W] uint8 (or float32), read and never written: it may be the memory of other processes too
+        labels: [N] int64, on the CPU
+        rows: [N] int64, where in the pool the split's images are; None for all of it
+        pixels: edge that the images are resized to on their way to the network; None for the pool's own
+    """
 
-    @classmethod
-    def of(cls, images: Tensor) -> Normalisation:
-        """The statistics of images [N, C, H, W] uint8; exact, from counts of the 256 values."""
-        channels = [_histogram(images[:, channel]) for channel in range(images.shape[1])]
-        values = torch.arange(256, dtype=torch.float64) / 255
-        means = [float((counts * values).sum() / counts.sum()) for counts in channels]
-        sds = [
-            float(((counts * (values - mean) ** 2).sum() / counts.sum()).sqrt())
-            for counts, mean in zip(channels, means, strict=True)
-        ]
-        return cls(tuple(means), tuple(max(sd, 1 / 255) for sd in sds))
+    pool: Tensor
+    labels: Tensor
+    rows: Tensor | None = None
+    pixels: int | None = None
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] uint8 to float32 with mean 0 and standard deviation 1 per channel."""
-        mean = torch.tensor(self.mean, device=images.device).mul(255).view(-1, 1, 1)
-        sd = torch.tensor(self.sd, device=images.device).mul(255).view(-1, 1, 1)
-        return images.float().sub_(mean).div_(sd)
+    def take(self, chosen: np.ndarray) -> HeldSplit:
+        """The images that a mask [N] bool chooses, in their order; the pool stays the same."""
+        mask = torch.from_numpy(chosen)
+        rows = torch.arange(len(self)) if self.rows is None else self.rows
+        return replace(self, labels=self.labels[mask], rows=rows[mask])
+
+    def images(self, chosen: Tensor | None = None) -> Tensor:
+        """See `Split.images`."""
+        indices = torch.arange(len(self)) if chosen is None else chosen
+        return self._gather(indices.to(self.pool.device)).cpu()
+
+    def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
+        """See `Split.batches`: gathered where the pool lies, so that little crosses over to the device."""
+        labels = self._labels_on(self.pool.device)
+        for indices in chosen:
+            own = indices.to(self.pool.device)
+            yield (
+                self._gather(own).to(device, non_blocking=True),
+                labels.index_select(0, own).to(device, non_blocking=True),
+            )
+
+    def normalisation(self) -> Normalisation:
+        """Of all the split's images."""
+        return Normalisation.of(self.pool.index_select(0, self._all_rows()[rows]) for rows in in_chunks(len(self), SAMPLE))
+
+    def to(self, device: torch.device) -> HeldSplit:
+        """The same split with its pool on `device` if it fits into a quarter of the memory that is free there."""
+        if device.type != "cuda" or self.pool.device == device:
+            return self
+        if self.pool.nbytes > SHARE_OF_DEVICE_MEMORY * torch.cuda.mem_get_info(device)[0]:
+            return self
+        return replace(self, pool=self.pool.to(device), rows=self._all_rows().to(device))
+
+    def _gather(self, indices: Tensor) -> Tensor:
+        images = self.pool.index_select(0, indices if self.rows is None else self.rows.index_select(0, indices))
+        return images if self.pixels is None else resize(images, self.pixels)
+
+    def _all_rows(self) -> Tensor:
+        return torch.arange(len(self.pool)) if self.rows is None else self.rows
+
+    def _labels_on(self, device: torch.device) -> Tensor:
+        return self.labels if device.type == "cpu" else self._device_labels
+
+    @cached_property
+    def _device_labels(self) -> Tensor:
+        return self.labels.to(self.pool.device)
+
+
+class StreamedSplit(Split):
+    """Images of a torch `Dataset`, fetched by worker processes while the device computes.
+
+    As many processes as the trial has threads, at most 4; they live as long as the split. The data set yields
+    (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image.
+    """
+
+    def __init__(
+        self, dataset: Dataset[Any], labels: Tensor, *, pixels: int | None = None, deterministic: bool = False
+    ) -> None:
+        self.labels, self.deterministic = labels, deterministic
+        self._dataset = Images(dataset, pixels)
+        self._order = GivenBatches()
+        self._loader: DataLoader[Any] | None = None
+
+    def images(self, chosen: Tensor | None = None) -> Tensor:
+        """See `Split.images`."""
+        indices = torch.arange(len(self)) if chosen is None else chosen
+        return torch.stack([self._dataset[index][0] for index in indices.tolist()])
+
+    def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
+        """See `Split.batches`."""
+        self._order.batches = [indices.tolist() for indices in chosen]
+        for images, labels in self._open_loader(torch.device(device)):
+            yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+    def normalisation(self) -> Normalisation:
+        """Of 2,048 images spread over the split, or of all if it has fewer."""
+        chosen = torch.linspace(0, len(self) - 1, min(SAMPLE, len(self))).long()
+        return Normalisation.of(images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu"))
+
+    def _open_loader(self, device: torch.device) -> DataLoader[Any]:
+        if self._loader is None:
+            self._loader = DataLoader(
+                self._dataset,
+                batch_sampler=self._order,
+                num_workers=max(1, min(MOST_LOADER_WORKERS, torch.get_num_threads())),
+                pin_memory=device.type == "cuda",
+                persistent_workers=True,
+                prefetch_factor=4,
+            )
+        return self._loader
+
+
+class Images(Dataset[Batch]):
+    """A data set whose images all come as tensors of one size."""
+
+    def __init__(self, dataset: Dataset[Any], pixels: int | None) -> None:
+        self._dataset, self._pixels = dataset, pixels
+
+    def __len__(self) -> int:
+        return len(self._dataset) if isinstance(self._dataset, Sized) else 0
+
+    def __getitem__(self, index: int) -> Batch:
+        image, label = self._dataset[index]
+        tensor = as_tensor(image)
+        return (resize(tensor[None], self._pixels)[0] if self._pixels else tensor), torch.tensor(int(label))
+
+
+class GivenBatches(Sampler[list[int]]):
+    """The batches that were put into it; a loader whose workers live on asks it again for every pass."""
+
+    batches: list[list[int]]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+def in_chunks(count: int, size: int) -> list[Tensor]:
+    """The indices 0 to count - 1 in tensors of `size`, the last one of what is left."""
+    return [torch.arange(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set, cut: search sees training and validation, the winner is scored once on test."""
+    """A data set, cut: search sees training and validation, the winner is scored once on test.
+
+    Attributes:
+        classes: their names, in the order of the labels
+        notes: what the user should know of how the data is held, in sentences
+        key: changes with the images, their order and their cut; None where that isn't known
+    """
 
     train: Split
     validation: Split
     test: Split
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    key: str | None = None
+
+    @cached_property
+    def _example(self) -> Tensor:
+        return self.train.images(torch.zeros(1, dtype=torch.int64))
 
     @property
     def channels(self) -> int:
         """1 for grey, 3 for colour."""
-        return self.train.images.shape[1]
+        return self._example.shape[1]
 
     @property
     def image_size(self) -> int:
         """Edge of the images in pixels."""
-        return self.train.images.shape[-1]
+        return self._example.shape[-1]
 
     @cached_property
     def normalisation(self) -> Normalisation:
         """The statistics of the training images; validation and test take no part in them."""
-        return Normalisation.of(self.train.images)
-
-
-def in_chunks(tensor: Tensor, size: int) -> Iterator[Tensor]:
-    """Views of `size` rows each, the last one of what is left."""
-    return (tensor[start : start + size] for start in range(0, len(tensor), size))
-
-
-def _histogram(pixels: Tensor) -> Tensor:
-    """How often each of the 256 values occurs: [256] int64."""
-    chunks = (torch.bincount(chunk.flatten(), minlength=256) for chunk in in_chunks(pixels, CHUNK))
-    return torch.stack(list(chunks)).sum(0)
+        return self.train.normalisation()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from tuner.errors import TrialOutOfMemory
+from tuner.machine import this_machine
 
 SIGNS_OF_EXHAUSTION = (
     "CUDA out of memory",
@@ -16,6 +17,8 @@ SIGNS_OF_EXHAUSTION = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "can't allocate memory",
     "not enough memory",
+    "std::bad_alloc",
+    "could not create a primitive",  # oneDNN, on the CPU
 )
 
 
@@ -23,16 +26,28 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` says, in one of its many ways, that the device or the host had too little memory."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS_OF_EXHAUSTION)
+    message = str(error).replace("could not create a primitive descriptor", "")  # that is an unsupported shape
+    return isinstance(error, RuntimeError) and any(sign in message for sign in SIGNS_OF_EXHAUSTION)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without what comes after the first line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def capacity_bytes(device: torch.device) -> int:
+    """Memory of the device; of the machine (or container) for the CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return this_machine().memory_bytes
 
 
 @contextmanager
-def memory_errors(doing: str) -> Iterator[None]:
-    """Raise TrialOutOfMemory in place of the many errors that mean it; `doing` is for the message."""
+def memory_errors(doing: str, fix: str = "lower batch_size") -> Iterator[None]:
+    """Raise TrialOutOfMemory in place of the many errors that mean it; `doing` and `fix` are for the message."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        raise TrialOutOfMemory(f"{doing} needs more memory than there is ({first_line}); lower batch_size") from error
+        raise TrialOutOfMemory(f"{doing} needs more memory than there is ({first_line(error)}); {fix}") from error

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torchvision
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tuner.errors import WeightsError
+from tuner.errors import TrialError, WeightsError
 from tuner.train.download import fetch_imagenet_weights
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import find_model
+from tuner.trial.sources import function_name
 
 AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that Inception and GoogLeNet use in their first training only
 DENSENET_KEY = re.compile(
@@ -27,6 +29,7 @@ DENSENET_KEY = re.compile(
 )  # how published DenseNet files spell it
 
 State = Mapping[str, Tensor]
+Stem = Literal["new", "sum"]
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,10 @@ class Network:
 
     Attributes:
         module: [N, channels, H, W] float32 to [N, classes] logits
-        stem: dotted name of the first convolution
+        stem: dotted name of the first convolution; empty for a user's model
         head: dotted name of the last layer
         new: those of the two that start from fresh weights here
+        pretrained: whether the rest has learned something before
         notes: what the user should know of how the weights were taken, in sentences
     """
 
@@ -45,48 +49,65 @@ class Network:
     stem: str
     head: str
     new: tuple[str, ...]
+    pretrained: bool = False
     notes: tuple[str, ...] = ()
 
-    def freeze_backbone(self) -> None:
-        """Let only the head learn, and the stem if it is new; the rest needs no gradient."""
-        self.module.requires_grad_(requires_grad=False)
-        for layer in self._learning_layers():
-            layer.requires_grad_(requires_grad=True)
+    @property
+    def head_layer(self) -> nn.Module:
+        """The last layer itself."""
+        return self.module.get_submodule(self.head)
 
-    def train_head(self) -> None:
-        """Training mode for what `freeze_backbone` left learning; frozen batch norms keep their statistics."""
-        self.module.eval()
-        for layer in self._learning_layers():
-            layer.train()
-
-    def _learning_layers(self) -> list[nn.Module]:
-        return [self.module.get_submodule(name) for name in dict.fromkeys((*self.new, self.head))]
+    def drop_before_head(self, share: float) -> None:
+        """Drop a share of the head's inputs while it trains; the names of the weights stay as they are."""
+        if share:
+            self.head_layer.register_forward_pre_hook(
+                lambda layer, inputs: (F.dropout(inputs[0], share, layer.training), *inputs[1:])
+            )
 
 
-def build_network(trial: ImageClassifier, *, channels: int, classes: int, seed: int) -> Network:
+def build_network(
+    trial: ImageClassifier,
+    *,
+    channels: int,
+    classes: int,
+    seed: int,
+    stem: Stem = "new",
+    config: dict[str, Any] | None = None,
+) -> Network:
     """The trial's model with the trial's weights.
+
+    Args:
+        trial: names model and weights
+        channels: of the images
+        classes: of the data
+        seed: decides what starts afresh
+        stem: what becomes of the first convolution where the images have other channels than the weights
+        config: hyperparameters, for a model that is a user's function
 
     Raises:
         WeightsError: the weights are missing, unreadable or another model's.
+        TrialError: the user's function makes no model.
     """
+    if not isinstance(trial.model, str):
+        return given_network(trial.model, config or {}, trial.weights_file, seed=seed)
     path = fetch_imagenet_weights(trial.model) if trial.uses_imagenet else trial.weights_file
     if path is None:
-        return random_network(trial.model, channels=channels, classes=classes, seed=seed)
+        return random_network(trial.model, channels=channels, classes=classes, seed=seed, stem=stem)
     return pretrained_network(
-        trial.model, path, channels=channels, classes=classes, seed=seed, keep_head=not trial.uses_imagenet
+        trial.model, path, channels=channels, classes=classes, seed=seed, stem=stem, keep_head=not trial.uses_imagenet
     )
 
 
-def random_network(name: str, *, channels: int, classes: int, seed: int) -> Network:
+def random_network(name: str, *, channels: int, classes: int, seed: int, stem: Stem = "new") -> Network:
     """The model with random weights that depend on `seed` alone."""
     with seeded(seed):
         network = _torchvision_network(name)
-        new = _fit(network, channels=channels, classes=classes, keep_head=False)
+        new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=False)
     return replace(network, new=new)
 
 
 def pretrained_network(
-    name: str, path: Path, *, channels: int, classes: int, seed: int, keep_head: bool = True
+    name: str, path: Path, *, channels: int, classes: int, seed: int, stem: Stem = "new", keep_head: bool = True
 ) -> Network:
     """The model with the weights of a file; what doesn't fit the data is replaced by fresh layers.
 
@@ -96,6 +117,7 @@ def pretrained_network(
         channels: of the images
         classes: of the data
         seed: decides the fresh layers
+        stem: what becomes of the first convolution where the images have other channels
         keep_head: take the file's last layer too if it has as many classes
 
     Raises:
@@ -106,14 +128,43 @@ def pretrained_network(
         network = _torchvision_network(name)
         _adopt_shapes(network, state)
         load_state(network.module, state, source=str(path), name=name)
-        new = _fit(network, channels=channels, classes=classes, keep_head=keep_head)
+        new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
     notes = tuple(f"{path.name} has no weights that fit {layer}, which starts afresh" for layer in new)
-    return replace(network, new=new, notes=notes)
+    return replace(network, new=new, pretrained=True, notes=notes)
 
 
-def empty_network(name: str, *, channels: int, classes: int) -> Network:
-    """The model's structure, its weights to be loaded by the caller."""
-    return random_network(name, channels=channels, classes=classes, seed=0)
+def given_network(
+    function: Callable[[dict[str, Any]], Any], config: dict[str, Any], path: Path | None, *, seed: int
+) -> Network:
+    """The model that a user's function makes, its random weights decided by `seed`; its last layer is the head.
+
+    Args:
+        function: the user's
+        config: its argument
+        path: a `state_dict` of exactly this model, None for the weights that the function gave it
+        seed: decides what the function draws from torch's generator
+
+    Raises:
+        TrialError: the function returns no `nn.Module` with a linear layer or a convolution.
+        WeightsError: the file is unreadable, or another model's.
+    """
+    with seeded(seed):
+        module = function(dict(config))
+    if not isinstance(module, nn.Module) or not _weighted_layers(module):
+        raise TrialError(
+            f"a model function must return an nn.Module with a linear layer or a convolution, got {_kind_of(module)} "
+            f"from {function_name(function)}; return the model"
+        )
+    if path is not None:
+        load_state(module, read_state(path), source=str(path), name=f"{function_name(function)}()")
+    return Network(module, stem="", head=_find_head(module), new=(), pretrained=path is not None)
+
+
+def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> Network:
+    """The structure of the trial's model, its weights to be loaded by the caller."""
+    if not isinstance(trial.model, str):
+        return given_network(trial.model, config, None, seed=0)
+    return random_network(trial.model, channels=channels, classes=classes, seed=0)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -204,12 +255,15 @@ def _adopt_shapes(network: Network, state: State) -> None:
         _set_classes(network, head.shape[0])
 
 
-def _fit(network: Network, *, channels: int, classes: int, keep_head: bool) -> tuple[str, ...]:
+def _fit(network: Network, *, channels: int, classes: int, stem: Stem, keep_head: bool) -> tuple[str, ...]:
     """Replace the stem if the data has other channels, and the head unless it may be kept and fits; what was new."""
-    new = (network.stem,) if _set_channels(network, channels) else ()
-    if _set_classes(network, classes, force=not keep_head):
-        new = (*new, network.head)
-    return new
+    new_head = _set_classes(network, classes, force=not keep_head)
+    old = network.module.get_submodule(network.stem)
+    new_stem = _set_channels(network, channels)
+    if new_stem and stem == "sum":
+        _sum_channels(old, network.module.get_submodule(network.stem))
+        new_stem = False
+    return (network.stem,) * new_stem + (network.head,) * new_head
 
 
 def _set_channels(network: Network, channels: int) -> bool:
@@ -221,6 +275,17 @@ def _set_channels(network: Network, channels: int) -> bool:
     if hasattr(network.module, "transform_input"):  # Inception and GoogLeNet can rescale the three channels of ImageNet
         setattr(network.module, "transform_input", False)  # noqa: B010 -- nn.Module's type allows tensors only
     return True
+
+
+def _sum_channels(old: nn.Module, new: nn.Module) -> None:
+    """Give every channel of the new stem an equal part of the sum over the old one's: grey answers as grey RGB did."""
+    with torch.no_grad():
+        kernels = old.get_parameter("weight").sum(1, keepdim=True)
+        weight = new.get_parameter("weight")
+        weight.copy_((kernels / weight.shape[1]).expand_as(weight))
+        for bias, old_bias in zip(new.parameters(), old.parameters(), strict=True):
+            if bias.ndim == 1:
+                bias.copy_(old_bias)
 
 
 def _set_classes(network: Network, classes: int, *, force: bool = False) -> bool:
@@ -245,9 +310,13 @@ def _like_conv(old: nn.Conv2d, *, inputs: int, outputs: int) -> nn.Conv2d:
     return new
 
 
+def _kind_of(value: object) -> str:
+    return f"a {type(value).__name__}"
+
+
 def _kind(value: object) -> str:
     if not isinstance(value, dict):
-        return f"a {type(value).__name__}"
+        return _kind_of(value)
     strangers = [str(key) for key, entry in value.items() if not isinstance(entry, Tensor)]
     return f"{_list(strangers)}, which are no tensors"
 

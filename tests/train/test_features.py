@@ -1,0 +1,194 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tuner.train import Trainer
+from tuner.train.data import cache
+from tuner.train.features import backbone_key, head_is_last
+from tuner.train.models import random_network
+from tuner.trial import ImageClassifier
+
+CONFIG = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "finetune": "head"}
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def pretrained(colours: ImageClassifier, tmp_path: Path) -> ImageClassifier:
+    """The three colours, with weights saved by another trial."""
+    path = tmp_path / "saved.pt"
+    torch.save(random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict(), path)
+    return replace(colours, weights=path)
+
+
+def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config: Any) -> Trainer:
+    return Trainer(trial, CONFIG | config, epochs=epochs, seed=seed, split_seed=0)
+
+
+def plain(trial: ImageClassifier, **config: Any) -> Trainer:
+    """The same trial with the backbone run in every step."""
+    running = trainer(trial, **config)
+    running._features_refused = True
+    return running
+
+
+@contextmanager
+def images_through(module: torch.nn.Module) -> Iterator[list[int]]:
+    """Sizes of the batches that go through a layer."""
+    sizes: list[int] = []
+    hook = module.register_forward_hook(lambda _, inputs, output: sizes.append(len(inputs[0])))
+    yield sizes
+    hook.remove()
+
+
+@pytest.mark.parametrize("config", [{}, {"dropout": 0.3, "label_smoothing": 0.1, "ema_decay": 0.9}])
+def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier, config: dict[str, Any]) -> None:
+    fast, slow = trainer(pretrained, **config), plain(pretrained, **config)
+    results = []
+    for running in (fast, slow):
+        while not running.finished:
+            results.append(running.run_epoch())
+    answers = [
+        running.evaluator.logits(running.best_module, running.splits.test, running.splits.normalisation)
+        for running in (fast, slow)
+    ]
+    assert torch.allclose(*answers, atol=1e-5)
+    for left, right in zip(results[:3], results[3:], strict=True):
+        assert left.train_loss == pytest.approx(right.train_loss, abs=1e-5)
+        assert left.val_loss == pytest.approx(right.val_loss, abs=1e-5)
+
+
+def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: ImageClassifier) -> None:
+    first = trainer(pretrained)
+    with images_through(first.network.module.get_submodule("layer4")) as sizes:
+        while not first.finished:
+            first.run_epoch()
+    assert sum(sizes) == 2 + 48 + 6  # two to see that the head is last
+    second = trainer(pretrained, seed=1, lr=1e-3)
+    with images_through(second.network.module.get_submodule("layer4")) as sizes:
+        while not second.finished:
+            second.run_epoch()
+    assert sum(sizes) == 2
+
+
+def keys(tmp_path: Path) -> set[str]:
+    return {path.parent.name for path in (tmp_path / "cache").glob("*/train.npy")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"precision": "bf16"}, {"image_size": 16}],
+)
+def test_another_type_or_size_is_another_entry(
+    pretrained: ImageClassifier, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    trainer(pretrained).run_epoch()
+    trainer(pretrained, **change).run_epoch()
+    assert len(keys(tmp_path)) == 2
+
+
+def test_other_weights_another_model_and_another_cut_are_other_entries(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
+    trainer(pretrained).run_epoch()
+    other = tmp_path / "other.pt"
+    state = random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict()
+    state["layer1.0.conv1.weight"][0, 0, 0, 0] += 1e-6
+    torch.save(state, other)
+    trainer(replace(pretrained, weights=other)).run_epoch()
+    assert len(keys(tmp_path)) == 2
+    Trainer(pretrained, CONFIG, epochs=3, seed=0, split_seed=1).run_epoch()
+    assert len(keys(tmp_path)) == 3
+
+
+def test_the_key_is_of_everything_but_the_head() -> None:
+    first, second = (random_network("resnet18", channels=3, classes=classes, seed=0) for classes in (3, 9))
+    assert backbone_key(first) == backbone_key(second)
+    with torch.no_grad():
+        second.module.get_buffer("bn1.running_var")[0] += 1e-3
+    assert backbone_key(first) != backbone_key(second)
+
+
+def test_random_weights_leave_nothing_in_the_shared_cache(colours: ImageClassifier, tmp_path: Path) -> None:
+    running = trainer(colours)
+    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+        while not running.finished:
+            running.run_epoch()
+    assert sum(sizes) == 2 + 48 + 6
+    assert keys(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    "config", [{"flip": 0.5}, {"crop_padding": 2}, {"color_jitter": 0.1}, {"random_erasing": 0.1}, {"mixup": 0.2}]
+)
+def test_images_that_change_go_through_the_backbone_in_every_epoch(
+    pretrained: ImageClassifier, config: dict[str, Any]
+) -> None:
+    running = trainer(pretrained, **config)
+    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+        running.run_epoch()
+        running.run_epoch()
+    assert sum(sizes) == 2 * (48 + 6)
+
+
+def test_a_new_stem_trains_and_says_that_nothing_can_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "saved.pt"
+    torch.save(random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict(), path)
+    digits = ImageClassifier("digits", weights=path)
+    running = Trainer(digits, {"finetune": "head"}, epochs=1, seed=0, split_seed=0)
+    assert running.notes[-1] == (
+        "finetune='head' trains conv1 too, which starts afresh, so the backbone runs in every epoch; stem='sum' keeps "
+        "it frozen, and its features are then computed once"
+    )
+    summed = Trainer(digits, {"finetune": "head", "stem": "sum"}, epochs=1, seed=0, split_seed=0)
+    assert not any("stem='sum'" in note for note in summed.notes)
+
+
+def test_gradual_uses_features_until_more_than_the_head_learns(pretrained: ImageClassifier) -> None:
+    running = trainer(pretrained, finetune="gradual", unfreeze_every=2, epochs=3)
+    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+        running.run_epoch()
+        running.run_epoch()
+        assert sum(sizes) == 2 + 48 + 6
+        running.run_epoch()
+        assert sum(sizes) == 2 + 2 * (48 + 6)
+
+
+def test_a_model_that_goes_on_after_its_head_says_so(colours: ImageClassifier) -> None:
+    running = trainer(replace(colours, model="squeezenet1_1"), image_size=32, epochs=2)
+    running.run_epoch()
+    assert running.notes == (
+        "squeezenet1_1 goes on after its head, so the frozen backbone's features can't be kept: every epoch computes "
+        "them again",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("resnet18", True), ("mobilenet_v3_small", True), ("densenet121", True), ("squeezenet1_1", False)],
+)
+def test_the_head_is_last_in_most_families(name: str, last: bool) -> None:
+    network = random_network(name, channels=3, classes=3, seed=0)
+    assert head_is_last(network, torch.rand(2, 3, 32, 32)) is last
+
+
+def test_without_room_for_the_cache_features_live_in_the_process(
+    pretrained: ImageClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "file" / "cache"))
+    running = trainer(pretrained)
+    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+        while not running.finished:
+            running.run_epoch()
+    assert sum(sizes) == 2 + 48 + 6
+    assert any(note.startswith("images are decoded and held by each trial for itself") for note in running.notes)
+    assert cache.default_folder() == tmp_path / "file" / "cache"

@@ -1,0 +1,125 @@
+"""What a frozen backbone makes of every image, computed once and kept for all trials of this machine.
+
+While nothing before the head learns and the images come unchanged, the head's inputs are the same in every epoch of
+every trial: training on them gives what training on the images gives, without the backbone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tuner.train.data import Splits
+from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
+from tuner.train.data.splits import HeldSplit, Split
+from tuner.train.evaluation import Evaluator
+from tuner.train.models.network import Network
+
+PARTS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Features:
+    """The head's inputs [N, features] float32, as splits whose images they are."""
+
+    train: Split
+    validation: Split
+
+
+def head_is_last(network: Network, images: Tensor) -> bool:
+    """Whether the model's output is that of its head, and the head takes a vector of features per image.
+
+    Args:
+        network: the model
+        images: [B, C, H, W] float32, normalised, on the model's device
+    """
+    seen: list[tuple[Tensor, Tensor]] = []
+    hook = network.head_layer.register_forward_hook(lambda _, inputs, output: seen.append((inputs[0], output)))
+    was_training = network.module.training
+    try:
+        with torch.inference_mode():
+            output = network.module.eval()(images)
+    finally:
+        hook.remove()
+        network.module.train(was_training)
+    return len(seen) == 1 and seen[0][0].ndim == 2 and torch.equal(output, seen[0][1])
+
+
+def backbone_key(network: Network) -> str:
+    """A hash of everything before the head: names, types, shapes and contents of its tensors."""
+    digest = hashlib.sha256()
+    for name, tensor in network.module.state_dict().items():
+        if not name.startswith(f"{network.head}."):
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name}\x1f{values.dtype}\x1f{tuple(values.shape)}\x1e".encode())
+            digest.update(values.view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def extract_features(
+    network: Network, splits: Splits, evaluator: Evaluator, *, model: str, precision: str, keep: bool
+) -> Features:
+    """The head's inputs for training and validation images, from the machine's cache where they are there.
+
+    Args:
+        network: whose backbone is frozen; left in evaluation mode
+        splits: the images
+        evaluator: computes them
+        model: name of the model's architecture
+        precision: type of the arithmetic
+        keep: put them into the machine's cache; without it they live in this process alone, as they should where no
+            other trial can have the same backbone
+    """
+    builder = _Extraction(network, splits, evaluator)
+    if keep and splits.key is not None:
+        key = cache_key(
+            "features", model, backbone_key(network), network.head, splits.key, repr(splits.normalisation), precision
+        )
+        try:
+            arrays = ArrayCache().get(key, builder.build).arrays
+            return _as_splits(arrays, splits)
+        except CacheUnavailable:
+            pass  # computed for this process alone, as below
+    return _as_splits({part: builder.array(getattr(splits, part)) for part in PARTS}, splits)
+
+
+class _Extraction:
+    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator) -> None:
+        self._network, self._splits, self._evaluator = network, splits, evaluator
+
+    def build(self, builder: Builder) -> None:
+        """Fill a cache entry."""
+        for part in PARTS:
+            builder.put(part, self.array(getattr(self._splits, part)))
+
+    def array(self, split: Split) -> np.ndarray:
+        """What the head gets for each image of a split: [N, features] float32."""
+        with _Headless(self._network) as backbone:
+            features = self._evaluator.logits(backbone, split, self._splits.normalisation)
+        return features.cpu().numpy()
+
+
+class _Headless:
+    """A network whose output is its head's input."""
+
+    def __init__(self, network: Network) -> None:
+        self._network, self._stack = network, ExitStack()
+
+    def __enter__(self) -> nn.Module:
+        head, module, name = self._network.head_layer, self._network.module, self._network.head
+        module.set_submodule(name, nn.Identity())
+        self._stack.callback(module.set_submodule, name, head)
+        return module
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+
+def _as_splits(arrays: dict[str, np.ndarray], splits: Splits) -> Features:
+    train, validation = (HeldSplit(torch.from_numpy(arrays[part]), getattr(splits, part).labels) for part in PARTS)
+    return Features(train, validation)

@@ -1,0 +1,89 @@
+"""Which layers of a network learn in which epoch, and how fast: all, the head alone, or one stage after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from tuner.train.models.network import Network
+from tuner.train.models.stages import Stage, find_stages
+
+
+class FineTuning:
+    """Opens a network's stages to learning.
+
+    `finetune="all"` opens them all at once; "head" the last one; "gradual" the last one, then one more every
+    `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018). Layers that start afresh learn from
+    the beginning, at the full learning rate. A stage that isn't open is as in evaluation: its batch norms keep their
+    statistics, its dropout is off.
+    """
+
+    def __init__(self, network: Network, hyperparameters: dict[str, Any]) -> None:
+        self._network = network
+        self._kind: str = hyperparameters["finetune"]
+        self._every: int = hyperparameters["unfreeze_every"]
+        self._scale: float = hyperparameters["backbone_lr_scale"]
+        self._decay: float = hyperparameters["layer_decay"]
+        self._stages = find_stages(network.module, network.head)
+        self._open: list[Stage] = []
+        self._fresh = {
+            f"{layer}.{name}"
+            for layer in network.new
+            for name, _ in network.module.get_submodule(layer).named_parameters()
+        }
+        network.module.requires_grad_(requires_grad=False)
+
+    @property
+    def opened(self) -> int:
+        """Number of stages that learn; fresh layers in other stages aside."""
+        return len(self._open)
+
+    @property
+    def learns_beside_the_head(self) -> tuple[str, ...]:
+        """Names of layers before the head that start afresh, and so learn from the first epoch on."""
+        return tuple(name for name in self._network.new if name != self._network.head)
+
+    @property
+    def only_the_head_learns(self) -> bool:
+        """Whether everything before the head is as it was loaded, and stays so in this epoch."""
+        return len(self._open) == 1 and not self.learns_beside_the_head
+
+    def due(self, epoch: int) -> int:
+        """How many stages are open in the epoch after `epoch` finished ones."""
+        if self._kind == "all":
+            return len(self._stages)
+        return 1 if self._kind == "head" else min(len(self._stages), 1 + epoch // self._every)
+
+    def open(self, count: int) -> list[tuple[nn.Parameter, float]]:
+        """Open stages until `count` are; the parameters that learn from now on, each with its share of the rate."""
+        learning: list[tuple[nn.Parameter, float]] = []
+        while len(self._open) < count:
+            stage = self._stages[-1 - len(self._open)]
+            learning += self._learning(stage.parameters, self._share(len(self._open)))
+            self._open.append(stage)
+        return learning + self._learning(sorted(self._fresh), 1.0)
+
+    def set_mode(self) -> None:
+        """Training mode for what learns, evaluation mode for the rest."""
+        self._network.module.eval()
+        if len(self._open) == len(self._stages):
+            self._network.module.train()
+            return
+        for name in [*(name for stage in self._open for name in stage.modules), *self._network.new]:
+            self._network.module.get_submodule(name).train()
+
+    def _share(self, distance: int) -> float:
+        """Of the learning rate, for the stage `distance` stages before the head."""
+        return 1.0 if distance == 0 else self._scale * self._decay**distance
+
+    def _learning(self, names: Iterable[str], share: float) -> list[tuple[nn.Parameter, float]]:
+        """Let parameters learn; those that didn't yet, each with its share, which is 1 for fresh layers."""
+        begun = []
+        for name in names:
+            parameter = self._network.module.get_parameter(name)
+            if not parameter.requires_grad:
+                parameter.requires_grad_(True)
+                begun.append((parameter, 1.0 if name in self._fresh else share))
+        return begun

@@ -1,0 +1,84 @@
+"""Batch norm where a batch is trained in parts: its statistics are still those of the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tuner.train.optimisation.objective import at_least_float32
+
+
+class BatchNorms:
+    """The batch norms of a module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._all = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+
+    @property
+    def learning(self) -> list[_BatchNorm]:
+        """Those that take their statistics from the batch, being in training mode."""
+        return [layer for layer in self._all if layer.training]
+
+    def snapshot(self) -> Callable[[], None]:
+        """Note the running statistics; the function that is returned puts them back."""
+        buffers = [buffer for layer in self.learning for buffer in layer.buffers()]
+        copies = [buffer.clone() for buffer in buffers]
+
+        def restore() -> None:
+            for buffer, copy in zip(buffers, copies, strict=True):
+                buffer.copy_(copy)
+
+        return restore
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Within it batch norms use their running statistics, and leave them as they are."""
+        learning = self.learning
+        for layer in learning:
+            layer.eval()
+        try:
+            yield
+        finally:
+            for layer in learning:
+                layer.train()
+
+    @contextmanager
+    def whole_batch(self, forward: Callable[[], Any]) -> Iterator[None]:
+        """Within it batch norms use the statistics of the whole batch, found by one pass without gradient.
+
+        `forward` passes the whole batch through the module; that also moves the running statistics, once, as a step on
+        the whole batch would. Gradients then don't flow through mean and variance, which is what differs from it.
+        """
+        found: dict[_BatchNorm, tuple[Tensor, Tensor]] = {}
+
+        def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            values = at_least_float32(inputs[0])
+            axes = [axis for axis in range(values.ndim) if axis != 1]
+            variance, mean = torch.var_mean(values, dim=axes, correction=0)
+            if isinstance(layer, _BatchNorm):
+                found[layer] = (mean, variance)
+
+        learning = self.learning
+        with ExitStack() as hooks, torch.no_grad():
+            for layer in learning:
+                hooks.callback(layer.register_forward_hook(note).remove)
+            forward()
+        with self._with_statistics(found), self.frozen():
+            yield
+
+    @staticmethod
+    @contextmanager
+    def _with_statistics(found: dict[_BatchNorm, tuple[Tensor, Tensor]]) -> Iterator[None]:
+        kept = {layer: (layer.running_mean, layer.running_var) for layer in found}
+        for layer, (mean, variance) in found.items():
+            layer.running_mean, layer.running_var = mean, variance
+        try:
+            yield
+        finally:
+            for layer, (running_mean, running_var) in kept.items():
+                layer.running_mean, layer.running_var = running_mean, running_var

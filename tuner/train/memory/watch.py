@@ -1,0 +1,160 @@
+"""Memory and device use of a trial, epoch by epoch, and memory that leaks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+WARM_UP = 2  # epochs in which caches and optimizer states come to their size
+LEAKING = 5  # epochs in a row that memory must grow in
+LEAST_BYTES, LEAST_SHARE = 2**19, 0.001  # growth an epoch that is taken seriously
+STEADY = 0.25  # least growth over greatest: a leak adds about the same in every epoch
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One epoch's use of memory and device; NaN for what can't be known here.
+
+    Attributes:
+        memory_peak_bytes: most that torch held of the GPU within the epoch; on the CPU the process's resident set
+        memory_bytes: the same at the epoch's end
+        device_utilisation: share of the time in which the GPU was busy, with whoever's work
+        device_memory_bytes: used on the whole GPU at the epoch's end
+    """
+
+    memory_peak_bytes: float
+    memory_bytes: float
+    device_utilisation: float = math.nan
+    device_memory_bytes: float = math.nan
+
+
+class GrowthDetector:
+    """Tells a leak from caches that fill: growth in each of the last five epochs, of about the same size."""
+
+    def __init__(self) -> None:
+        self._sizes: list[float] = []
+
+    def add(self, size: float) -> None:
+        """Bytes held at the same point of one more epoch."""
+        self._sizes.append(size)
+
+    def rate(self) -> float | None:
+        """Bytes an epoch, None where memory doesn't leak."""
+        sizes = self._sizes[WARM_UP:][-LEAKING - 1 :]
+        growth = [after - before for before, after in itertools.pairwise(sizes)]
+        if len(growth) < LEAKING or min(growth) < max(LEAST_BYTES, LEAST_SHARE * sizes[-1]):
+            return None
+        return median(growth) if min(growth) >= STEADY * max(growth) else None
+
+
+class MemoryWatch:
+    """Measures each epoch between `start_epoch` and `end_epoch`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._growth = GrowthDetector()
+        self._epochs = 0
+        self._nvml = _Nvml.of(device) if device.type == "cuda" else None
+
+    def start_epoch(self) -> None:
+        """Begin to look for the peak."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        else:
+            _reset_resident_peak()
+        if self._nvml is not None:
+            self._nvml.utilisation()
+
+    def end_epoch(self) -> Usage:
+        """What the epoch used."""
+        if self._device.type == "cuda":
+            peak = float(torch.cuda.max_memory_allocated(self._device))
+            held = float(torch.cuda.memory_allocated(self._device))
+        else:
+            peak, held = _resident("VmHWM"), _resident("VmRSS")
+        self._epochs += 1
+        self._growth.add(held)
+        if self._nvml is None:
+            return Usage(peak, held)
+        return Usage(peak, held, self._nvml.utilisation(), self._nvml.memory_bytes())
+
+    @property
+    def leak(self) -> str | None:
+        """A sentence for the user once memory grows from epoch to epoch, else None."""
+        rate = self._growth.rate()
+        if rate is None:
+            return None
+        return (
+            f"memory grows by {rate / 1e6:.1f} MB an epoch at the same point of the loop (seen in epochs "
+            f"{self._epochs - LEAKING} to {self._epochs}); most likely tensors are kept together with their graph: "
+            "keep loss.item() or loss.detach() in place of loss"
+        )
+
+
+class _Nvml:
+    """One GPU through NVIDIA's management library; whatever it can't say is NaN from then on."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library, self._handle = library, handle
+        self._seen = 0
+
+    @classmethod
+    def of(cls, device: torch.device) -> _Nvml | None:
+        """The GPU by its UUID, as CUDA_VISIBLE_DEVICES changes numbers; None without the library or the driver."""
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+        except Exception:
+            return None
+
+    def utilisation(self) -> float:
+        """Mean share of busy time since the last call."""
+        return self._value(self._mean_of_samples)
+
+    def memory_bytes(self) -> float:
+        """Used on the whole GPU."""
+        return self._value(lambda: float(self._library.nvmlDeviceGetMemoryInfo(self._handle).used))
+
+    def _mean_of_samples(self) -> float:
+        library = self._library
+        _, samples = library.nvmlDeviceGetSamples(self._handle, library.NVML_GPU_UTILIZATION_SAMPLES, self._seen)
+        new = [sample for sample in samples if sample.timeStamp > self._seen]
+        if not new:
+            return float(library.nvmlDeviceGetUtilizationRates(self._handle).gpu) / 100
+        self._seen = max(sample.timeStamp for sample in new)
+        return sum(float(sample.sampleValue.uiVal) for sample in new) / len(new) / 100
+
+    def _value(self, read: Callable[[], float]) -> float:
+        try:
+            return read()
+        except Exception:
+            return math.nan
+
+
+def _resident(name: str) -> float:
+    """A line of the process's status in bytes: VmRSS now, VmHWM the peak; NaN where there is no /proc."""
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return math.nan
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith(name)), math.nan)
+
+
+def _reset_resident_peak() -> None:
+    try:
+        with os.fdopen(os.open(CLEAR, os.O_WRONLY), "w") as file:
+            file.write("5")
+    except OSError:  # then the peak is that of the process's whole life
+        return

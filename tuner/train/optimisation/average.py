@@ -1,0 +1,46 @@
+"""An exponential moving average of a model's weights (Polyak averaging with a memory that fades)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+
+class AveragedWeights:
+    """A copy of a model whose weights follow the model's slowly.
+
+    The decay starts low and rises to `decay`, as (1 + n) / (10 + n) after n updates, so that a short trial isn't held
+    back by the weights that it started from. Statistics of batch norms are averaged too; other buffers are copied.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self._live = module
+        self.module = copy.deepcopy(module).eval().requires_grad_(requires_grad=False)
+        self.decay = decay
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take one step towards the model's present weights; what doesn't learn isn't touched."""
+        pairs = list(self._moving())
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
+        self.updates += 1
+        averages, values = [average for average, _ in pairs], [value for _, value in pairs]
+        get_ema_multi_avg_fn(decay)(averages, values, self.updates)  # type: ignore[no-untyped-call]
+
+    def _moving(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Average and present value of what the last step may have changed."""
+        for average, live in zip(self.module.modules(), self._live.modules(), strict=True):
+            for name, value in live.named_parameters(recurse=False):
+                if value.requires_grad:
+                    yield average.get_parameter(name), value
+            if live.training:
+                for name, buffer in live.named_buffers(recurse=False):
+                    if buffer.is_floating_point():
+                        yield average.get_buffer(name), buffer
+                    else:
+                        average.get_buffer(name).copy_(buffer)

@@ -1,0 +1,55 @@
+"""What training minimises: cross-entropy with smoothed labels, weighted classes and mixed-up images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of a batch, as a sum over images that micro-batches can share, and the weight to divide it by.
+
+    Attributes:
+        label_smoothing: share of the target spread over all classes
+        class_weights: [classes] float32 on the device; None for equal ones
+    """
+
+    label_smoothing: float = 0.0
+    class_weights: Tensor | None = None
+
+    def total(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Sum of the losses, of logits [B, classes] and targets [B] int64 or [B, classes] probabilities."""
+        return F.cross_entropy(
+            at_least_float32(logits), targets, self.class_weights, label_smoothing=self.label_smoothing, reduction="sum"
+        )
+
+    def weight(self, targets: Tensor) -> Tensor | int:
+        """What the total of a whole batch is divided by for its mean, as `F.cross_entropy` does."""
+        if self.class_weights is None or targets.ndim == 2:
+            return len(targets)
+        return self.class_weights[targets].sum()
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half-precision values as float32, others as they are."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
+def balanced_weights(labels: Tensor, classes: int) -> Tensor:
+    """Weights [classes] float32 inverse to the classes' counts, 1 on average over images; absent classes weigh 0."""
+    counts = torch.bincount(labels, minlength=classes).float()
+    weights = len(labels) / (counts * (counts > 0).sum())
+    return torch.where(counts > 0, weights, torch.zeros_like(weights))
+
+
+def mixup(alpha: float, classes: int) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Torchvision's mixup (Zhang et al. 2018): images [B, ...] and labels [B] to mixed ones and probabilities."""
+    from torchvision.transforms.v2 import MixUp  # takes a while to import
+
+    mix: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = MixUp(alpha=alpha, num_classes=classes)
+    return mix

@@ -1,0 +1,67 @@
+"""The learning rate over a trial, as a share of its highest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+ONE_CYCLE_RISE = 0.3  # share of the trial in which the rate of one-cycle rises
+ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 25e4  # torch's OneCycleLR has the same
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A function of nothing but the epochs done, so that a trial that goes on needs no state of it.
+
+    Attributes:
+        kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,
+            cosine up and down, momentum left alone); "step"
+        epochs: of the whole trial
+        warmup_epochs: in which the rate rises, linearly but for one-cycle
+        step_epochs: between two steps
+        step_factor: what each step multiplies the rate by
+    """
+
+    kind: str
+    epochs: int
+    warmup_epochs: float = 0.0
+    step_epochs: int = 1
+    step_factor: float = 0.1
+
+    @classmethod
+    def of(cls, hyperparameters: dict[str, Any], epochs: int) -> Schedule:
+        """The schedule that a configuration asks for, over a trial of `epochs`."""
+        return cls(
+            kind=hyperparameters["schedule"],
+            epochs=epochs,
+            warmup_epochs=hyperparameters["warmup_epochs"],
+            step_epochs=hyperparameters["step_epochs"] or max(1, math.ceil(epochs / 3)),
+            step_factor=hyperparameters["step_factor"],
+        )
+
+    def __call__(self, done: float) -> float:
+        """The share of the highest rate after `done` epochs, with fractions."""
+        if self.kind == "one-cycle":
+            return self._one_cycle(done)
+        rise = min(1.0, done / self.warmup_epochs) if self.warmup_epochs else 1.0
+        return rise * self._after_warmup(done)
+
+    def _after_warmup(self, done: float) -> float:
+        if self.kind == "cosine":
+            length = self.epochs - self.warmup_epochs
+            return _cosine(1.0, 0.0, (done - self.warmup_epochs) / length) if length > 0 else 1.0
+        if self.kind == "step":
+            return float(self.step_factor ** (done // self.step_epochs))
+        return 1.0
+
+    def _one_cycle(self, done: float) -> float:
+        rise = min(self.warmup_epochs or ONE_CYCLE_RISE * self.epochs, self.epochs)
+        if done < rise:
+            return _cosine(ONE_CYCLE_START, 1.0, done / rise)
+        return _cosine(1.0, ONE_CYCLE_END, (done - rise) / (self.epochs - rise)) if self.epochs > rise else 1.0
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    """From `start` to `end` along half a cosine, as `share` goes from 0 to 1."""
+    return end + (start - end) * (1 + math.cos(math.pi * min(1.0, max(0.0, share)))) / 2

@@ -1,0 +1,134 @@
+"""One step of the optimizer, in parts that fit into memory: a batch too big for it is halved, never given up."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tuner.errors import TrialOutOfMemory
+from tuner.train.memory.batch_norm import BatchNorms
+from tuner.train.memory.errors import first_line, is_out_of_memory
+from tuner.train.optimisation.objective import Objective
+from tuner.train.optimisation.optimizer import drop_unfinished_state
+from tuner.train.optimisation.precision import Precision
+
+Prepare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+WHOLE_BATCH, FIRST_PASS, RUNNING = "whole batch", "first pass over the whole batch", "running statistics"
+
+
+class TrainingStep:
+    """Takes steps on batches; when memory runs out it takes the same step again in micro-batches half the size.
+
+    Gradients of micro-batches are accumulated, so the batch size of the optimizer stays what the configuration says,
+    and the micro-batch stays small for the rest of the trial. Batch norm alone sees a difference, see `batch_norm`.
+
+    Attributes:
+        micro_batch_size: images that go through the network at once
+        retries: steps that were taken again
+        batch_norm: where the statistics of batch norms come from: the whole batch, a first pass over it without
+            gradient, or, where that doesn't fit either, the running statistics
+    """
+
+    def __init__(
+        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
+    ) -> None:
+        self._module, self._objective, self._precision, self._clip_norm = module, objective, precision, clip_norm
+        self._norms = BatchNorms(module)
+        self._first_pass_fits = True
+        self.forward: Callable[[Tensor], Tensor] = module
+        self.micro_batch_size = batch_size
+        self.retries = 0
+        self.batch_norm = WHOLE_BATCH
+
+    def __call__(
+        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None]
+    ) -> tuple[Tensor, int]:
+        """One step; the mean loss, still on the device, and the number of images.
+
+        Args:
+            optimizer: over the module's parameters
+            batch: prepares the step's images [B, C, H, W] float32 and targets; called again when the step is
+            seeded: called before, so that a step that is taken again draws the same random numbers
+
+        Raises:
+            TrialOutOfMemory: a single image doesn't fit.
+        """
+        restore = self._norms.snapshot()
+        while True:
+            size = self.micro_batch_size
+            try:
+                seeded()
+                images, targets = batch()
+                size = min(size, len(images))
+                return self._attempt(optimizer, images, targets), len(images)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = first_line(error)
+            # Outside of the handler: the frames that held the activations are gone, and their memory with them.
+            images = targets = None  # type: ignore[assignment]
+            restore()
+            self._give_way(optimizer, size, reason)
+
+    def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        parts = micro_batches(len(images), self.micro_batch_size)
+        weight = self._objective.weight(targets)
+        total = torch.zeros((), device=images.device)
+        with self._statistics(images, whole=len(parts) == 1):
+            for part in parts:
+                with self._precision.arithmetic():
+                    logits = self.forward(images[part])
+                loss = self._objective.total(logits, targets[part]) / weight
+                self._precision.backward(loss)
+                total += loss.detach()
+        self._precision.step(optimizer, self._clip_norm)
+        return total
+
+    def _statistics(self, images: Tensor, *, whole: bool) -> AbstractContextManager[None]:
+        if whole or not self._norms.learning:
+            self.batch_norm = WHOLE_BATCH
+            return nullcontext()
+        if self._first_pass_fits:
+            self.batch_norm = FIRST_PASS
+            return self._norms.whole_batch(lambda: self._first_pass(images))
+        self.batch_norm = RUNNING
+        return self._norms.frozen()
+
+    def _first_pass(self, images: Tensor) -> None:
+        try:
+            with self._precision.arithmetic():
+                self._module(images)
+        except (RuntimeError, MemoryError) as error:
+            self._first_pass_fits = not is_out_of_memory(error)
+            raise
+
+    def _give_way(self, optimizer: Optimizer, size: int, reason: str) -> None:
+        """Free what the failed step held, and halve the micro-batch unless it was the first pass that didn't fit."""
+        optimizer.zero_grad(set_to_none=True)
+        drop_unfinished_state(optimizer)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.retries += 1
+        if self.batch_norm == FIRST_PASS and not self._first_pass_fits:
+            self.batch_norm = RUNNING
+            return
+        if size <= 1:
+            raise TrialOutOfMemory(f"a single image doesn't fit into memory ({reason})")
+        self.micro_batch_size = math.ceil(size / 2)
+
+
+def micro_batches(images: int, size: int) -> list[slice]:
+    """Slices of at most `size`; a last one of a single image joins the one before, unless all are single."""
+    starts = list(range(0, images, size))
+    if size > 1 and len(starts) > 1 and images % size == 1:
+        starts.pop()
+    return [slice(start, end) for start, end in zip(starts, [*starts[1:], images], strict=True)]
