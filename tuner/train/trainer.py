@@ -244,8 +244,9 @@ class Trainer:
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         with seeded(derive_seed(self.seed, STEPS, self.epoch), self.device), self._explained():
+            feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
-            for images, labels in self._feed.train.batches(batches[self.step : last], self.device):
+            for images, labels in feed.train.batches(batches[self.step : last], self.device):
                 set_learning_rate(self.optimizer, self._rate(len(batches)))
                 self.train_step(images, labels, seeds[self.step])
                 self.step += 1
