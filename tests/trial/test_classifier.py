@@ -167,3 +167,43 @@ def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
         "epoch",
         "batch_norm",
     }  # the one is no metric, the other no number
+
+
+def my_data() -> tuple[Any, Any, Any]:
+    return ((), (), ())
+
+
+def my_model(config: dict[str, Any]) -> object:
+    return config["width"]
+
+
+def test_data_and_model_can_be_functions_which_add_names_to_the_space() -> None:
+    trial = ImageClassifier(my_data, my_model)
+    trial.check(Space({"width": randint(8, 64), "lr": loguniform(1e-4, 1e-1)}))
+    assert trial.name == "my_model() on my_data()"
+    assert trial.functions == (my_data, my_model)
+    assert (trial.uses_imagenet, trial.weights_file, trial.missing_downloads(), trial.fingerprint()) == (
+        False,
+        None,
+        [],
+        None,
+    )
+    values = trial.hyperparameters({"width": 12, "lr": 1})
+    assert (values["width"], values["lr"], values["image_size"]) == (12, 1.0, None)
+    assert ImageClassifier(my_data).hyperparameters({})["image_size"] == 8  # what resnet18 needs at least
+
+
+@pytest.mark.parametrize(
+    ("trial", "space", "message"),
+    [
+        (ImageClassifier(model=my_model), {"learning_rate": 0.1}, "'learning_rate' is not a hyperparameter of Image"),
+        (ImageClassifier(model=my_model), {"lr": 100}, "lr must be a float from 1e-08 to 10, got 100"),
+        (ImageClassifier(), {"width": 3}, "'width' is not a hyperparameter of ImageClassifier"),
+        (ImageClassifier(data=my_model), {}, "a data function takes no argument, got my_model(config: dict"),
+        (ImageClassifier(model=my_data), {}, "a model function takes the hyperparameters, got my_data() -> "),
+        (ImageClassifier(model=7), {}, "model must be a name or a function, got 7; write model=my_model"),  # type: ignore[arg-type]
+        (ImageClassifier(data_memory_gb=-1), {}, "data_memory_gb must be >= 0, got -1; raise it or leave it out"),
+    ],
+)
+def test_functions_that_cant_work_are_refused(trial: ImageClassifier, space: dict[str, Any], message: str) -> None:
+    assert refusal(trial, space or {"lr": 0.1}).startswith(message)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,10 +17,13 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.loop import Resume, SearchLoop, Start, StudyInterrupted
+from tuner.driver.saving import INDEX, saved_path
 from tuner.driver.worker import REPORT, Order
+from tuner.results.folder import open_folder
 from tuner.schedule import Decision
 from tuner.study import Resources
 
+SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
 LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
 _DECISIONS = {
     Decision.CONTINUE: TrialScheduler.CONTINUE,
@@ -92,8 +96,9 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             loop.failed(trial.trial_id, **message["failure"])
             trial.max_failures = 0
             return str(TrialScheduler.CONTINUE)
-        self._bridge.notice_once(message.get("notes", []))
-        epoch = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
+        self._bridge.take_along(trial.trial_id, message)
+        counted = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
+        epoch = message.get("epoch", counted)
         has_checkpoint = bool(result.get("should_checkpoint"))
         return str(_DECISIONS[loop.report(trial.trial_id, epoch, message["metrics"], has_checkpoint=has_checkpoint)])
 
@@ -101,6 +106,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         """A paused trial that the loop lets go on; new trials Ray starts by itself."""
         if self._bridge.interrupted():
             raise StudyInterrupted
+        self._bridge.look_for_saves()
         for trial_id in self._bridge.loop.drop_eliminated():
             if trial_id in self._bridge.trials:
                 tune_controller.stop_trial(self._bridge.trials[trial_id])
@@ -140,7 +146,8 @@ class RayCallback(Callback):  # type: ignore[misc]
         self, iteration: int, trials: list[RayTrial], trial: RayTrial, checkpoint: Checkpoint, **info: Any
     ) -> None:
         """Note where the checkpoint lies, relative to the run folder."""
-        epoch = self._bridge.first_epoch[trial.trial_id] + trial.last_result["training_iteration"]
+        counted = self._bridge.first_epoch[trial.trial_id] + trial.last_result["training_iteration"]
+        epoch = json.loads(trial.last_result[REPORT][0]).get("epoch", counted)
         path = checkpoint.path.rstrip("/")
         relative = "/".join(path.split("/")[-3:])  # tune/<trial>/checkpoint_000000
         self._bridge.loop.saved(trial.trial_id, epoch, relative)
@@ -173,13 +180,48 @@ class Bridge:
         self.first_epoch: dict[str, int] = {}
         self.going_on: str | None = None
         self._noticed: set[str] = set()
+        self._coming: dict[str, int] = {}
+        self._looked = 0.0
 
-    def notice_once(self, notes: Iterable[str]) -> None:
-        """Tell the user what trials say of themselves, each sentence once for all of them."""
-        for note in notes:
-            if note not in self._noticed:
+    def take_along(self, trial: str, message: dict[str, Any]) -> None:
+        """What a report brings beside its metrics: sentences for the user, and word of checkpoints."""
+        for note in message.get("notes", []):
+            if note not in self._noticed:  # each sentence once for all trials
                 self._noticed.add(note)
                 self.loop.notice(note)
+        for epoch in message.get("saved", []):
+            self._saved(trial, epoch)
+        if message.get("saving") is not None:
+            self._coming[trial] = message["saving"]
+
+    def look_for_saves(self) -> None:
+        """Note checkpoints that were still being written when their trial's last report came; looks once a second."""
+        if time.monotonic() - self._looked < 1.0:
+            return
+        self._looked = time.monotonic()
+        for trial, epoch in list(self._coming.items()):
+            if not self.loop.record.trials[trial].live and self._is_there(trial, epoch):
+                self._saved(trial, epoch)
+
+    def await_saves(self, seconds: float = SECONDS_FOR_SAVES) -> None:
+        """After the search: wait for what is still being written, and delete what was cut off."""
+        until = time.monotonic() + seconds
+        while self._coming and time.monotonic() < until:
+            for trial, epoch in list(self._coming.items()):
+                if self._is_there(trial, epoch):
+                    self._saved(trial, epoch)
+            time.sleep(0.05 if self._coming else 0)
+        for trial, epoch in self._coming.items():
+            self.loop.notice(f"the checkpoint of epoch {epoch} of trial {trial} was not finished")
+            open_folder(self.run_uri).delete(saved_path(trial, epoch))
+
+    def _is_there(self, trial: str, epoch: int) -> bool:
+        return open_folder(self.run_uri).exists(f"{saved_path(trial, epoch)}/{INDEX}")
+
+    def _saved(self, trial: str, epoch: int) -> None:
+        if self._coming.get(trial) == epoch:
+            del self._coming[trial]
+        self.loop.saved(trial, epoch, saved_path(trial, epoch))
 
     def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
         """The Ray trial for a trial of ours."""
@@ -213,6 +255,8 @@ class Bridge:
             study_seed=study.seed,
             cpus=self.resources.cpus or 1,
             gpus=self.resources.gpus or 0,
+            run_uri=self.run_uri,
+            to_beat=self.loop.record.best_ended,
             checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",
         )
 

@@ -161,17 +161,20 @@ class _Search:
             interrupted=self.interrupted.is_set,
             session=self.info["sessions"] - 1,
         )
-        tune.run(
-            make_trainable(self.study.declared_trial),
-            name=TUNE,
-            storage_path=self.folder.uri,
-            search_alg=RaySearch(bridge),
-            scheduler=RayScheduler(bridge),
-            callbacks=[RayCallback(bridge)],
-            reuse_actors=True,
-            verbose=0,
-            raise_on_failed_trial=False,
-        )
+        try:
+            tune.run(
+                make_trainable(self.study.declared_trial),
+                name=TUNE,
+                storage_path=self.folder.uri,
+                search_alg=RaySearch(bridge),
+                scheduler=RayScheduler(bridge),
+                callbacks=[RayCallback(bridge)],
+                reuse_actors=True,
+                verbose=0,
+                raise_on_failed_trial=False,
+            )
+        finally:
+            bridge.await_saves()
 
     def _info_listener(self) -> _InfoWriter:
         return _InfoWriter(self)

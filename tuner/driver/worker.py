@@ -7,33 +7,45 @@ the process back, and a user's function is unpickled anew for each trial, so tha
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import cloudpickle, tune
 
 from tuner import session
 from tuner.driver.process import clean_process
+from tuner.driver.saving import (
+    SAVED,
+    BackgroundWriter,
+    SavingPolicy,
+    load_first_whole,
+    whole_saves,
+)
 from tuner.errors import TrialError
 from tuner.results.events import plain
+from tuner.results.folder import open_folder
 from tuner.study import STUDY_MODULE
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
 
+if TYPE_CHECKING:
+    from tuner.train.checkpoint import Checkpoint
+
 REPORT = "tuner_report"
+WRITER = BackgroundWriter()  # of this worker process
 
 
 @dataclass(frozen=True)
 class Order:
     """What one trial is told; travels as the config of a Ray trial.
 
-    `save_epochs` are epochs after which the scheduler may pause the trial, so that a checkpoint must be there.
+    `save_epochs` are epochs after which the scheduler may pause the trial, so that a checkpoint must be there;
+    `to_beat` is the best value of the trials that have ended: an epoch below it can't be the winner's.
     """
 
     trial: str
@@ -46,6 +58,8 @@ class Order:
     study_seed: int
     cpus: float
     gpus: float
+    run_uri: str
+    to_beat: float | None = None
     checkpoint_uri: str | None = None
 
 
@@ -93,27 +107,41 @@ def perform(pickled: bytes, order: Order) -> None:
 
 
 class WorkerSession:
-    """Carries a trial's reports to the driver and its checkpoints to the run folder."""
+    """Carries a trial's reports to the driver and its checkpoints to the run folder.
+
+    `notes` are sentences for the user, sent with the next report.
+    """
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._restored: Path | None = None
         self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
-        self._notes: list[str] = []
+        self.notes: list[str] = []
         self.told_to_stop = False
 
-    def note(self, sentence: str) -> None:
-        """Tell the user something that changes what they get, with the next report."""
-        self._notes.append(sentence)
-
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
-        """Send one epoch; returns when the driver wants the trial to go on."""
-        handed_over = None if checkpoint is None else tune.Checkpoint.from_directory(checkpoint)
-        notes, self._notes = self._notes, []
-        self._send({"metrics": metrics, "notes": notes}, handed_over)
+        """Send one epoch of a user's function; returns when the driver wants the trial to go on."""
+        self._send({"metrics": metrics}, checkpoint)
+
+    def report_epoch(
+        self, epoch: int, metrics: dict[str, Any], checkpoint: Path | None = None, *, behind: Checkpoint | None = None
+    ) -> None:
+        """Send one epoch with its number, and write the checkpoint `behind` while training goes on.
+
+        It is written only when the driver has the report: a trial never goes on from an epoch that nobody knows.
+        """
+        notes, self.notes = [*self.notes, *WRITER.failures(self._order.trial)], []
+        message: dict[str, Any] = {"epoch": epoch, "metrics": metrics, "notes": notes}
+        message["saved"] = WRITER.finished(self._order.trial)
+        message["saving"] = epoch if behind else None
+        try:
+            self._send(message, checkpoint)
+        finally:
+            if behind is not None:
+                WRITER.submit(self._order.trial, epoch, behind, self._order.run_uri)
 
     def checkpoint(self) -> Path | None:
-        """The folder of the checkpoint to go on from, copied to this machine."""
+        """The folder of the checkpoint that was last handed over with a report, copied to this machine."""
         if self._restored is None:
             found = tune.get_checkpoint()
             if found is None and self._order.checkpoint_uri is not None:
@@ -121,6 +149,20 @@ class WorkerSession:
             if found is not None:
                 self._restored = Path(found.to_directory(str(self._temporary / "restored")))
         return self._restored
+
+    def checkpoints(self) -> list[Path]:
+        """All that this trial may go on from, the newest first, copied to this machine."""
+        from tuner.train.checkpoint import checkpoint_epoch
+
+        folder = open_folder(self._order.run_uri)
+        found = [
+            (epoch, folder.fetch(path, self._temporary / f"{SAVED}{epoch}"))
+            for epoch, path in whole_saves(folder, self._order.trial)
+        ]
+        handed_over = self.checkpoint()
+        if handed_over is not None:
+            found.append((checkpoint_epoch(handed_over), handed_over))
+        return [path for _, path in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
     def new_folder(self) -> Path:
         """An empty folder for a checkpoint; deleted after its report."""
@@ -137,7 +179,8 @@ class WorkerSession:
         """Delete what the trial left on this machine."""
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _send(self, message: dict[str, Any], checkpoint: tune.Checkpoint | None) -> None:
+    def _send(self, message: dict[str, Any], folder: Path | None) -> None:
+        checkpoint = None if folder is None else tune.Checkpoint.from_directory(folder)
         # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
         try:
             tune.report({REPORT: [json.dumps(message, default=plain)]}, checkpoint=checkpoint)
@@ -160,36 +203,21 @@ def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSessio
     trainer = Trainer(
         trial, order.config, epochs=order.epochs, seed=order.seed, split_seed=order.study_seed, device=device
     )
-    restored = worker.checkpoint()
-    if restored is not None:
-        trainer.load(restored)
-    saving, said = SavingPolicy(order), 0
+    worker.notes += load_first_whole(trainer, worker.checkpoints())
+    policy, said = SavingPolicy(order), 0
     while trainer.epoch < order.epochs:
         metrics = trainer.run_epoch().metrics()
-        for note in trainer.notes[said:]:
-            worker.note(note)
+        worker.notes += trainer.notes[said:]
         said = len(trainer.notes)
-        folder = None
-        if saving.wants(trainer.epoch, metrics):
+        choice = policy.choose(trainer.epoch, metrics)
+        if choice == "behind":
+            worker.report_epoch(trainer.epoch, metrics, behind=trainer.snapshot())
+        elif choice == "now":
             folder = worker.new_folder()
             trainer.save(folder)
-        session.report(metrics, checkpoint=folder)
-
-
-class SavingPolicy:
-    """Which epochs of a trial are saved: those that may be the winner's, that may be paused at, and the last."""
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._best: float | None = None
-
-    def wants(self, epoch: int, metrics: Mapping[str, Any]) -> bool:
-        """Whether the epoch with these metrics needs a checkpoint."""
-        value = metrics.get(self._order.metric, math.nan)
-        better = self._best is None or (value > self._best if self._order.mode == "max" else value < self._best)
-        if better:
-            self._best = value
-        return better or epoch in self._order.save_epochs or epoch >= self._order.epochs
+            worker.report_epoch(trainer.epoch, metrics, folder)
+        else:
+            worker.report_epoch(trainer.epoch, metrics)
 
 
 def describe_failure(error: BaseException) -> tuple[str, str, str]:

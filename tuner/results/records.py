@@ -14,6 +14,9 @@ STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "in
 CAUSES = ("out_of_memory", "diverged", "error", "lost")
 
 
+ENDED = ("completed", "stopped")
+
+
 @dataclass
 class EpochRecord:
     """One reported epoch."""
@@ -133,6 +136,14 @@ class RunRecord:
         if not candidates:
             return None
         return max(candidates, key=lambda t: (sign * self._bests[t.trial][1], -t.number))
+
+    @property
+    def best_ended(self) -> float | None:
+        """The best value of the trials that have ended well, None while there is none."""
+        values = [self._bests[t.trial][1] for t in self.trials.values() if t.status in ENDED and t.trial in self._bests]
+        if not values:
+            return None
+        return max(values) if self.mode == "max" else min(values)
 
     def epochs(self) -> int:
         """Epochs trained by all trials together."""

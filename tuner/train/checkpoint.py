@@ -67,6 +67,14 @@ def read_model(folder: Path) -> dict[str, Tensor]:
     return load_file(folder / MODEL)
 
 
+def checkpoint_epoch(folder: Path) -> int:
+    """Finished epochs of the trial that saved it; -1 where the index can't be read."""
+    try:
+        return int(_read_index(folder)["scalars"]["epoch"])
+    except (TrialError, KeyError, TypeError, ValueError):
+        return -1
+
+
 def _read_index(folder: Path) -> dict[str, Any]:
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ from tuner.trial import ImageClassifier
 def folder_of(trial: ImageClassifier) -> Path:
     return Path(str(trial.data).removeprefix("folder:"))
 
+
 DIGITS = ImageClassifier("digits", weights=None)
 
 

@@ -86,7 +86,7 @@ def as_tensor(image: object) -> Tensor:
         image = np.asarray(_eight_bit(image).convert("L" if image.mode in ("1", "L") else "RGB"))
     if isinstance(image, np.ndarray):
         array = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-        image = torch.from_numpy(np.ascontiguousarray(array))
+        image = torch.from_numpy(array.copy())
     if not isinstance(image, Tensor) or image.ndim != 3:
         got = f"a tensor of shape {tuple(image.shape)}" if isinstance(image, Tensor) else f"{type(image).__name__}"
         raise DataError(f"an image must be a tensor [C, H, W], an array or a PIL image, got {got}; convert it")

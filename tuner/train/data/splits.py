@@ -18,6 +18,7 @@ from tuner.train.data.normalisation import Normalisation
 
 MOST_LOADER_WORKERS = 4
 SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
+GATHERED_BYTES = 2**22  # of images are gathered at once
 SAMPLE = 2048  # images whose statistics stand for all where the rest would have to be decoded
 
 Batch = tuple[Tensor, Tensor]
@@ -85,18 +86,33 @@ class HeldSplit(Split):
         return self._gather(indices.to(self.pool.device)).cpu()
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
-        """See `Split.batches`: gathered where the pool lies, so that little crosses over to the device."""
+        """See `Split.batches`: gathered where the pool lies, several small batches at once."""
         labels = self._labels_on(self.pool.device)
+        for batches in self._blocks(chosen):
+            sizes = [len(indices) for indices in batches]
+            rows = torch.cat(batches).to(self.pool.device)
+            images = self._gather(rows).to(device, non_blocking=True)
+            wanted = labels.index_select(0, rows).to(device, non_blocking=True)
+            yield from zip(torch.split(images, sizes), torch.split(wanted, sizes), strict=True)
+
+    def _blocks(self, chosen: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+        """Batches in groups that take about as much memory as `GATHERED_BYTES`."""
+        pixels = 1 if self.pixels is None else self.pixels**2 / self.pool[0, 0].numel()
+        room = GATHERED_BYTES / max(1.0, self.pool[0].nbytes * pixels)
+        block: list[Tensor] = []
         for indices in chosen:
-            own = indices.to(self.pool.device)
-            yield (
-                self._gather(own).to(device, non_blocking=True),
-                labels.index_select(0, own).to(device, non_blocking=True),
-            )
+            block.append(indices)
+            if sum(map(len, block)) >= room:
+                yield block
+                block = []
+        if block:
+            yield block
 
     def normalisation(self) -> Normalisation:
         """Of all the split's images."""
-        return Normalisation.of(self.pool.index_select(0, self._all_rows()[rows]) for rows in in_chunks(len(self), SAMPLE))
+        return Normalisation.of(
+            self.pool.index_select(0, self._all_rows()[rows]) for rows in in_chunks(len(self), SAMPLE)
+        )
 
     def to(self, device: torch.device) -> HeldSplit:
         """The same split with its pool on `device` if it fits into a quarter of the memory that is free there."""
@@ -150,7 +166,9 @@ class StreamedSplit(Split):
     def normalisation(self) -> Normalisation:
         """Of 2,048 images spread over the split, or of all if it has fewer."""
         chosen = torch.linspace(0, len(self) - 1, min(SAMPLE, len(self))).long()
-        return Normalisation.of(images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu"))
+        return Normalisation.of(
+            images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu")
+        )
 
     def _open_loader(self, device: torch.device) -> DataLoader[Any]:
         if self._loader is None:

@@ -1,0 +1,386 @@
+"""What a trial's training costs: tuner's trainer against the plain PyTorch loop, in the same run.
+
+    python benchmarks/training.py [--quick] [--data-dir DIR] [--device cpu|cuda]
+
+The plain loop is the usual one: a torchvision data set with `ToTensor` and `Normalize`, a `DataLoader` at its best
+number of workers, fp32, no compilation. Both sides start from the same weights, which the benchmark draws, and get
+the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
+mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
+full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.flop_counter import FlopCounterMode
+from torchvision.transforms import v2
+
+from tuner.machine import this_machine
+from tuner.train import Trainer, load_splits
+from tuner.train.data.augmentation import Augmentation
+from tuner.train.models import random_network
+from tuner.trial import ImageClassifier
+
+MEAN, SD = (0.286,), (0.353,)
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything is done."""
+
+    study_images: int = 6400
+    study_trials: int = 8
+    study_epochs: int = 5
+    full_images: int = 1600
+    pairs: int = 10
+    pair_images: int = 1600
+    pair_epochs: int = 2
+    loader_seconds: float = 3.0
+    workers: tuple[int, ...] = (0, 1, 2, 4)
+
+
+QUICK = Sizes(256, 2, 2, 128, 2, 128, 1, 0.3, (0,))
+
+
+class Rows:
+    """The table as it grows, and the figures for its last line."""
+
+    def __init__(self) -> None:
+        self.figures: dict[str, float] = {}
+        print(f"{'':46}{'plain':>14}{'tuner':>14}{'ratio':>9}")
+
+    def add(self, name: str, plain: float, ours: float, ratio: float | None = None, unit: str = "") -> None:
+        """One line."""
+        shown = "" if ratio is None else f"{ratio:.1f}"
+        print(f"{name:46}{plain:>14,.4g}{ours:>14,.4g}{shown:>9} {unit}", flush=True)
+
+
+# Data, as the plain loop has it
+
+
+def write_subset(source: Path | None, folder: Path, train: int, test: int) -> None:
+    """A Fashion-MNIST of fewer images, in its own four files."""
+    raw = folder / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(0)
+    for name, count in (("train", train), ("t10k", test)):
+        images = torch.randint(0, 256, (count, 28, 28), dtype=torch.uint8, generator=generator)
+        labels = torch.arange(count, dtype=torch.uint8) % 10
+        if source is not None:
+            whole = torchvision.datasets.FashionMNIST(source, train=name == "train")
+            images, labels = whole.data[:count], whole.targets[:count].to(torch.uint8)
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(
+            struct.pack(">4I", 0x803, count, 28, 28) + images.numpy().tobytes()
+        )
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels.numpy().tobytes())
+
+
+def plain_data(folder: Path, *, augmented: bool = False) -> Dataset[Any]:
+    """The training images with the usual transforms."""
+    augmentation = [v2.RandomCrop(28, padding=4), v2.RandomHorizontalFlip()] if augmented else []
+    transform = torchvision.transforms.Compose(
+        [*augmentation, torchvision.transforms.ToTensor(), torchvision.transforms.Normalize(MEAN, SD)]
+    )
+    data: Dataset[Any] = torchvision.datasets.FashionMNIST(folder, train=True, transform=transform)
+    return data
+
+
+def plain_loader(data: Dataset[Any], workers: int, batches: Iterable[list[int]] | None = None) -> DataLoader[Any]:
+    """The usual loader."""
+    options: dict[str, Any] = {"num_workers": workers, "pin_memory": torch.cuda.is_available()}
+    if workers:
+        options["persistent_workers"] = True
+    if batches is not None:
+        return DataLoader(data, batch_sampler=batches, **options)  # type: ignore[arg-type]
+    return DataLoader(data, batch_size=BATCH, shuffle=True, **options)
+
+
+# The plain loop
+
+
+def plain_model(weights: Path) -> nn.Module:
+    """ResNet18 from the benchmark's weights for grey images and ten classes."""
+    model = torchvision.models.resnet18(num_classes=10)
+    state = torch.load(weights)
+    model.conv1 = nn.Conv2d(1, 64, 7, stride=2, padding=3, bias=False)
+    state["conv1.weight"] = state["conv1.weight"].sum(1, keepdim=True)
+    model.load_state_dict({**model.state_dict(), **{name: value for name, value in state.items() if "fc." not in name}})
+    return model
+
+
+def plain_epoch(
+    model: nn.Module, loader: Iterable[Any], optimizer: torch.optim.Optimizer, device: str, *, frozen: bool
+) -> float:
+    """Train on what the loader gives; the mean loss."""
+    model.train(not frozen)
+    total, count = 0.0, 0
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)  # noqa: PLW2901
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        total, count = total + loss.item() * len(labels), count + len(labels)
+    return total / count
+
+
+@torch.no_grad()
+def plain_accuracy(model: nn.Module, loader: Iterable[Any], device: str) -> float:
+    """Share of correct answers."""
+    model.eval()
+    right = [(model(images.to(device)).argmax(1).cpu() == labels) for images, labels in loader]
+    return float(torch.cat(right).double().mean())
+
+
+# The measurements
+
+
+def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
+    """Images a second, loading alone; the ratio is the worse of with and without augmentation."""
+    splits = load_splits(ImageClassifier("fashion-mnist", data_dir=folder), seed=0)
+    ratios = []
+    for augmented in (False, True):
+        plain = max(
+            images_per_second(plain_loader(plain_data(folder, augmented=augmented), workers), sizes.loader_seconds)
+            for workers in sizes.workers
+        )
+        augmentation = Augmentation(crop_padding=4, flip=0.5) if augmented else Augmentation()
+        ours = images_per_second(OurLoader(splits.train, augmentation, splits.normalisation), sizes.loader_seconds)
+        ratios.append(ours / plain)
+        name = "images/s loaded, crops and flips" if augmented else "images/s loaded"
+        rows.add(name, plain, ours, ratios[-1])
+    rows.figures["loader_ratio"] = min(ratios)
+
+
+class OurLoader:
+    """Batches as the trainer gets them."""
+
+    def __init__(self, split: Any, augmentation: Augmentation, normalisation: Any) -> None:
+        self._split, self._augmentation, self._normalisation = split, augmentation, normalisation
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        order = torch.randperm(len(self._split))
+        for images, labels in self._split.batches(torch.tensor_split(order, math.ceil(len(order) / BATCH)), "cpu"):
+            yield self._augmentation(images, self._normalisation), labels
+
+
+def images_per_second(loader: Iterable[Any], seconds: float) -> float:
+    """Over whole passes, at least so long; the first batch, which starts the workers, isn't counted."""
+    for images, _ in loader:
+        del images
+        break
+    begun, count = time.perf_counter(), 0
+    while (spent := time.perf_counter() - begun) < seconds:
+        for images, _ in loader:
+            count += len(images)
+            if time.perf_counter() - begun > 4 * seconds:
+                break
+    return count / spent if (spent := time.perf_counter() - begun) else 0.0
+
+
+def best_workers(folder: Path, sizes: Sizes) -> int:
+    """The number of loader workers that the plain loop does best with, loading alone."""
+    data = plain_data(folder)
+    return max(
+        sizes.workers, key=lambda workers: images_per_second(plain_loader(data, workers), sizes.loader_seconds / 2)
+    )
+
+
+def measure_head(rows: Rows, folder: Path, weights: Path, sizes: Sizes, device: str) -> None:
+    """A study of frozen backbones: trials that differ in their learning rate."""
+    rates = [10 ** (-4 + 3 * trial / max(1, sizes.study_trials - 1)) for trial in range(sizes.study_trials)]
+    trial = ImageClassifier("fashion-mnist", weights=weights, data_dir=folder)
+    splits = load_splits(trial, seed=0)
+    data, workers = plain_data(folder), best_workers(folder, sizes)
+    train, validation = (split.rows.tolist() for split in (splits.train, splits.validation))
+    begun, plain_epochs = time.perf_counter(), []
+    for rate in rates:
+        model = plain_model(weights).to(device).requires_grad_(False)
+        model.fc.requires_grad_(True)
+        optimizer = torch.optim.Adam(model.fc.parameters(), lr=rate)
+        loader = plain_loader(Subset(data, train), workers)
+        check = plain_loader(Subset(data, validation), workers)
+        for _ in range(sizes.study_epochs):
+            started = time.perf_counter()
+            plain_epoch(model, loader, optimizer, device, frozen=True)
+            plain_accuracy(model, check, device)
+            plain_epochs.append(time.perf_counter() - started)
+    plain = time.perf_counter() - begun
+    begun, ours_epochs = time.perf_counter(), []
+    for rate in rates:
+        config = {"lr": rate, "batch_size": BATCH, "finetune": "head", "stem": "sum"}
+        running = Trainer(trial, config, epochs=sizes.study_epochs, seed=0, split_seed=0, device=device)
+        while not running.finished:
+            ours_epochs.append(running.run_epoch().seconds)
+    ours = time.perf_counter() - begun
+    name = f"s, frozen: {sizes.study_trials} trials x {sizes.study_epochs} epochs x {len(train):,} images"
+    rows.add(name, plain, ours, plain / ours)
+    middle = statistics.median(plain_epochs), statistics.median(ours_epochs)
+    rows.add("s, one of their epochs (median)", *middle, middle[0] / middle[1])
+    rows.figures |= {"head_study_ratio": plain / ours, "head_epoch_ratio": middle[0] / middle[1]}
+
+
+def measure_full(rows: Rows, folder: Path, weights: Path, sizes: Sizes, device: str) -> None:
+    """Fine-tuning of all layers: images a second, in turns, and how far that is from what the device can multiply."""
+    trial = ImageClassifier("fashion-mnist", weights=weights, data_dir=folder)
+    splits = load_splits(trial, seed=0)
+    workers = 2 if device == "cuda" else best_workers(folder, sizes)
+    images = splits.train.rows.tolist()[: sizes.full_images if device == "cpu" else None]
+    model = plain_model(weights).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    loader = plain_loader(Subset(plain_data(folder), images), workers)
+    precision = "bf16" if device == "cuda" else "fp32"
+    config = {"lr": 1e-3, "batch_size": BATCH, "stem": "sum", "precision": precision}
+    running = Trainer(trial, config, epochs=1000, seed=0, split_seed=0, device=device)
+    steps = math.ceil(len(images) / BATCH)
+    plain, ours = [], []
+    for turn in range(4):
+        plain.append(seconds_of(lambda: plain_epoch(model, loader, optimizer, device, frozen=False), device))
+        running.step = 0
+        ours.append(seconds_of(lambda: running.train(steps), device))
+        if turn == 0:  # both warm up
+            plain.clear(), ours.clear()
+    rates = len(images) / min(plain), steps * BATCH / min(ours)
+    rows.add(f"images/s, all layers, {precision}", *rates, rates[1] / rates[0])
+    flops, limit = flops_per_image(running), matrix_rate(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    share = rates[1] * flops / limit
+    print(
+        f"  a training step is {flops / 1e6:.0f} MFLOP an image: {rates[1] * flops / 1e12:.3f} TFLOP/s, {share:.0%} of "
+        f"the {limit / 1e12:.3f} that a large matrix product reaches here"
+    )
+    rows.figures |= {
+        "full_ratio": rates[1] / rates[0],
+        "images_per_second": rates[1],
+        "flop_share_of_limit": share,
+    }
+
+
+def seconds_of(work: Any, device: str) -> float:
+    """Wall-clock of work on the device."""
+    begun = time.perf_counter()
+    work()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def flops_per_image(running: Trainer) -> float:
+    """Of one training step, counted by torch."""
+    images, labels = next(running.splits.train.batches([torch.arange(BATCH)], running.device))
+    with FlopCounterMode(display=False) as counter:
+        nn.functional.cross_entropy(running.module(running.splits.normalisation(images)), labels).backward()
+    running.optimizer.zero_grad(set_to_none=True)
+    return counter.get_total_flops() / BATCH
+
+
+def matrix_rate(device: str, kind: torch.dtype) -> float:
+    """FLOP/s of a product of two large matrices."""
+    size = 8192 if device == "cuda" else 2048
+    left, right = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    for _ in range(3):
+        left @ right
+    return 2 * size**3 / min(seconds_of(lambda: left @ right, device) for _ in range(10))
+
+
+def measure_gap(rows: Rows, folder: Path, weights: Path, sizes: Sizes, device: str) -> None:
+    """Validation accuracy of pairs that share weights, split and order of the images."""
+    trial = ImageClassifier("fashion-mnist", weights=weights, data_dir=folder)
+    data = plain_data(folder)
+    worst = 0.0
+    for finetune in ("all", "head"):
+        pairs = [pair(trial, data, weights, finetune, seed, sizes, device) for seed in range(sizes.pairs)]
+        points = [100 * (ours - plain) for plain, ours in pairs]
+        mean, half = statistics.mean(points), 1.833 * statistics.stdev(points) / math.sqrt(len(points))
+        rows.add(
+            f"validation accuracy, {finetune}, {sizes.pairs} pairs",
+            statistics.mean(plain for plain, _ in pairs),
+            statistics.mean(ours for _, ours in pairs),
+            unit=f"difference {mean:+.2f} points, 90 % interval {mean - half:+.2f} to {mean + half:+.2f}",
+        )
+        worst = max(worst, abs(mean - half), abs(mean + half))
+    rows.figures["accuracy_gap_points"] = worst
+
+
+def pair(
+    trial: ImageClassifier, data: Dataset[Any], weights: Path, finetune: str, seed: int, sizes: Sizes, device: str
+) -> tuple[float, float]:
+    """Validation accuracies of the plain loop and of the trainer."""
+    precision = "bf16" if device == "cuda" else "fp32"
+    config = {"lr": 1e-3, "batch_size": BATCH, "finetune": finetune, "stem": "sum", "precision": precision}
+    epochs = sizes.pair_epochs
+    running = Trainer(trial, config, epochs=epochs, seed=seed, split_seed=seed, device=device)
+    model = plain_model(weights)
+    model.load_state_dict(running.module.state_dict())  # the same fresh head
+    model.to(device)
+    rows = running.splits.train.rows.tolist()
+    if finetune == "head":
+        model.requires_grad_(False).fc.requires_grad_(True)
+    optimizer = torch.optim.Adam((value for value in model.parameters() if value.requires_grad), lr=1e-3)
+    for epoch in range(epochs):
+        running.epoch = epoch
+        order = [[rows[index] for index in batch.tolist()] for batch in running._batches()]
+        plain_epoch(model, plain_loader(data, 0, order), optimizer, device, frozen=finetune == "head")
+    running.epoch = 0
+    while not running.finished:
+        result = running.run_epoch()
+    check = plain_loader(Subset(data, running.splits.validation.rows.tolist()), 0)
+    return plain_accuracy(model, check, device), result.val_accuracy
+
+
+def main() -> None:
+    """Print the table and the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing"
+    )
+    parser.add_argument("--data-dir", type=Path, default=Path("data"))
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else Sizes()
+    source = options.data_dir if (options.data_dir / "FashionMNIST" / "raw").is_dir() else None
+    device = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(
+        f"{this_machine().processor}, {device}, Python {platform.python_version()}, torch {version('torch')}, "
+        f"{'Fashion-MNIST' if source else 'random images'}"
+    )
+    rows = Rows()
+    with tempfile.TemporaryDirectory() as temporary:
+        os.environ["TUNER_CACHE"] = f"{temporary}/cache"
+        weights = Path(temporary) / "weights.pt"
+        torch.save(random_network("resnet18", channels=3, classes=1000, seed=0).module.state_dict(), weights)
+        folder = Path(temporary) / "study"
+        write_subset(source, folder, round(sizes.study_images / 0.9), 100)
+        measure_loader(rows, folder, sizes)
+        measure_head(rows, folder, weights, sizes, options.device)
+        whole = folder if options.device == "cpu" or source is None else source
+        measure_full(rows, whole, weights, sizes, options.device)
+        if source is not None:
+            small = Path(temporary) / "pairs"
+            write_subset(source, small, round(sizes.pair_images / 0.9), 100)
+            measure_gap(rows, small, weights, sizes, options.device)
+    print(json.dumps({name: round(value, 4) for name, value in rows.figures.items()}))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    main()

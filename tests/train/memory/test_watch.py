@@ -1,0 +1,96 @@
+import math
+from collections.abc import Iterable
+
+import pytest
+import torch
+
+from tuner.train.memory.watch import GrowthDetector, MemoryWatch
+
+MB = 1e6
+
+
+def rate(sizes: Iterable[float]) -> float | None:
+    detector = GrowthDetector()
+    for size in sizes:
+        detector.add(size)
+    return detector.rate()
+
+
+def test_steady_growth_over_five_epochs_is_a_leak() -> None:
+    sizes = [100 * MB, 300 * MB] + [300 * MB + epoch * 10 * MB for epoch in range(1, 7)]
+    assert rate(sizes) == pytest.approx(10 * MB)
+    assert rate(sizes[:-1]) is None
+
+
+@pytest.mark.parametrize(
+    "growth",
+    [
+        [0, 0, 0, 0, 0, 0, 0],
+        [10, 10, 10, 0, 10, 10],  # it stood still once
+        [10, 10, 10, -1, 10, 10],
+        [200, 10, 8, 10, 9],  # a cache that filled
+        [0.2, 0.2, 0.2, 0.2, 0.2, 0.2],  # too little to matter
+        [50, 1, 1, 1, 1, 1],
+    ],
+)
+def test_caches_that_fill_and_noise_are_none(growth: list[float]) -> None:
+    sizes = [500 * MB, 900 * MB]
+    for step in growth:
+        sizes.append(sizes[-1] + step * MB)
+    assert rate(sizes) is None
+
+
+def epochs(watch: MemoryWatch, count: int, *, leaking: bool) -> None:
+    kept = []
+    weight = torch.rand(512, 512, requires_grad=True)
+    for _ in range(count):
+        watch.start_epoch()
+        for _ in range(4):
+            loss = (torch.rand(512, 512) @ weight).exp().sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            if leaking:
+                kept.append((weight * torch.rand(512, 512)).exp().sum())  # its graph holds 3 matrices of a megabyte
+        watch.end_epoch()
+
+
+def test_a_loop_that_keeps_losses_with_their_graphs_is_named() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    epochs(watch, 10, leaking=True)
+    assert watch.leak is not None
+    assert watch.leak.startswith("memory grows by ")
+    assert "an epoch at the same point of the loop (seen in epochs 5 to 10); most likely tensors are kept" in watch.leak
+
+
+def test_a_loop_that_keeps_nothing_is_not() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    epochs(watch, 12, leaking=False)
+    assert watch.leak is None
+
+
+def test_the_peak_is_the_epochs_own_and_what_isnt_there_is_nan() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    watch.start_epoch()
+    block = torch.ones(100_000_000, dtype=torch.uint8)
+    del block
+    first = watch.end_epoch()
+    watch.start_epoch()
+    second = watch.end_epoch()
+    assert first.memory_peak_bytes - first.memory_bytes > 90 * MB
+    assert second.memory_peak_bytes < first.memory_peak_bytes - 90 * MB
+    assert math.isnan(first.device_utilisation)
+    assert math.isnan(first.device_memory_bytes)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_is_watched_through_nvml() -> None:
+    watch = MemoryWatch(torch.device("cuda", 0))
+    watch.start_epoch()
+    block = torch.rand(5000, 5000, device="cuda")
+    for _ in range(200):
+        block = (block @ block).tanh()
+    torch.cuda.synchronize()
+    usage = watch.end_epoch()
+    assert usage.memory_peak_bytes >= 100 * MB
+    assert 0 <= usage.device_utilisation <= 1
+    assert usage.device_memory_bytes > usage.memory_bytes

@@ -1,0 +1,133 @@
+"""Augmentation of a whole batch as tensor work on its device, with random parameters of its own for each image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LEVELS = 255.0  # of an image stored as uint8
+LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601, in torchvision's rounding
+ERASED_AREA = (0.02, 0.33)  # share of the image
+ERASED_ASPECT = (0.3, 3.3)  # height over width
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random crops, mirror images, colours and erased rectangles.
+
+    The draws come from torch's global generator of the images' device; their number and order depend on the batch's
+    size and on what is switched on, never on the images.
+
+    Attributes:
+        crop_padding: pixels of zeros around the stored image, from which a window of the old size is cut
+        flip: probability of a mirror image, left to right
+        color_jitter: s where brightness, contrast and saturation (of 3 channels), in this order, are each scaled by
+            U(1 - s, 1 + s) as torchvision's ColorJitter does; hue stays, as it would cost a change of colour space
+        random_erasing: probability that a rectangle is set to the mean: 2 to 33% of the image, height over width
+            log-uniform from 0.3 to 3.3 (Zhong et al. 2017, https://arxiv.org/abs/1708.04896)
+    """
+
+    crop_padding: int = 0
+    flip: float = 0.0
+    color_jitter: float = 0.0
+    random_erasing: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is changed at all."""
+        return any((self.crop_padding, self.flip, self.color_jitter, self.random_erasing))
+
+    def __call__(self, images: Tensor, normalise: Callable[[Tensor], Tensor]) -> Tensor:
+        """Augmented and normalised images, without waiting for the device.
+
+        Args:
+            images: [B, C, H, W] uint8, or float32 from 0 to 1; not changed
+            normalise: from uint8, or from float32 from 0 to 1, to float32; colours are jittered as float32
+
+        Returns:
+            [B, C, H, W] float32 on the device of `images`, contiguous if cropped or flipped, otherwise in the memory
+            format that `normalise` returns; exactly `normalise(images)` where nothing is switched on
+        """
+        if self.crop_padding or self.flip:
+            images = self._cropped_and_flipped(images)
+        if self.color_jitter:
+            images = self._jittered(images)
+        result = normalise(images)
+        return self._erased(result) if self.random_erasing else result
+
+    def _cropped_and_flipped(self, images: Tensor) -> Tensor:
+        count, _, height, width = images.shape
+        padding, device = self.crop_padding, images.device
+        rows = torch.arange(height, device=device).expand(count, height)
+        columns = torch.arange(width, device=device).expand(count, width)
+        if self.flip:
+            mirrored = torch.rand(count, 1, device=device) < self.flip
+            columns = torch.where(mirrored, width - 1 - columns, columns)
+        if padding:
+            top, left = torch.randint(0, 2 * padding + 1, (2, count, 1), device=device)
+            rows, columns = rows + top, columns + left
+            images = torch.nn.functional.pad(images, (padding, padding, padding, padding))
+        return _pixels_at(images, rows, columns)
+
+    def _jittered(self, images: Tensor) -> Tensor:
+        lowest, highest = max(0.0, 1 - self.color_jitter), 1 + self.color_jitter
+        factors = torch.empty(3, len(images), 1, 1, 1, device=images.device).uniform_(lowest, highest)
+        brightness, contrast, saturation = factors
+        levels = LEVELS if images.dtype == torch.uint8 else 1.0
+        result = images.to(torch.float32, copy=True).mul_(brightness / levels).clamp_(0, 1)
+        middle = _luma(result).mean((1, 2, 3), keepdim=True)
+        result.mul_(contrast).add_(middle * (1 - contrast)).clamp_(0, 1)
+        if images.shape[1] == 3:
+            result.lerp_(_luma(result), 1 - saturation).clamp_(0, 1)
+        return result
+
+    def _erased(self, images: Tensor) -> Tensor:
+        count, _, height, width = images.shape
+        chosen, area, aspect, top, left = torch.rand(5, count, 1, device=images.device)
+        tall, wide = _rectangle(area, aspect, height, width)
+        rows = _span(top, tall, height) * (chosen < self.random_erasing)
+        columns = _span(left, wide, width)
+        erased = rows[:, None, :, None] * columns[:, None, None, :]
+        return images.mul(1 - erased)  # on a CPU faster than a masked fill
+
+
+def _pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Each image [C, h, w] at rows [B, H] and columns [B, W] of its own: [B, C, H, W], contiguous."""
+    count, channels = images.shape[:2]
+    height, width = rows.shape[1], columns.shape[1]
+    places = (rows * images.shape[-1]).unsqueeze(2) + columns.unsqueeze(1)
+    shared = places.view(count, 1, height * width).expand(count, channels, height * width)
+    return images.flatten(2).gather(2, shared).view(count, channels, height, width)
+
+
+def _luma(images: Tensor) -> Tensor:
+    """[B, 1, H, W] of red, green and blue; other images as they are."""
+    if images.shape[1] != 3:
+        return images
+    red, green, blue = images.unbind(1)
+    return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2]).unsqueeze(1)
+
+
+def _rectangle(area: Tensor, aspect: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Height and width [B, 1] in pixels, whole numbers as floats, from draws of U(0, 1).
+
+    The aspect is drawn from the part of its range that fits into the image, in place of the paper's drawing again
+    until a rectangle fits; where none of that part fits (a very long image), the rectangle spans the short side.
+    """
+    pixels = (area * (ERASED_AREA[1] - ERASED_AREA[0]) + ERASED_AREA[0]) * (height * width)
+    as_wide, as_tall = pixels / width**2, height**2 / pixels  # aspects that span the image
+    lowest = as_wide.clamp(min=ERASED_ASPECT[0]).minimum(as_tall)
+    highest = as_tall.clamp(max=ERASED_ASPECT[1]).maximum(as_wide)
+    ratio = lowest * (highest / lowest).pow(aspect)
+    tall, wide = (pixels * ratio).sqrt(), (pixels / ratio).sqrt()
+    return tall.round().clamp(1, height), wide.round().clamp(1, width)
+
+
+def _span(start: Tensor, length: Tensor, size: int) -> Tensor:
+    """[B, size] float32: 1 over `length` [B, 1] places of a row of `size`, 0 elsewhere; `start` [B, 1] is U(0, 1)."""
+    first = (start * (size - length + 1)).floor()
+    places = torch.arange(size, device=start.device)
+    return ((places >= first) & (places < first + length)).float()

@@ -1,0 +1,81 @@
+"""Data that a function of the user's returns: three splits, each a pair of tensors or a torch `Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset
+
+from tuner.errors import DataError
+from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
+
+NAMES = ("training", "validation", "test")
+
+
+def given_splits(function: Callable[[], Any], pixels: int | None) -> Splits:
+    """The three splits that `function()` returns; tensors are held in memory, a `Dataset` is streamed.
+
+    Args:
+        function: the user's
+        pixels: edge that images are resized to; None for as they come
+
+    Raises:
+        DataError: what it returns is no such thing.
+    """
+    returned = function()
+    if not isinstance(returned, tuple | list) or len(returned) != 3:
+        raise DataError(
+            f"a data function must return training, validation and test, got {_kind(returned)}; return the three"
+        )
+    train, validation, test = (_split(part, name, pixels) for name, part in zip(NAMES, returned, strict=True))
+    return Splits(train, validation, test, _classes(returned[0], (train, validation, test)))
+
+
+def _split(part: Any, name: str, pixels: int | None) -> Split:
+    if isinstance(part, TensorDataset):
+        part = part.tensors
+    if isinstance(part, tuple | list) and len(part) == 2:
+        return _held(torch.as_tensor(part[0]), torch.as_tensor(part[1]), name, pixels)
+    if isinstance(part, Dataset) and isinstance(part, Sized) and len(part):
+        return StreamedSplit(part, _labels_of(part), pixels=pixels)
+    raise DataError(
+        f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return one"
+    )
+
+
+def _held(images: Tensor, labels: Tensor, name: str, pixels: int | None) -> Split:
+    if images.ndim != 4 or labels.shape != images.shape[:1] or not len(labels):
+        raise DataError(
+            f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and "
+            f"{tuple(labels.shape)} for {name}; reshape them"
+        )
+    if labels.is_floating_point() or int(labels.min()) < 0:
+        raise DataError(f"labels must be integers from 0, got {labels.dtype} from {labels.min()} for {name}; convert")
+    size = None if pixels is None or images.shape[-2:] == (pixels, pixels) else pixels
+    return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels.long(), pixels=size)
+
+
+def _labels_of(dataset: Any) -> Tensor:
+    """The labels, from the attribute that most data sets have, or by reading every item."""
+    for attribute in ("targets", "labels"):
+        labels = getattr(dataset, attribute, None)
+        if labels is not None and len(labels) == len(dataset):
+            return torch.as_tensor(np.asarray(labels)).long()
+    return torch.tensor([int(dataset[index][1]) for index in range(len(dataset))])
+
+
+def _classes(part: Any, splits: tuple[Split, ...]) -> tuple[str, ...]:
+    """The names that a data set gives its classes, or their numbers."""
+    count = 1 + max(int(split.labels.max()) for split in splits)
+    names = getattr(part, "classes", None)
+    if names is not None and len(names) >= count:
+        return tuple(map(str, names))
+    return tuple(str(label) for label in range(count))
+
+
+def _kind(value: object) -> str:
+    return f"{len(value)} things" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
