@@ -190,7 +190,7 @@ def test_data_and_model_can_be_functions_which_add_names_to_the_space() -> None:
     )
     values = trial.hyperparameters({"width": 12, "lr": 1})
     assert (values["width"], values["lr"], values["image_size"]) == (12, 1.0, None)
-    assert ImageClassifier(my_data).hyperparameters({})["image_size"] == 8  # what resnet18 needs at least
+    assert ImageClassifier(my_data, "vit_b_16").hyperparameters({})["image_size"] == 224  # it takes no other
 
 
 @pytest.mark.parametrize(

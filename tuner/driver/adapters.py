@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
-from ray.tune import Callback, Checkpoint
+from ray.tune import Callback
 from ray.tune.experiment import Experiment
 from ray.tune.experiment import Trial as RayTrialBase
 from ray.tune.schedulers import TrialScheduler
@@ -99,7 +99,10 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         self._bridge.take_along(trial.trial_id, message)
         counted = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
         epoch = message.get("epoch", counted)
-        has_checkpoint = bool(result.get("should_checkpoint"))
+        handed_over = result.get("checkpoint_dir_name")
+        if handed_over:  # here rather than in Ray's callback, which a trial that is paused and dropped never gets to
+            loop.saved(trial.trial_id, epoch, f"tune/{self._bridge.folders[trial.trial_id]}/{handed_over}")
+        has_checkpoint = handed_over is not None
         return str(_DECISIONS[loop.report(trial.trial_id, epoch, message["metrics"], has_checkpoint=has_checkpoint)])
 
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
@@ -137,20 +140,10 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
 
 class RayCallback(Callback):  # type: ignore[misc]
-    """Tells the loop of checkpoints, lost workers and failures that no worker could report."""
+    """Tells the loop of lost workers and failures that no worker could report."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-
-    def on_checkpoint(
-        self, iteration: int, trials: list[RayTrial], trial: RayTrial, checkpoint: Checkpoint, **info: Any
-    ) -> None:
-        """Note where the checkpoint lies, relative to the run folder."""
-        counted = self._bridge.first_epoch[trial.trial_id] + trial.last_result["training_iteration"]
-        epoch = json.loads(trial.last_result[REPORT][0]).get("epoch", counted)
-        path = checkpoint.path.rstrip("/")
-        relative = "/".join(path.split("/")[-3:])  # tune/<trial>/checkpoint_000000
-        self._bridge.loop.saved(trial.trial_id, epoch, relative)
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
         """A worker or node died; Ray starts the trial again from its last checkpoint."""
@@ -178,6 +171,7 @@ class Bridge:
         """No trial is known yet."""
         self.trials: dict[str, RayTrial] = {}
         self.first_epoch: dict[str, int] = {}
+        self.folders: dict[str, str] = {}
         self.going_on: str | None = None
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
@@ -240,6 +234,7 @@ class Bridge:
         )
         self.trials[start.trial] = trial
         self.first_epoch[start.trial] = start.from_epoch
+        self.folders[start.trial] = folder
         return trial
 
     def _order(self, start: Start) -> Order:

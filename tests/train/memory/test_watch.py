@@ -30,7 +30,7 @@ def test_steady_growth_over_five_epochs_is_a_leak() -> None:
         [10, 10, 10, -1, 10, 10],
         [200, 10, 8, 10, 9],  # a cache that filled
         [0.2, 0.2, 0.2, 0.2, 0.2, 0.2],  # too little to matter
-        [50, 1, 1, 1, 1, 1],
+        [50, 1, 1, 1, 1],
     ],
 )
 def test_caches_that_fill_and_noise_are_none(growth: list[float]) -> None:

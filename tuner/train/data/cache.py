@@ -1,7 +1,7 @@
 """Arrays on disk that all processes of a machine share through memory mapping, built once.
 
-An entry is a folder: `NAME.npy` for each array, and `entry.json`, written last. It is built beside and moved into place,
-under a lock that the kernel gives back when a process dies.
+An entry is a folder: `NAME.npy` for each array, and `entry.json`, written last. It is built beside and moved into
+place, under a lock that the kernel gives back when a process dies.
 """
 
 from __future__ import annotations

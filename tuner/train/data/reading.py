@@ -186,8 +186,9 @@ def _read_folder(folder: Folder, image_size: int, memory_bytes: float) -> Pool:
     if held:
         return pool
     note = (
-        f"{len(files):,} images of {image_size} pixels take {size / 1e9:.1f} GB, more than the {memory_bytes / 1e9:.1f} "
-        "GB that data may take: they are read from their files again in every epoch (data_memory_gb sets the limit)"
+        f"{len(files):,} images of {image_size} pixels take {size / 1e9:.1f} GB, more than the "
+        f"{memory_bytes / 1e9:.1f} GB that data may take: they are read from their files again in every epoch "
+        "(data_memory_gb sets the limit)"
     )
     return Pool(None, files, pool.labels, pool.keys, pool.parts, pool.classes, pool.key, (*pool.notes, note))
 

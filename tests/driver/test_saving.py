@@ -1,0 +1,140 @@
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tuner.driver import saving
+from tuner.driver.saving import BackgroundWriter, SavingPolicy, load_first_whole, saved_path, whole_saves
+from tuner.driver.worker import Order
+from tuner.results.folder import LocalFolder
+from tuner.train.checkpoint import Checkpoint, checkpoint_epoch, read_checkpoint, write_checkpoint
+
+ORDER = Order(
+    trial="00003",
+    config={},
+    seed=0,
+    epochs=9,
+    save_epochs=[3],
+    metric="val_accuracy",
+    mode="max",
+    study_seed=0,
+    cpus=1,
+    gpus=0,
+    run_uri="runs/x",
+)
+
+
+def choices(order: Order, values: list[float]) -> list[str | None]:
+    policy = SavingPolicy(order)
+    return [policy.choose(epoch, {"val_accuracy": value}) for epoch, value in enumerate(values, start=1)]
+
+
+def test_epochs_are_saved_that_may_win_or_that_the_trial_may_be_paused_at() -> None:
+    values = [0.1, 0.3, 0.2, 0.25, 0.3, 0.4, 0.1, 0.1, 0.2]
+    assert choices(ORDER, values) == ["behind", "behind", "now", None, None, "behind", None, None, None]
+
+
+def test_the_last_epoch_is_saved_before_the_trial_ends_if_it_may_win() -> None:
+    assert choices(ORDER, [0.1 * epoch for epoch in range(9)])[-1] == "now"
+    assert choices(replace(ORDER, epochs=3), [0.3, 0.2, 0.1]) == ["behind", None, None]
+
+
+def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
+    values = [0.1, 0.5, 0.3, 0.6]
+    assert choices(replace(ORDER, to_beat=0.5), values) == [None, "behind", "now", "behind"]
+    losses = replace(ORDER, mode="min", to_beat=0.2)
+    assert choices(losses, values) == ["behind", None, "now", None]
+
+
+def test_a_minute_of_training_is_the_most_that_a_lost_worker_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "SAVE_AT_LEAST_EVERY_SECONDS", 0.0)
+    assert choices(replace(ORDER, to_beat=1.0), [0.5, 0.4, 0.3, 0.2]) == ["behind", "behind", "now", "behind"]
+
+
+def checkpoint(epoch: int) -> Checkpoint:
+    return Checkpoint({"w": torch.full((1000,), float(epoch))}, {}, {"epoch": epoch})
+
+
+def test_a_checkpoint_is_written_behind_and_found_again(tmp_path: Path) -> None:
+    writer = BackgroundWriter()
+    for epoch in (2, 5):
+        writer.submit("00003", epoch, checkpoint(epoch), str(tmp_path))
+        assert writer.flush(10)
+    assert writer.finished("00003") == [2, 5]
+    assert writer.finished("00003") == writer.failures("00003") == []
+    assert whole_saves(LocalFolder(tmp_path), "00003") == [(5, saved_path("00003", 5)), (2, saved_path("00003", 2))]
+    assert read_checkpoint(tmp_path / saved_path("00003", 5)).scalars == {"epoch": 5}
+
+
+def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    write = saving.write_to_run
+
+    def slow(*arguments: Any) -> None:
+        begun.set()
+        go_on.wait(10)
+        write(*arguments)
+
+    monkeypatch.setattr(saving, "write_to_run", slow)
+    writer = BackgroundWriter()
+    writer.submit("a", 1, checkpoint(1), str(tmp_path))
+    assert begun.wait(10)
+    for trial, epoch in (("a", 2), ("a", 3), ("b", 1)):
+        writer.submit(trial, epoch, checkpoint(epoch), str(tmp_path))
+    assert not writer.flush(0.01)
+    go_on.set()
+    assert writer.flush(10)
+    assert (writer.finished("a"), writer.finished("b")) == ([1, 3], [1])
+
+
+def test_a_checkpoint_that_cant_be_written_is_told_and_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "tune").write_text("a file where a folder must be")
+    writer = BackgroundWriter()
+    writer.submit("00003", 2, checkpoint(2), str(tmp_path))
+    assert writer.flush(10)
+    (problem,) = writer.failures("00003")
+    assert problem.startswith("the checkpoint of epoch 2 could not be written: ")
+    assert writer.finished("00003") == []
+
+
+def test_a_save_that_was_cut_off_isnt_whole(tmp_path: Path) -> None:
+    folder = tmp_path / saved_path("00003", 4)
+    write_checkpoint(folder, checkpoint(4))
+    (folder / "training.json").unlink()
+    assert whole_saves(LocalFolder(tmp_path), "00003") == []
+    assert whole_saves(LocalFolder(tmp_path), "00004") == []
+    assert checkpoint_epoch(folder) == -1
+
+
+class Loads:
+    """Loads what is whole, as a trainer does."""
+
+    loaded: Path | None = None
+
+    def load(self, folder: Path) -> None:
+        read_checkpoint(folder)
+        self.loaded = folder
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        write_checkpoint(tmp_path / str(epoch), checkpoint(epoch))
+    whole = (tmp_path / "2" / "model.safetensors").read_bytes()
+    (tmp_path / "2" / "model.safetensors").write_bytes(whole[:-8] + b"damaged!")
+    trainer = Loads()
+    (problem,) = load_first_whole(trainer, [tmp_path / "2", tmp_path / "1"])
+    assert trainer.loaded == tmp_path / "1"
+    assert problem.startswith("a checkpoint is passed over: a checkpoint must be whole, got ")
+    assert load_first_whole(Loads(), []) == []
+
+
+def test_orders_travel_as_plain_data() -> None:
+    from dataclasses import asdict
+
+    assert Order(**json.loads(json.dumps(asdict(ORDER)))) == ORDER

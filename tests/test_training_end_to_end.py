@@ -1,0 +1,166 @@
+"""Searches of image classifiers through the command line: the user's own models and data, memory, lost workers."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.commands import start, tuner
+from tuner import load_model
+from tuner.results import Run, load_run
+
+pytestmark = pytest.mark.ray
+
+OWN = '''
+"""A model and data of one's own."""
+import torch
+from torch import nn
+from tuner import *
+
+def blobs():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 3
+    images = (torch.rand(300, 1, 8, 8, generator=generator) * 100 + labels.view(-1, 1, 1, 1) * 70).to(torch.uint8)
+    return (images[:200], labels[:200]), (images[200:250], labels[200:250]), (images[250:], labels[250:])
+
+def perceptron(config):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, config["width"]), nn.ReLU(), nn.Linear(config["width"], 3))
+
+study = Study(
+    "own", trial=ImageClassifier(blobs, perceptron),
+    space={"width": randint(4, 32), "lr": loguniform(1e-3, 1e-1), "batch_size": 32},
+    metric="val_accuracy", mode="max", search=Random(), scheduler=ASHA(grace_epochs=1, rule="promote"),
+    budget=Budget(trials=4, max_epochs=6),
+)
+'''
+
+
+def search(folder: Path, text: str, *options: str) -> Run:
+    (folder / "space.py").write_text(text)
+    done = tuner("run", "space.py", "--storage", "out", *options, folder=folder)
+    assert done.code == 0, done.err
+    return load_run(folder / "out")
+
+
+def test_a_model_and_data_of_ones_own_are_searched_scored_and_loaded_back(tmp_path: Path) -> None:
+    run = search(tmp_path, OWN)
+    assert run.best_metrics["test_accuracy"] > 0.9
+    assert run.best is not None
+    model = load_model(run)
+    assert model.card.model == "perceptron()"
+    assert model.module[1].out_features == run.best.config["width"]  # type: ignore[union-attr, index]
+    image = tmp_path / "bright.png"
+    Image.new("L", (8, 8), 190).save(image)
+    assert model.predict([image])[0].label == "2"
+    shown = tuner("predict", "out", "bright.png", folder=tmp_path)
+    assert shown.code == 0
+    assert shown.out.splitlines()[-1].split()[1] == "2"
+
+
+STARVED = '''
+"""A network that runs out of memory with more than 20 images, as a GPU would."""
+import torch
+from torch import nn
+from tuner import *
+
+class Starved(nn.Sequential):
+    def forward(self, images):
+        if self.training and len(images) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return super().forward(images)
+
+def starved(config):
+    return Starved(nn.Flatten(), nn.Linear(24 * 24, 10))
+
+study = Study(
+    "starved", trial=ImageClassifier("digits", starved), space={"lr": 1e-3, "batch_size": 64, "image_size": 24},
+    metric="val_accuracy", mode="max", search=Random(), scheduler=NoEarlyStopping(),
+    budget=Budget(trials=1, max_epochs=2),
+)
+'''
+
+
+def test_a_trial_that_runs_out_of_memory_goes_on_in_smaller_parts_and_the_history_tells(tmp_path: Path) -> None:
+    run = search(tmp_path, STARVED)
+    assert run.record.counts()["completed"] == 1
+    assert run.history["micro_batch_size"].tolist() == [16, 16]
+    assert run.history["oom_retries"].tolist() == [2, 2]
+    assert (run.history["memory_peak_bytes"] > 0).all()
+
+
+FRAGILE = '''
+"""A worker that kills itself once, in the fifth epoch."""
+import os, signal
+from pathlib import Path
+from torch import nn
+from tuner import *
+
+MARK = Path("killed").absolute()
+
+class Fragile(nn.Sequential):
+    steps = 0
+
+    def forward(self, images):
+        self.steps += self.training
+        if self.steps == 100 and not MARK.exists():
+            MARK.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(images)
+
+def fragile(config):
+    return Fragile(nn.Flatten(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+
+study = Study(
+    "fragile", trial=ImageClassifier("digits", fragile), space={"lr": 1e-3, "image_size": 8},
+    metric="val_accuracy", mode="max", search=Random(), scheduler=NoEarlyStopping(),
+    budget=Budget(trials=1, max_epochs=8),
+)
+'''
+
+
+def test_a_killed_worker_goes_on_from_what_was_written_behind_its_back(tmp_path: Path) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "whole" / "killed").write_text("")
+    whole, killed = (search(tmp_path / name, FRAGILE) for name in ("whole", "killed"))
+    assert [run.record.trials["00000"].losses for run in (whole, killed)] == [0, 1]
+    columns = ["epoch", "train_loss", "val_loss", "val_accuracy"]
+    assert killed.history[columns].values.tolist() == whole.history[columns].values.tolist()
+    kinds = [event["event"] for event in killed.events]
+    before = {event["epoch"] for event in killed.events[: kinds.index("trial_lost")] if "epoch" in event}
+    after = [
+        event["epoch"] for event in killed.events[kinds.index("trial_lost") :] if event["event"] == "epoch_reported"
+    ]
+    assert before == {1, 2, 3, 4}
+    assert 2 <= after[0] <= 5  # not from the beginning
+
+
+def test_no_checkpoint_is_left_but_the_winners(tmp_path: Path) -> None:
+    (tmp_path / "killed").write_text("")
+    run = search(tmp_path, FRAGILE, "--trials", "3", "--set", "batch_size=128")
+    folders = sorted(path.name for path in Path(run.path).glob("tune/*/*") if path.is_dir())
+    assert len(folders) == 1
+    assert run.best is not None
+    assert (Path(run.path) / "best" / "model.safetensors").is_file()
+
+
+def test_an_interrupted_classifier_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "killed").write_text("")
+    (tmp_path / "space.py").write_text(FRAGILE.replace("max_epochs=8", "max_epochs=200"))
+    process = start("run", "space.py", "--storage", "out", folder=tmp_path)
+    while not any('"epoch":20,' in file.read_text() for file in tmp_path.glob("out/*/*/events/*.jsonl")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130
+    (tmp_path / "space.py").unlink()
+    assert tuner("resume", "out", folder=tmp_path).code == 0
+    run = load_run(tmp_path / "out")
+    assert run.record.counts()["completed"] == 1
+    assert sorted(run.record.trials["00000"].epochs) == list(range(1, 201))
+    starts = [event["from_epoch"] for event in run.events if event["event"] == "trial_started"]
+    assert starts[0] == 0
+    assert starts[1] >= 1
