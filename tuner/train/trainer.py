@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsError
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.compiling import Compilation
 from tuner.train.data import Split, load_splits
 from tuner.train.data.augmentation import Augmentation
 from tuner.train.evaluation import Evaluator, Metrics
@@ -161,6 +162,8 @@ class Trainer:
         self._notes = [*self.splits.notes, *self.network.notes]
         with memory_errors("the model"):
             self.module = self.network.module.to(self.device)
+            if self.device.type == "cuda":
+                self.module = self.module.to(memory_format=torch.channels_last)
             self._images = self._image_feed()
         self._build_steps()
         self._check_outputs()
@@ -183,6 +186,7 @@ class Trainer:
         )
         self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
         self._watch = MemoryWatch(self.device)
+        self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._features: Feed | None = None
         self._features_refused = False
@@ -243,7 +247,8 @@ class Trainer:
         batches = self._batches()
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
-        with seeded(derive_seed(self.seed, STEPS, self.epoch), self.device), self._explained():
+        generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.device)
+        with generators, _fast_convolutions(self.device), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
             for images, labels in feed.train.batches(batches[self.step : last], self.device):
@@ -255,12 +260,31 @@ class Trainer:
 
     def train_step(self, images: Tensor, labels: Tensor, seed: int) -> None:
         """One step of the optimizer on a batch as it is stored; all that is random in it comes from `seed`."""
-        loss, count = self.training_step(
-            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device)
-        )
+        if self._feed.whole:
+            self.training_step.forward = self._compilation.begin_step(self._steps_ahead())
+        try:
+            loss, count = self._step(images, labels, seed)
+        except Exception as error:
+            if not self._compilation.active or isinstance(error, TrialError):
+                raise
+            self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
+            self.training_step.forward = self.module
+            loss, count = self._step(images, labels, seed)
+        self._note(self._compilation.note)
         self._loss += loss.double() * count
         if self.average is not None:
             self.average.update()
+
+    def _step(self, images: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, int]:
+        return self.training_step(
+            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device)
+        )
+
+    def _steps_ahead(self) -> int:
+        """Steps of the trial that are still to be taken."""
+        size: int = self.hyperparameters["batch_size"]
+        of_an_epoch = math.ceil(len(self.splits.train) / size)
+        return (self.total_epochs - self.epoch) * of_an_epoch - self.step
 
     def validate(self) -> Metrics:
         """What the model's answers to the validation split are worth."""
@@ -390,6 +414,8 @@ class Trainer:
 
     def _prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         prepared = self._feed.prepare(images)
+        if prepared.ndim == 4 and self.device.type == "cuda":
+            prepared = prepared.contiguous(memory_format=torch.channels_last)
         return (prepared, labels) if self._mixup is None else self._mixup(prepared, labels)
 
     def _batches(self) -> list[Tensor]:
@@ -441,6 +467,11 @@ class Trainer:
                 f"lr={self.learning_rate:g}; lower lr"
             )
 
+    def _note(self, sentence: str | None) -> None:
+        """Tell the user, once."""
+        if sentence is not None and sentence not in self._notes:
+            self._notes.append(sentence)
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
@@ -456,8 +487,7 @@ class Trainer:
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
         usage = self._watch.end_epoch()
-        if self._watch.leak and self._watch.leak not in self._notes:
-            self._notes.append(self._watch.leak)
+        self._note(self._watch.leak)
         return EpochResult(
             epoch=self.epoch,
             train_loss=train_loss,
@@ -473,6 +503,14 @@ class Trainer:
             batch_norm=self.training_step.batch_norm,
             **asdict(usage),
         )
+
+
+def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:
+    """On a GPU, within it, cuDNN tries its algorithms and keeps the fastest."""
+    if device.type != "cuda":
+        return nullcontext()
+    flags: AbstractContextManager[object] = torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)
+    return flags
 
 
 def _with_index(device: torch.device) -> torch.device:
