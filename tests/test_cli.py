@@ -352,3 +352,21 @@ def test_a_damaged_run_is_refused_by_every_verb(tmp_path: Path, capsys: pytest.C
         "tuner: run.json needs study, metric, mode, status, started, got one without metric, mode, status, started "
         f"in '{tmp_path}'; restore it\n"
     )
+
+
+def test_what_a_study_file_prints_never_reaches_stdout(space: Path, tmp_path: Path) -> None:
+    space.write_text("print('hello from the study file')\n" + SPACE)
+    finished = tuner("check", space, "--json", folder=tmp_path)
+    assert finished.json["study"] == "lines"
+    assert finished.err == "hello from the study file\n"
+
+
+def test_one_trial_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path)
+    trial = next(iter(run.record.trials.values()))
+    assert main(["show", run.path, "--trial", "0", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["trial_id"], shown["config"], shown["status"]) == (trial.trial, trial.config, trial.status)
+    assert [epoch["epoch"] for epoch in shown["epochs"]] == list(trial.epochs)
+    assert main(["show", run.path, "--trial", "99", "--json"]) == 2
+    assert capsys.readouterr().err.startswith("tuner: a trial is named by its id, got '99'; this run has 00000 to ")

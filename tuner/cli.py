@@ -1,7 +1,7 @@
 """The verbs of `python -m tuner`: parse, call, print.
 
-Progress goes to stderr, results to stdout. Exit codes: 0 a winner, 1 no trial succeeded, 2 bad input (nothing was
-started, nothing written), 130 interrupted.
+Progress goes to stderr, and so does what the user's own code prints; results go to stdout. Exit codes: 0 a winner, 1 no
+trial succeeded, 2 bad input (nothing was started, nothing written), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -49,13 +50,14 @@ def _run(options: argparse.Namespace) -> int:
     from tuner.study import load_study
 
     changes = _study_options(options)
-    study = load_study(options.space)
-    ready = study.with_options(**changes)
+    with redirect_stdout(sys.stderr):
+        study = load_study(options.space)
+        ready = study.with_options(**changes)
     plan = Plan(ready.name, ready.metric, ready.mode, ready.trials, ready.budget.max_epochs)
     ready.check_here(cluster=options.address is not None)
     from tuner.driver import run
 
-    with display(plan, sys.stderr, quiet=options.quiet) as shown:
+    with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
         finished = run(
             study,
             storage=options.storage,
@@ -76,7 +78,7 @@ def _resume(options: argparse.Namespace) -> int:
     plan = Plan(earlier.name, earlier.metric, earlier.mode, options.trials or budget["trials"], budget["max_epochs"])
     from tuner.driver import resume
 
-    with display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
+    with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
         finished = resume(
             options.run,
             trials=options.trials,
@@ -92,12 +94,14 @@ def _check(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_study
     from tuner.study import load_study
 
-    study = load_study(options.space).with_options(**_study_options(options))
-    study.check_here()
+    with redirect_stdout(sys.stderr):
+        study = load_study(options.space).with_options(**_study_options(options))
+        study.check_here()
+        first = samples(study, options.samples)
     if options.json:
-        print(json.dumps({"study": study.name, "trials": study.trials, "samples": samples(study, options.samples)}))
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first}))
     else:
-        print_study(study, samples(study, options.samples))
+        print_study(study, first)
     return SUCCESS
 
 
@@ -131,7 +135,7 @@ def _show(options: argparse.Namespace) -> int:
 
     run = load_run(options.run)
     if options.json:
-        print(json.dumps(run.summary()))
+        print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
     else:
         print_run(run, traceback_of=options.trial)
     return SUCCESS

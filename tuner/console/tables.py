@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
-from tuner.errors import RunFolderError
-from tuner.results.records import TrialRecord, flat_config
+from tuner.results.records import flat_config
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -120,12 +119,13 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
 
 
 def _print_trial(run: Run, trial_id: str) -> None:
-    trial = _find(run, trial_id)
+    trial = run.trial(trial_id)
     console = _console()
     console.print(f"trial {trial.trial}: {outcome(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
-    names = list(dict.fromkeys(name for epoch in trial.epochs.values() for name in epoch.metrics))
+    known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
+    names = list(dict.fromkeys(known))  # without what can't be known here, such as a GPU's memory
     table = _table("epoch", *names, "decision")
     for epoch in trial.epochs.values():
         values = [short(epoch.metrics[name]) if name in epoch.metrics else "" for name in names]
@@ -135,15 +135,6 @@ def _print_trial(run: Run, trial_id: str) -> None:
         console.print(trial.message)
     if trial.traceback:
         console.print(trial.traceback)
-
-
-def _find(run: Run, trial_id: str) -> TrialRecord:
-    trials = run.record.trials
-    found = trials.get(trial_id) or trials.get(trial_id.zfill(5))
-    if found is None:
-        known = f"{next(iter(trials))} to {next(reversed(trials))}" if trials else "none"
-        raise RunFolderError(f"a trial is named by its id, got {trial_id!r}; this run has {known}")
-    return found
 
 
 def _table(*columns: str) -> Table:

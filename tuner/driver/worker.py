@@ -227,6 +227,9 @@ def describe_failure(error: BaseException) -> tuple[str, str, str]:
         return error.cause, str(error), trace
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out_of_memory", str(error) or type(error).__name__, trace
+    if _context_is_dead(error):
+        line = str(error).splitlines()[0]
+        return "error", f"{type(error).__name__}: {line}; most often a label lies outside the model's classes", trace
     return "error", f"{type(error).__name__}: {error}", trace
 
 

@@ -135,6 +135,34 @@ class Run:
             metrics |= scored["metrics"]
         return metrics
 
+    def trial(self, trial_id: str) -> TrialRecord:
+        """A trial by its id, whose leading zeros may be left out.
+
+        Raises:
+            RunFolderError: the run has no such trial.
+        """
+        trials = self.record.trials
+        found = trials.get(trial_id) or trials.get(trial_id.zfill(5))
+        if found is None:
+            known = f"{next(iter(trials))} to {next(reversed(trials))}" if trials else "none"
+            raise RunFolderError(f"a trial is named by its id, got {trial_id!r}; this run has {known}")
+        return found
+
+    def trial_summary(self, trial_id: str) -> dict[str, Any]:
+        """What `show --trial ID --json` prints: the trial with its configuration, outcome and epochs."""
+        trial = self.trial(trial_id)
+        return {
+            "trial_id": trial.trial,
+            "config": trial.config,
+            "seed": trial.seed,
+            "status": trial.status,
+            "cause": trial.cause,
+            "message": trial.message,
+            "traceback": trial.traceback,
+            "running_seconds": round(trial.running_seconds, 3),
+            "epochs": [{"epoch": epoch.epoch, **epoch.metrics} for epoch in trial.epochs.values()],
+        }
+
     def summary(self) -> dict[str, Any]:
         """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
         counts, best = self.record.counts(), self.best
