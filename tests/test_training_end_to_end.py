@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.commands import start, tuner
 from tuner import load_model
+from tuner.machine import this_machine
 from tuner.results import Run, load_run
 
 pytestmark = pytest.mark.ray
@@ -38,9 +39,9 @@ study = Study(
 '''
 
 
-def search(folder: Path, text: str, *options: str) -> Run:
+def search(folder: Path, text: str, *options: str, **environment: str) -> Run:
     (folder / "space.py").write_text(text)
-    done = tuner("run", "space.py", "--storage", "out", *options, folder=folder)
+    done = tuner("run", "space.py", "--storage", "out", *options, folder=folder, **environment)
     assert done.code == 0, done.err
     return load_run(folder / "out")
 
@@ -136,6 +137,49 @@ def test_a_killed_worker_goes_on_from_what_was_written_behind_its_back(tmp_path:
     ]
     assert before == {1, 2, 3, 4}
     assert 2 <= after[0] <= 5  # not from the beginning
+
+
+GREEDY = (
+    OWN.split("def perceptron", maxsplit=1)[0]
+    + """
+import time
+
+class Greedy(nn.Linear):
+    def forward(self, images):
+        if self.training:
+            held = torch.ones(len(images) * 80 * 2**18)  # 80 MiB an image, 5 GiB for 64 of them
+            time.sleep(0.5)  # long enough for Ray to look
+        return super().forward(images)
+
+def greedy(config):
+    return nn.Sequential(nn.Flatten(), Greedy(64, 3))
+
+study = Study(
+    "greedy", trial=ImageClassifier(blobs, greedy), space={"lr": 1e-3, "batch_size": 64},
+    metric="val_loss", mode="min", search=Random(), scheduler=NoEarlyStopping(),
+    budget=Budget(trials=1, max_epochs=1), resources=Resources(cpus=1),
+)
+"""
+)
+
+
+def test_a_trial_whose_worker_was_killed_for_its_memory_goes_on_with_smaller_parts(tmp_path: Path) -> None:
+    lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
+    memory = {name: int(amount.split()[0]) * 1024 for name, _, amount in (line.partition(":") for line in lines)}
+    if memory.get("MemAvailable", 0) < 6 * 2**30 or memory["MemTotal"] != this_machine().memory_bytes:
+        pytest.skip("needs 6 GiB of free memory that no container limits")
+    used = memory["MemTotal"] - memory["MemAvailable"]
+    limit = {
+        "RAY_memory_usage_threshold": str((used + 5.25 * 2**30) / memory["MemTotal"]),
+        "RAY_memory_monitor_refresh_ms": "100",
+    }
+    run = search(tmp_path, GREEDY, **limit)
+    trial = run.record.trials["00000"]
+    assert trial.losses >= 1
+    (message,) = {event["message"] for event in run.events if event["event"] == "trial_lost"}
+    assert message.startswith("its worker was killed because the machine ran low on memory (")
+    assert trial.status == "completed"
+    assert run.history["micro_batch_size"].tolist() == [64 // 2**trial.losses]
 
 
 def test_no_checkpoint_is_left_but_the_winners(tmp_path: Path) -> None:

@@ -259,3 +259,11 @@ def test_an_epoch_of_real_fashion_mnist_with_a_frozen_backbone_learns(real_data:
     config = {"finetune": "head", "lr": 1e-3, "batch_size": 256, "image_size": 8}
     result = Trainer(trial, config, epochs=1, seed=0, split_seed=0).run_epoch()
     assert result.val_accuracy > 0.5
+
+
+def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+    running.halve_micro_batch(2)
+    running.halve_micro_batch(1)
+    metrics = running.run_epoch().metrics()
+    assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)

@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.tune import Callback
 from ray.tune.experiment import Experiment
 from ray.tune.experiment import Trial as RayTrialBase
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
+from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.loop import Resume, SearchLoop, Start, StudyInterrupted
 from tuner.driver.saving import INDEX, saved_path
 from tuner.driver.worker import REPORT, Order
@@ -146,7 +147,12 @@ class RayCallback(Callback):  # type: ignore[misc]
         self._bridge = bridge
 
     def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A worker or node died; Ray starts the trial again from its last checkpoint."""
+        """A worker or node died; Ray starts the trial again from its last checkpoint.
+
+        One that was killed for its memory starts with a micro-batch half the size, as it would kill its worker again.
+        """
+        if _cause(trial.last_error) == "out_of_memory":
+            trial.config["halvings"] += 1
         self._bridge.loop.lost(trial.trial_id, _first_line(trial.last_error))
 
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
@@ -261,7 +267,7 @@ class Bridge:
 
 
 def _cause(error: BaseException | None) -> str:
-    if isinstance(error, OutOfMemoryError):
+    if isinstance(error, KilledForMemoryError):
         return "out_of_memory"
     if isinstance(error, RayTaskError):
         return "error"

@@ -150,6 +150,7 @@ class _Search:
         from ray import tune
 
         from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch
+        from tuner.driver.host_memory import memory_kills_survived
         from tuner.driver.worker import make_trainable
 
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
@@ -162,17 +163,18 @@ class _Search:
             session=self.info["sessions"] - 1,
         )
         try:
-            tune.run(
-                make_trainable(self.study.declared_trial),
-                name=TUNE,
-                storage_path=self.folder.uri,
-                search_alg=RaySearch(bridge),
-                scheduler=RayScheduler(bridge),
-                callbacks=[RayCallback(bridge)],
-                reuse_actors=True,
-                verbose=0,
-                raise_on_failed_trial=False,
-            )
+            with memory_kills_survived():
+                tune.run(
+                    make_trainable(self.study.declared_trial),
+                    name=TUNE,
+                    storage_path=self.folder.uri,
+                    search_alg=RaySearch(bridge),
+                    scheduler=RayScheduler(bridge),
+                    callbacks=[RayCallback(bridge)],
+                    reuse_actors=True,
+                    verbose=0,
+                    raise_on_failed_trial=False,
+                )
         finally:
             bridge.await_saves()
 

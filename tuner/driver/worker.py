@@ -45,7 +45,8 @@ class Order:
     """What one trial is told; travels as the config of a Ray trial.
 
     `save_epochs` are epochs after which the scheduler may pause the trial, so that a checkpoint must be there;
-    `to_beat` is the best value of the trials that have ended: an epoch below it can't be the winner's.
+    `to_beat` is the best value of the trials that have ended: an epoch below it can't be the winner's; `halvings` says
+    how often a worker was killed for the memory that this trial took.
     """
 
     trial: str
@@ -60,6 +61,7 @@ class Order:
     gpus: float
     run_uri: str
     to_beat: float | None = None
+    halvings: int = 0
     checkpoint_uri: str | None = None
 
 
@@ -204,6 +206,7 @@ def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSessio
         trial, order.config, epochs=order.epochs, seed=order.seed, split_seed=order.study_seed, device=device
     )
     worker.notes += load_first_whole(trainer, worker.checkpoints())
+    trainer.halve_micro_batch(order.halvings)
     policy, said = SavingPolicy(order), 0
     while trainer.epoch < order.epochs:
         metrics = trainer.run_epoch().metrics()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,7 @@ def _verify(path: Path, index: dict[str, Any]) -> None:
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    _sync(path)
     return _mark(path)
 
 
@@ -99,7 +101,14 @@ def _write_text(path: Path, text: str) -> None:
     beside = path.with_suffix(".part")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
+    _sync(beside)
     beside.replace(path)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the disk has the file: what is older is deleted once a checkpoint is there."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _mark(path: Path) -> dict[str, Any]:

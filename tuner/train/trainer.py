@@ -125,8 +125,8 @@ class Trainer:
         config: dict[str, Any],
         *,
         epochs: int,
-        seed: int,
-        split_seed: int,
+        seed: int = 0,
+        split_seed: int = 0,
         device: torch.device | str = "cpu",
     ) -> None:
         """Load data and model, ready for the first epoch.
@@ -257,6 +257,14 @@ class Trainer:
                 self.step += 1
                 if self.device.type == "cpu" and self.step % STEPS_BETWEEN_CHECKS == 0:
                     self._check_loss(float(self._loss), "training")
+
+    def halve_micro_batch(self, times: int) -> None:
+        """Let as few images through the network at once as if memory had run out so often."""
+        step = self.training_step
+        halved = max(1, self.hyperparameters["batch_size"] // 2**times)
+        if halved < step.micro_batch_size:
+            step.micro_batch_size = halved
+            step.retries += 1
 
     def train_step(self, images: Tensor, labels: Tensor, seed: int) -> None:
         """One step of the optimizer on a batch as it is stored; all that is random in it comes from `seed`."""
