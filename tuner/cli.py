@@ -109,10 +109,8 @@ def samples(study: Study, count: int) -> list[dict[str, Any]]:
     """What the study's search would try first, as far as it is known before any result."""
     from tuner.search import Proposals
 
-    searcher = study.search.build(study.search_space, mode=study.mode, seed=study.seed, trials=study.trials)
-    proposals = Proposals(
-        study.search_space, searcher, starting_points=study.starting_points, seed=study.seed, trials=study.trials
-    )
+    searcher = study.search.build(study.problem)
+    proposals = Proposals(study.problem, searcher, starting_points=study.starting_points)
     found = (proposals.suggest(number) for number in range(count))
     return [config for config in found if config is not None]
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tuner.errors import StudyError
 from tuner.machine import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
-from tuner.search import HyperOpt, SearchAlgorithm
+from tuner.search import HyperOpt, Problem, SearchAlgorithm
 from tuner.space import Space
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
@@ -139,6 +139,18 @@ class Study:
         size = self.search_space.size
         limits = [limit for limit in (self.budget.trials, None if math.isinf(size) else int(size)) if limit is not None]
         return min(limits) if limits else None
+
+    @property
+    def problem(self) -> Problem:
+        """What the search algorithm is told."""
+        return Problem(
+            self.search_space,
+            mode=self.mode,
+            seed=self.seed,
+            trials=self.trials,
+            max_epochs=self.budget.max_epochs,
+            rungs=tuple(self.scheduler.rungs(self.budget.max_epochs)),
+        )
 
     def better(self, value: float, than: float | None) -> bool:
         """Whether `value` of the metric is better than the other; everything is better than None."""

@@ -24,7 +24,7 @@ def study(**changes: Any) -> Study:
         "space": {"x": uniform(0, 1)},
         "metric": "loss",
         "mode": "min",
-        "search": Random(),
+        "search": Random(sobol=False),
         "scheduler": NoEarlyStopping(),
         "budget": Budget(trials=6, max_epochs=9),
     }

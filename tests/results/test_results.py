@@ -21,7 +21,7 @@ from tuner.results.tables import write_tables
 
 def make_run(folder: Path, *, started: str = "2026-01-31T09:30:00+00:00", status: str = "finished") -> Run:
     """A run of a real search, without Ray."""
-    declared = study(search=Random(), scheduler=ASHA(grace_epochs=3))
+    declared = study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3))
     loop = build(declared, folder)
     drive(loop)
     loop.close(interrupted=False)

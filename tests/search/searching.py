@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.search import Proposals, SearchAlgorithm
+from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.search.base import Mode
 from tuner.space import Config, Space
 
@@ -21,8 +21,8 @@ def propose(
 ) -> Proposals:
     space = space if isinstance(space, Space) else Space(space)
     search.check(space)
-    searcher = search.build(space, mode=mode, seed=seed, trials=trials)
-    return Proposals(space, searcher, starting_points=starting_points or [], seed=seed, trials=trials)
+    problem = Problem(space, mode=mode, seed=seed, trials=trials)
+    return Proposals(problem, search.build(problem), starting_points=starting_points or [])
 
 
 def run(proposals: Proposals, objective: Objective, trials: int, *, first: int = 0) -> list[Config]:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests.search.searching import propose, run
-from tuner.search import Grid, HyperOpt, Proposals, Random, SearchAlgorithm, Searcher
+from tuner.search import Grid, HyperOpt, Problem, Proposals, Random, SearchAlgorithm, Searcher
 from tuner.space import Config, Space, choice, randint, sample_from, uniform
 
 ALL: list[SearchAlgorithm] = [Random(), Grid(), HyperOpt(startup_trials=3)]
@@ -87,14 +87,14 @@ def test_an_infinite_looking_space_that_runs_out_ends() -> None:
 def test_a_searcher_that_repeats_itself_is_asked_again_and_then_replaced() -> None:
     space = Space({"n": randint(0, 3)})
     searcher = Stubborn({"n": 1})
-    configs = run(Proposals(space, searcher), lambda config: 0.0, 10)
+    configs = run(Proposals(Problem(space), searcher), lambda config: 0.0, 10)
     assert configs[0] == {"n": 1}
     assert sorted(config["n"] for config in configs) == [0, 1, 2]
     assert searcher.attempts[:22] == [(0, 0), *((1, attempt) for attempt in range(20)), (2, 0)]
 
 
 def test_a_continuous_space_never_runs_out() -> None:
-    configs = run(Proposals(Space({"x": uniform(0, 1)}), Stubborn({"x": 0.5})), lambda config: 0.0, 50)
+    configs = run(Proposals(Problem(Space({"x": uniform(0, 1)})), Stubborn({"x": 0.5})), lambda config: 0.0, 50)
     assert len({config["x"] for config in configs}) == 50
 
 

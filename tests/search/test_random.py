@@ -1,7 +1,10 @@
 import math
 
+import pytest
+
 from tests.search.searching import propose, run
-from tuner.search import Random
+from tuner.errors import StudyError
+from tuner.search import Problem, Random
 from tuner.space import Space, choice, grid_search, loguniform, sample_from, uniform
 
 SPACE = {"lr": loguniform(1e-4, 1e-1), "kind": choice(["a", "b"]), "x": uniform(0, 1).when(kind="a")}
@@ -31,3 +34,25 @@ def test_it_takes_every_kind_of_domain() -> None:
     space = Space({"a": grid_search([1, 2]), "b": sample_from(lambda config: config["a"] * 10)})
     configs = run(propose(Random(), space), lambda config: 0.0, 5)
     assert sorted(config["b"] for config in configs) == [10, 20]
+
+
+def test_the_sobol_sequence_fills_every_cell_of_a_grid_where_independent_draws_leave_gaps() -> None:
+    space = {"x": uniform(0, 1), "y": uniform(0, 1)}
+
+    def cells(search: Random) -> int:
+        configs = run(propose(search, space, seed=5), lambda config: 0.0, 64)
+        return len({(int(config["x"] * 8), int(config["y"] * 8)) for config in configs})
+
+    assert cells(Random()) == 64
+    assert cells(Random(sobol=False)) < 50
+
+
+def test_another_attempt_is_an_independent_draw() -> None:
+    searcher = Random().build(Problem(Space(SPACE)))
+    assert searcher.suggest(3) == searcher.suggest(3) != searcher.suggest(3, 1)
+    assert Random().build(Problem(Space({"a": 1}))).suggest(0) == {"a": 1}
+
+
+def test_sobol_is_true_or_false() -> None:
+    with pytest.raises(StudyError, match=r"Random.sobol needs True or False, got 'yes'; use one of them"):
+        Random(sobol="yes").check(Space(SPACE))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 PROGRAM = """
-from tuner.search import {name}, Proposals
+from tuner.search import {name}, Problem, Proposals
 from tuner.space import Space, choice, qrandint, quniform
 
 space = Space({{
@@ -13,8 +13,8 @@ space = Space({{
     "kind": choice(["a", "b", None]),
     "deep": {{"n": qrandint(2, 10, 2).when(kind=["a", "b"])}},
 }})
-searcher = {name}().build(space, mode="max", seed=11, trials=30)
-proposals = Proposals(space, searcher, starting_points=[{{"kind": "a"}}], seed=11, trials=30)
+problem = Problem(space, seed=11, trials=30)
+proposals = Proposals(problem, {name}().build(problem), starting_points=[{{"kind": "a"}}])
 for number in range(30):
     config = proposals.suggest(number)
     print(config)

@@ -69,10 +69,8 @@ class SearchLoop:
         self.study, self.concurrency = study, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners = list(listeners)
-        searcher = study.search.build(study.search_space, mode=study.mode, seed=study.seed, trials=study.trials)
-        self._proposals = Proposals(
-            study.search_space, searcher, starting_points=study.starting_points, seed=study.seed, trials=study.trials
-        )
+        searcher = study.search.build(study.problem)
+        self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points)
         self._journal: list[tuple[str, str, int, float]] = []
         self._stopper = self._build_stopper(can_pause=True)
         self._running: set[str] = set()

@@ -1,9 +1,9 @@
 """Search algorithms: declarations for the study file, and the searchers that they build. Knows no executor."""
 
-from tuner.search.base import EndStatus, SearchAlgorithm, Searcher
+from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
 from tuner.search.grid import Grid
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 
-__all__ = ["EndStatus", "Grid", "HyperOpt", "Proposals", "Random", "SearchAlgorithm", "Searcher"]
+__all__ = ["EndStatus", "Grid", "HyperOpt", "Problem", "Proposals", "Random", "SearchAlgorithm", "Searcher"]

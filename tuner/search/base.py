@@ -14,6 +14,27 @@ Mode = Literal["min", "max"]
 EndStatus = Literal["completed", "stopped", "failed"]
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What is searched, as a search algorithm is told.
+
+    `trials` is the most that will be tried, None for no limit; a trial reports after each of `max_epochs` epochs at
+    most. `rungs` are the epochs at which early stopping compares trials, in order: values there are worth most.
+    """
+
+    space: Space
+    mode: Mode = "max"
+    seed: int = 0
+    trials: int | None = None
+    max_epochs: int = 1
+    rungs: tuple[int, ...] = ()
+
+    @property
+    def sign(self) -> float:
+        """What a value of the metric is multiplied by, for higher to be better."""
+        return 1.0 if self.mode == "max" else -1.0
+
+
 class Searcher(ABC):
     """Proposes configurations for numbered trials and learns from their values; knows nothing of who runs them.
 
@@ -54,8 +75,8 @@ class SearchAlgorithm(ABC):
         """Raise StudyError for a space that this algorithm can't search."""
 
     @abstractmethod
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
-        """The searcher for one search of at most `trials` trials."""
+    def build(self, problem: Problem) -> Searcher:
+        """The searcher for one search."""
 
 
 def require_finite(number: int, epoch: int, value: float) -> None:

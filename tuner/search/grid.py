@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError
-from tuner.search.base import Mode, SearchAlgorithm, Searcher
+from tuner.search.base import Problem, SearchAlgorithm, Searcher
 from tuner.space import Choice, Config, Domain, Space
 from tuner.space.values import is_number
 
@@ -38,9 +38,9 @@ class Grid(SearchAlgorithm):
                 "Random()"
             )
 
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
+    def build(self, problem: Problem) -> Searcher:
         """A searcher that goes through the grid once."""
-        return GridSearcher(space)
+        return GridSearcher(problem.space)
 
 
 class GridSearcher(Searcher):

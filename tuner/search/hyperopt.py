@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import StudyError
-from tuner.search.base import EndStatus, Mode, SearchAlgorithm, Searcher, check_model_based, require_finite
+from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher, check_model_based, require_finite
 from tuner.space import Choice, Config, Space
 
 
@@ -43,10 +43,11 @@ class HyperOpt(SearchAlgorithm):
         if not isinstance(self.gamma, int | float) or not 0 < self.gamma <= 1:
             raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {self.gamma!r}; use 0.25")
 
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
+    def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""
+        trials = problem.trials
         startup = self.startup_trials or (10 if trials is None else max(3, min(20, trials // 3)))
-        return HyperOptSearcher(space, mode, seed, startup=startup, candidates=self.candidates, gamma=self.gamma)
+        return HyperOptSearcher(problem, startup=startup, candidates=self.candidates, gamma=self.gamma)
 
 
 class HyperOptSearcher(Searcher):
@@ -57,11 +58,12 @@ class HyperOptSearcher(Searcher):
     it for its own conditional spaces.
     """
 
-    def __init__(self, space: Space, mode: Mode, seed: int, *, startup: int, candidates: int, gamma: float) -> None:
+    def __init__(self, problem: Problem, *, startup: int, candidates: int, gamma: float) -> None:
         from hyperopt import Domain, Trials, hp
 
-        self._space, self._seed = space, seed
-        self._sign = -1.0 if mode == "max" else 1.0
+        space = problem.space
+        self._space, self._seed = space, problem.seed
+        self._sign = -problem.sign
         self._startup = startup
         self._candidates, self._gamma = candidates, gamma
         self._categories = {n: d.size for n, d in space.dimensions.items() if isinstance(d, Choice)}

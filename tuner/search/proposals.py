@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.search.base import EndStatus, Searcher, require_finite
+from tuner.search.base import EndStatus, Problem, Searcher, require_finite
 from tuner.search.grid import LARGEST_GRID
-from tuner.space import Config, Space
+from tuner.space import Config
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
@@ -18,19 +18,13 @@ _START, _UNSEEN = 1, 2  # set apart the random streams that are drawn here
 class Proposals:
     """A searcher as drivers and simulators use it: ask `suggest` for trial after trial, tell what became of them.
 
-    `starting_points` may be partial: what is missing is sampled. `trials` is the most that are suggested.
+    `starting_points` may be partial: what is missing is sampled.
     """
 
-    def __init__(
-        self,
-        space: Space,
-        searcher: Searcher,
-        *,
-        starting_points: Sequence[Config] = (),
-        seed: int = 0,
-        trials: int | None = None,
-    ) -> None:
-        self._space, self._searcher, self._seed, self._trials = space, searcher, seed, trials
+    def __init__(self, problem: Problem, searcher: Searcher, *, starting_points: Sequence[Config] = ()) -> None:
+        self._space, self._searcher = problem.space, searcher
+        self._seed, self._trials = problem.seed, problem.trials
+        space = problem.space
         self._seen: set[str] = set()
         self._size = space.size
         self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]

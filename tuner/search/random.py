@@ -1,25 +1,43 @@
-"""Random search (Bergstra and Bengio 2012)."""
+"""Random search (Bergstra and Bengio 2012), by default with points that fill the space evenly."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.search.base import Mode, SearchAlgorithm, Searcher
+from tuner.errors import StudyError
+from tuner.search.base import Problem, SearchAlgorithm, Searcher
 from tuner.space import Config, Space
+
+if TYPE_CHECKING:
+    from scipy.stats.qmc import Sobol
 
 
 @dataclass(frozen=True)
 class Random(SearchAlgorithm):
-    """Independent draws from the space."""
+    """Draws from the space: a scrambled Sobol sequence (Owen 1998), or with `sobol=False` independent draws.
+
+    Any stretch of the sequence is spread over the whole space more evenly than independent draws are.
+    """
+
+    sobol: bool = True
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Where the sequence comes from."""
+        return ("scipy.stats.qmc",) if self.sobol else ()
 
     def check(self, space: Space) -> None:
-        """Every space will do."""
+        """Every space will do. Raises StudyError for another `sobol` than True or False."""
+        if not isinstance(self.sobol, bool):
+            raise StudyError(f"Random.sobol needs True or False, got {self.sobol!r}; use one of them")
 
-    def build(self, space: Space, *, mode: Mode, seed: int, trials: int | None) -> Searcher:
+    def build(self, problem: Problem) -> Searcher:
         """A searcher without memory."""
-        return RandomSearcher(space, seed)
+        return SobolSearcher(problem.space, problem.seed) if self.sobol else RandomSearcher(problem.space, problem.seed)
 
 
 class RandomSearcher(Searcher):
@@ -31,3 +49,23 @@ class RandomSearcher(Searcher):
     def suggest(self, number: int, attempt: int = 0) -> Config:
         """A draw that depends on seed, number and attempt alone."""
         return self._space.sample(np.random.default_rng([self._seed, number, attempt]))
+
+
+class SobolSearcher(RandomSearcher):
+    """Gives trial n the n-th point of the sequence; another attempt at the same trial is an independent draw."""
+
+    def suggest(self, number: int, attempt: int = 0) -> Config:
+        """A point that depends on seed, number and attempt alone."""
+        if attempt or not self._space.dimensions:
+            return super().suggest(number, attempt)
+        self._sequence.reset()
+        if number:
+            self._sequence.fast_forward(number)
+        config = self._space.decode(self._sequence.random(1)[0])
+        return self._space.complete(config, np.random.default_rng([self._seed, number]))
+
+    @cached_property
+    def _sequence(self) -> Sobol:
+        from scipy.stats.qmc import Sobol
+
+        return Sobol(len(self._space.dimensions), scramble=True, rng=np.random.default_rng([self._seed]))
