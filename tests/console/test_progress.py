@@ -17,7 +17,7 @@ PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 
 
 def search(folder: Path, listener: Lines | LiveTable | Progress) -> None:
-    loop = build(study(search=Random(), scheduler=ASHA(grace_epochs=3)), folder, listeners=[listener])
+    loop = build(study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3)), folder, listeners=[listener])
     drive(loop)
 
 
@@ -63,7 +63,7 @@ def test_savings_are_the_share_of_epochs_that_ended_trials_did_not_need(tmp_path
 
 
 def test_a_display_that_knows_earlier_events_goes_on_with_them(tmp_path: Path) -> None:
-    declared = study(search=Random())
+    declared = study(search=Random(sobol=False))
     drive(build(declared, tmp_path), reports=20)
     earlier = events_of(tmp_path)
     stream = io.StringIO()

@@ -3,7 +3,18 @@
 from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
 from tuner.search.grid import Grid
 from tuner.search.hyperopt import HyperOpt
+from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 
-__all__ = ["EndStatus", "Grid", "HyperOpt", "Problem", "Proposals", "Random", "SearchAlgorithm", "Searcher"]
+__all__ = [
+    "EndStatus",
+    "Grid",
+    "HyperOpt",
+    "MultiFidelityGP",
+    "Problem",
+    "Proposals",
+    "Random",
+    "SearchAlgorithm",
+    "Searcher",
+]

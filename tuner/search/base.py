@@ -88,6 +88,11 @@ def require_finite(number: int, epoch: int, value: float) -> None:
         )
 
 
+def is_count(value: object) -> bool:
+    """Whether it is a whole number of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
 def check_model_based(name: str, space: Space) -> None:
     """Raise SpaceError for what a model of the space can't hold: grids, and functions of the configuration."""
     for dimension, domain in space.dimensions.items():

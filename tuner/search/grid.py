@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from tuner.errors import SpaceError
 from tuner.search.base import Problem, SearchAlgorithm, Searcher
-from tuner.space import Choice, Config, Domain, Space
-from tuner.space.values import is_number
+from tuner.search.features import is_ordered
+from tuner.space import Config, Space
 
 LARGEST_GRID = 100_000
 
@@ -57,7 +57,7 @@ class GridSearcher(Searcher):
         self._rows = {space.key(config): row for row, config in enumerate(self._configs)}
         self._units = np.array([space.encode(config) for config in self._configs])  # [configs, dimensions]
         self._values = _value_indices(self._units)
-        self._ordered = np.array([_is_ordered(domain) for domain in space.dimensions.values()], dtype=bool)
+        self._ordered = np.array([is_ordered(domain) for domain in space.dimensions.values()], dtype=bool)
         self._levels = self._values.max(axis=0) + 1
         self._uses = [np.zeros(levels) for levels in self._levels]
         self._distances = np.full(len(self._configs), math.inf)
@@ -99,8 +99,3 @@ def _value_indices(units: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     for column in range(units.shape[1]):
         indices[:, column] = np.unique(units[:, column], return_inverse=True)[1]
     return indices
-
-
-def _is_ordered(domain: Domain) -> bool:
-    """Whether neighbours in the encoding are alike: numbers, and lists of numbers."""
-    return not isinstance(domain, Choice) or all(is_number(option) for option in domain.options)

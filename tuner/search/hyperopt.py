@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import StudyError
-from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher, check_model_based, require_finite
+from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher, check_model_based, is_count, require_finite
 from tuner.space import Choice, Config, Space
 
 
@@ -34,11 +34,11 @@ class HyperOpt(SearchAlgorithm):
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that TPE can't take."""
         check_model_based("HyperOpt", space)
-        if self.startup_trials is not None and not _is_count(self.startup_trials):
+        if self.startup_trials is not None and not is_count(self.startup_trials):
             raise StudyError(
                 f"HyperOpt.startup_trials needs a whole number of at least 1, got {self.startup_trials!r}; use 5"
             )
-        if not _is_count(self.candidates):
+        if not is_count(self.candidates):
             raise StudyError(f"HyperOpt.candidates needs a whole number of at least 1, got {self.candidates!r}; use 24")
         if not isinstance(self.gamma, int | float) or not 0 < self.gamma <= 1:
             raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {self.gamma!r}; use 0.25")
@@ -149,7 +149,3 @@ class HyperOptSearcher(Searcher):
 def _no_objective(config: Config) -> float:
     """Hyperopt wants an objective; ask/tell never calls it."""
     raise RuntimeError("hyperopt called the objective")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -15,10 +15,12 @@ from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.errors import SpaceError
 from tuner.space.values import RAY_MODULE, canonical, clean_multiple, in_order, is_number, is_ray_grid, plain, same
 
+Units = npt.NDArray[np.float64]
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
 _EDGE = 1e-9  # a normal's quantiles at 0 and 1 are infinite
 
@@ -86,6 +88,10 @@ class Domain(ABC):
     def decode(self, unit: float) -> Any:
         """The value at `unit` in [0, 1]; values outside are clipped."""
 
+    def snap(self, units: Units) -> Units:
+        """`encode(decode(unit))` of units [n] in [0, 1]: each moved to where a value lies."""
+        return np.array([self.encode(self.decode(unit)) for unit in units.tolist()])
+
     @abstractmethod
     def describe(self) -> str:
         """As the user wrote it: `loguniform(0.0001, 0.1)`."""
@@ -143,6 +149,24 @@ class _Range(Domain):
         bottom, top = self._scale(low), self._scale(high)
         value = bottom + min(max(unit, 0.0), 1.0) * (top - bottom)
         return math.exp(value) if self.log else value
+
+    @abstractmethod
+    def _steps(self) -> tuple[int, int]:
+        """First and last multiple of the step."""
+
+    def _edges(self) -> tuple[float, float]:
+        """The numbers at 0 and 1 of the unit interval."""
+        return self.low, self.high
+
+    def snap(self, units: Units) -> Units:
+        if self.size == math.inf:
+            return units
+        low, high = self._edges()
+        bottom, top = self._scale(low), self._scale(high)
+        scaled = bottom + units * (top - bottom)
+        step = self.q or 1
+        multiples = np.floor((np.exp(scaled) if self.log else scaled) / step + 0.5).clip(*self._steps()) * step
+        return np.asarray((((np.log(multiples) if self.log else multiples) - bottom) / (top - bottom)).clip(0, 1))
 
     def _position(self, value: float, low: float, high: float) -> float:
         bottom, top = self._scale(low), self._scale(high)
@@ -365,6 +389,9 @@ class Choice(Domain):
     def encode(self, value: Any) -> float:
         index = self.index(value)
         return math.nan if index is None else (index + 0.5) / len(self.options)
+
+    def snap(self, units: Units) -> Units:
+        return np.asarray((np.floor(units * self.size).clip(0, self.size - 1) + 0.5) / self.size)
 
     def decode(self, unit: float) -> Any:
         return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]

@@ -1,0 +1,161 @@
+"""Search strategies on simulated learning curves: regret after 25, 50 and 100 % of the budget, and time per suggestion.
+
+    python benchmarks/search.py --lcbench DIR [--seeds 10] [--only default,history33]
+
+DIR holds LCBench's surrogate with its `simulator.py` (numpy and onnxruntime): 8 development tasks, 4 workers, 1,040
+epochs in all. What is measured are the classes that a real search runs: `Proposals` over a searcher, and the early
+stopper of a scheduler, asked and told in the order in which `SearchLoop` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner import ASHA, HyperOpt, MultiFidelityGP, Random, lograndint, loguniform, randint, uniform
+from tuner.schedule import Decision, Scheduler
+from tuner.search import Problem, Proposals, SearchAlgorithm
+from tuner.space import Config, Space
+
+EPOCHS = 52
+SPACE = Space(
+    {
+        "batch_size": lograndint(16, 513),
+        "learning_rate": loguniform(1e-4, 1e-1),
+        "momentum": uniform(0.1, 0.99),
+        "weight_decay": uniform(1e-5, 1e-1),
+        "num_layers": randint(1, 6),
+        "max_units": lograndint(64, 1025),
+        "max_dropout": uniform(0.0, 1.0),
+    }
+)
+
+
+class Product:
+    """A study of ours as the simulator's strategy: the search algorithm and the scheduler of a study file."""
+
+    def __init__(
+        self, search: SearchAlgorithm, scheduler: Scheduler, seed: int, starting_points: list[Config] | None = None
+    ) -> None:
+        problem = Problem(SPACE, seed=seed, max_epochs=EPOCHS, rungs=tuple(scheduler.rungs(EPOCHS)))
+        self._proposals = Proposals(problem, search.build(problem), starting_points=starting_points or [])
+        self._stopper = scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=None)
+        self._started = 0
+        self.seconds = self.decisions = 0.0
+
+    def ask(self) -> tuple[str, Any]:
+        """A paused trial that goes on, or a new one."""
+        trial = self._stopper.resumable()
+        if trial is not None:
+            return trial, None
+        began = time.perf_counter()
+        config = self._proposals.suggest(self._started)
+        self.seconds += time.perf_counter() - began
+        self.decisions += 1
+        trial = f"{self._started:05d}"
+        self._started += 1
+        self._stopper.start(trial)
+        assert config is not None
+        return trial, unit_of(config)
+
+    def report(self, trial: str, epoch: int, value: float) -> str:
+        """One epoch's validation accuracy."""
+        self._proposals.observe(int(trial), epoch, value)
+        decision = self._stopper.report(trial, epoch, value)
+        if epoch >= EPOCHS or decision is Decision.STOP:
+            self._proposals.end(int(trial), "completed" if epoch >= EPOCHS else "stopped")
+            self._stopper.end(trial)
+            return "stop"
+        return decision.value
+
+
+def unit_of(config: Config) -> np.ndarray:
+    """The simulator's place of a configuration, [7]: integers at their exact value, not in the middle of their bin."""
+    simulator = load_simulator()
+    values = np.array([config[name] for name, *_ in simulator.DIMENSIONS], dtype=float)
+    scaled = np.where(simulator._LOG, np.log(np.maximum(values, 1e-12)), values)
+    return np.clip((scaled - simulator._LOW) / (simulator._HIGH - simulator._LOW), 0, 1)
+
+
+def load_simulator() -> Any:
+    """LCBench's simulator, from the folder that the environment names."""
+    if os.environ["LCBENCH"] not in sys.path:
+        sys.path.insert(0, os.environ["LCBENCH"])
+    import simulator
+
+    return simulator
+
+
+PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
+STRATEGIES: dict[str, Callable[[int], Product]] = {
+    "default": partial(Product, MultiFidelityGP(), PROMOTE),
+    "gp_stop": partial(Product, MultiFidelityGP(), STOP),
+    "hyperopt_asha": partial(Product, HyperOpt(), STOP),
+    "hyperopt_promote": partial(Product, HyperOpt(), PROMOTE),
+    "random_asha": partial(Product, Random(sobol=False), STOP),
+    "sobol_promote": partial(Product, Random(), PROMOTE),
+}
+
+
+def measure(job: tuple[str, str, int]) -> tuple[np.ndarray, float]:
+    """One strategy on one task with one seed: regret [80], milliseconds per suggestion."""
+    name, task, seed = job
+    strategy = STRATEGIES[name](seed)
+    regret = load_simulator().simulate(strategy, task)
+    return regret, 1000 * strategy.seconds / max(strategy.decisions, 1)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lcbench", type=Path, default=Path("../shared/lcbench"))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(STRATEGIES))
+    options = parser.parse_args()
+    os.environ["LCBENCH"] = str(options.lcbench.resolve())
+    os.environ["OMP_NUM_THREADS"] = "1"
+    tasks = load_simulator().DEVELOPMENT_TASKS
+    results: dict[str, dict[str, float]] = {}
+    regrets: dict[str, np.ndarray] = {}
+    print(f"{'strategy':20} {'runs':>4} {'25 %':>13} {'50 %':>13} {'100 %':>13} {'ms':>6}   beside default")
+    with multiprocessing.get_context("spawn").Pool() as pool:
+        for name in options.only:
+            jobs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
+            curves, milliseconds = zip(*pool.map(measure, jobs, chunksize=1), strict=True)
+            regrets[name] = np.array(curves)
+            results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
+            cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
+            print(f"{name:20} {len(jobs):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
+    print(json.dumps(results))
+
+
+def summary(curves: np.ndarray, milliseconds: float) -> dict[str, float]:
+    """Mean regret [runs, 80] with its standard error at a quarter, half and all of the budget."""
+    row = {}
+    for share in (25, 50, 100):
+        column = curves[:, round(share / 100 * curves.shape[1]) - 1]
+        row[f"r{share}"] = round(float(column.mean()), 4)
+        row[f"se{share}"] = round(float(column.std(ddof=1) / len(column) ** 0.5), 4)
+    return {**row, "ms": round(milliseconds, 2)}
+
+
+def paired(regrets: dict[str, np.ndarray], name: str) -> str:
+    """The difference in final regret to `default`, run by run: mean ± standard error."""
+    if "default" not in regrets or name == "default":
+        return ""
+    difference = regrets[name][:, -1] - regrets["default"][:, -1]
+    return f"{difference.mean():+.3f} ±{difference.std(ddof=1) / len(difference) ** 0.5:.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Configurations as the points that models compare."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.space import Choice, Domain, Space
+from tuner.space.values import is_number
+
+Floats = npt.NDArray[np.float64]
+
+
+def is_ordered(domain: Domain) -> bool:
+    """Whether neighbours in the encoding are alike: numbers, and lists of numbers."""
+    return not isinstance(domain, Choice) or all(is_number(option) for option in domain.options)
+
+
+class Features:
+    """Maps rows of the space's encoding to points whose Euclidean distance says how different configurations are.
+
+    A number is one column in [0, 1]. A choice of other things is a column for each option, such that any two options
+    are 1 apart. A hyperparameter that is no part of a configuration stands in its middle: what decides on it sets the
+    two apart.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._options = [1 if is_ordered(domain) else int(domain.size) for domain in space.dimensions.values()]
+
+    def points(self, rows: Floats) -> Floats:
+        """Rows [n, dimensions] of encodings, nan where inactive, as points [n, columns]."""
+        columns = []
+        for options, column in zip(self._options, rows.T, strict=True):
+            inactive = np.isnan(column)
+            if options == 1:
+                columns.append(np.where(inactive, 0.5, column)[:, None])
+            else:
+                index = np.where(inactive, 0, column * options).astype(int)
+                one_hot = np.eye(options)[index] / np.sqrt(2)
+                columns.append(np.where(inactive[:, None], 1 / (options * np.sqrt(2)), one_hot))
+        return np.hstack(columns) if columns else np.zeros((len(rows), 0))

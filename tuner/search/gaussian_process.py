@@ -1,0 +1,121 @@
+"""A Gaussian process over learning curves: what a configuration reaches at any epoch, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.special import ndtr
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CurveKernel:
+    """Covariance of two values, each of a configuration x after an epoch e of a trial t.
+
+    k = m(x, x')·(shared + shared_late·r(e, e')) + epochs·r(e, e') + [t = t']·(own + own_late·r(e, e')), where m is
+    Matérn 5/2 and r a squared exponential in the relative logarithm of the epoch (0 the first, 1 the last): what is
+    common to all epochs of like configurations, what changes between early and late, what all trials gain by training,
+    and what is a trial's own. The hyperparameters are not learned: on curves of neural networks those below did better
+    than the likeliest ones, which a few dozen short curves don't determine (see benchmarks/search.py).
+    """
+
+    length: float = 1.0
+    length_epochs: float = 0.7
+    shared: float = 0.7
+    shared_late: float = 0.2
+    epochs: float = 0.5
+    own: float = 0.02
+    own_late: float = 0.05
+    noise: float = 0.003
+
+    @property
+    def variance(self) -> float:
+        """Of any value, before anything is known."""
+        return self.shared + self.shared_late + self.epochs + self.own + self.own_late
+
+    def __call__(self, one: Rows, other: Rows) -> Floats:
+        """Covariances [len(one), len(other)]."""
+        squared = np.maximum(
+            (one.points**2).sum(1)[:, None] + (other.points**2).sum(1) - 2 * one.points @ other.points.T, 0
+        )
+        scaled = np.sqrt(5 * squared) / self.length
+        matern = (1 + scaled + scaled**2 / 3) * np.exp(-scaled)
+        between = np.exp(-0.5 * ((one.epochs[:, None] - other.epochs) / self.length_epochs) ** 2)
+        same = one.trials[:, None] == other.trials
+        return np.asarray(
+            matern * (self.shared + self.shared_late * between)
+            + self.epochs * between
+            + same * (self.own + self.own_late * between)
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Values' places: points [n, columns], epochs [n] as relative logarithms, trials [n] (-1: one not yet started)."""
+
+    points: Floats
+    epochs: Floats
+    trials: Integers
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.trials)
+
+    def take(self, kept: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
+        """Some of them."""
+        return Rows(self.points[kept], self.epochs[kept], self.trials[kept])
+
+    def __add__(self, other: Rows) -> Rows:
+        """These, then the others."""
+        return Rows(
+            np.vstack([self.points, other.points]),
+            np.append(self.epochs, other.epochs),
+            np.append(self.trials, other.trials),
+        )
+
+
+class CurveProcess:
+    """The process, told `values` [n] at `rows`; its mean is a constant, estimated by generalised least squares.
+
+    Cost: n³/3 operations to build, n² for each prediction.
+    """
+
+    def __init__(self, kernel: CurveKernel, rows: Rows, values: Floats) -> None:
+        self._kernel, self._rows, self._values = kernel, rows, values
+        covariance = kernel(rows, rows)
+        covariance[np.diag_indices(len(rows))] += kernel.noise + 1e-8
+        self._factor = np.linalg.cholesky(covariance)
+        solved = cho_solve((self._factor, True), np.stack([np.ones(len(rows)), values], axis=1), check_finite=False)
+        self._mean = float(solved[:, 1].sum() / solved[:, 0].sum())
+        self._weights = solved[:, 1] - self._mean * solved[:, 0]
+
+    def mean(self, rows: Rows) -> Floats:
+        """Expected values [len(rows)]."""
+        return np.asarray(self._mean + self._kernel(rows, self._rows) @ self._weights)
+
+    def predict(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Expected values and standard deviations, each [len(rows)], of the values without noise."""
+        covariance = self._kernel(rows, self._rows)
+        explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
+        variance = self._kernel.variance - (explained**2).sum(axis=0)
+        return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
+
+    def believing(self, rows: Rows) -> CurveProcess:
+        """The process told its own expectations at further rows, as for running trials (Ginsbourger et al. 2010)."""
+        if not len(rows):
+            return self
+        return CurveProcess(self._kernel, self._rows + rows, np.append(self._values, self.mean(rows)))
+
+
+def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:
+    """By how much a normal variable exceeds `best`, at least 0, on average (Jones et al. 1998): [n]."""
+    gain = mean - best
+    standard = gain / deviation
+    density = np.exp(-0.5 * standard**2) / math.sqrt(2 * math.pi)
+    return np.asarray(gain * ndtr(standard) + deviation * density)

@@ -1,0 +1,236 @@
+"""Search with a Gaussian process that learns from every trial's curve, however short."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import StudyError
+from tuner.search.base import (
+    EndStatus,
+    Problem,
+    SearchAlgorithm,
+    Searcher,
+    check_model_based,
+    is_count,
+    require_finite,
+)
+from tuner.search.features import Features
+from tuner.search.random import SobolSearcher
+from tuner.space import Config, Space
+
+if TYPE_CHECKING:
+    from tuner.search.gaussian_process import CurveProcess, Rows
+
+Floats = npt.NDArray[np.float64]
+
+FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
+LARGEST_MODEL = 500  # values that the process is told; beyond, a selection
+NEIGHBOURS = 5  # the best trials, around which candidates are drawn
+STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
+PER_STEP = 20
+CHANGED = 0.6  # chance that a dimension of a neighbour is changed
+DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits so many dimensions; it grows with the cube's diagonal
+
+
+@dataclass(frozen=True)
+class MultiFidelityGP(SearchAlgorithm):
+    """A Gaussian process on (configuration, epoch): try where the last epoch is expected to improve most.
+
+    It learns from all epochs at which early stopping compares trials, so that a trial which was stopped or paused still
+    says what a full one would reach. `startup_trials` come from a Sobol sequence first; then each suggestion has the
+    greatest expected improvement of `candidates` random configurations and neighbours of the best ones. Trials that are
+    running count as what they are expected to reach, so that the suggestions of parallel trials spread. After Swersky
+    et al. 2013, Klein et al. 2020 (MOBSTER).
+    """
+
+    startup_trials: int = 4
+    candidates: int = 300
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What its algebra and its first points come from."""
+        return ("scipy.linalg", "scipy.special", "scipy.stats.qmc", "threadpoolctl")
+
+    def check(self, space: Space) -> None:
+        """Raise StudyError for settings or domains that the process can't take."""
+        check_model_based("MultiFidelityGP", space)
+        for name, value, use in (("startup_trials", self.startup_trials, 4), ("candidates", self.candidates, 300)):
+            if not is_count(value):
+                raise StudyError(f"MultiFidelityGP.{name} needs a whole number of at least 1, got {value!r}; use {use}")
+
+    def build(self, problem: Problem) -> Searcher:
+        """The searcher for one search."""
+        return MultiFidelityGPSearcher(problem, startup=self.startup_trials, candidates=self.candidates)
+
+
+class MultiFidelityGPSearcher(Searcher):
+    """Keeps each trial's point and curve; a model is built afresh for a suggestion, from what is known then."""
+
+    def __init__(self, problem: Problem, *, startup: int, candidates: int) -> None:
+        self._problem, self._space = problem, problem.space
+        self._startup, self._candidates = startup, candidates
+        self._blind = SobolSearcher(problem.space, problem.seed)
+        self._features = Features(problem.space)
+        self._levels = fidelities(problem)
+        self._units: dict[int, Floats] = {}
+        self._curves: dict[int, dict[int, float]] = {}
+        self._failed: set[int] = set()
+        self._over: set[int] = set()
+
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
+        """The candidate with the greatest expected improvement; the next one for each further attempt."""
+        if not self._space.dimensions:
+            return self._space.decode([])
+        if sum(bool(curve) for curve in self._curves.values()) < self._startup:
+            return self._blind.suggest(number, attempt)
+        with _single_threaded():
+            return self._space.decode(self._best_candidate(number, attempt))
+
+    def adopt(self, number: int, config: Config) -> None:
+        """A trial that runs from now on."""
+        self._units[number] = np.array(self._space.encode(config))
+        self._curves[number] = {}
+
+    def observe(self, number: int, epoch: int, value: float) -> None:
+        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
+        require_finite(number, epoch, value)
+        self._curves[number][epoch] = self._problem.sign * value
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """A failed trial counts as one of the worst."""
+        self._over.add(number)
+        if status == "failed":
+            self._failed.add(number)
+
+    # Inside
+
+    def _best_candidate(self, number: int, attempt: int) -> Floats:
+        from tuner.search.gaussian_process import expected_improvement
+
+        observed, values = self._observations()
+        model = self._model(observed, values)
+        last = self._rows(np.unique(observed.trials), self._problem.max_epochs)
+        best = float(model.mean(last).max())
+        model = model.believing(self._pending(observed))
+        candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
+        mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
+        order = np.argsort(-expected_improvement(mean, deviation, best), kind="stable")
+        return np.asarray(candidates[order[attempt % len(order)]])
+
+    def _model(self, observed: Rows, values: Floats) -> CurveProcess:
+        from tuner.search.gaussian_process import CurveKernel, CurveProcess
+
+        length = math.sqrt(len(self._space.dimensions) / DIMENSIONS_OF_LENGTH)
+        kernel = replace(CurveKernel(), length=CurveKernel.length * length)
+        kept = self._selection(observed, values)
+        return CurveProcess(kernel, observed.take(kept), values[kept])
+
+    def _observations(self) -> tuple[Rows, Floats]:
+        """The values [n] that the model learns from, scaled, and their rows: one for each level that a trial reached.
+
+        What a running trial has beyond the last level counts too. A failed trial is as bad as the worst at the first.
+        """
+        trials, epochs, values = [], [], []
+        for trial, curve in self._curves.items():
+            reached = sorted(curve)
+            told = [epoch for epoch in reached if epoch in self._levels]
+            if reached and reached[-1] not in self._levels and (reached[-1] > self._levels[0] or trial in self._over):
+                told.append(reached[-1])
+            trials += [trial] * len(told)
+            epochs += told
+            values += [curve[epoch] for epoch in told]
+        if not values:  # none has come to the first level yet
+            newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
+            trials, epochs = list(newest), list(newest.values())
+            values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
+        scaled = scale(np.array(values))
+        failed = sorted(self._failed)
+        rows = self._rows(trials, epochs) + self._rows(failed, self._levels[0])
+        return rows, np.append(scaled, np.full(len(failed), scaled.min()))
+
+    def _pending(self, observed: Rows) -> Rows:
+        """Trials that run and have told nothing of use: they will reach the first level."""
+        unknown = set(self._units) - self._over - set(observed.trials.tolist())
+        return self._rows(sorted(unknown), self._levels[0])
+
+    def _selection(self, observed: Rows, values: Floats) -> npt.NDArray[np.int64]:
+        """All values of few trials; of many those of the farthest and best, and as many others from all over."""
+        if len(values) <= LARGEST_MODEL:
+            return np.arange(len(values))
+        by_worth = np.lexsort((-values, -observed.epochs))
+        first, rest = by_worth[: LARGEST_MODEL // 2], by_worth[LARGEST_MODEL // 2 :]
+        spread = np.random.default_rng([self._problem.seed, len(values)]).choice(
+            rest, LARGEST_MODEL - len(first), replace=False
+        )
+        return np.sort(np.append(first, spread))
+
+    def _draw(self, generator: np.random.Generator) -> Floats:
+        """Random points of the unit cube, and points near those of the best trials: [n, dimensions]."""
+        width = len(self._space.dimensions)
+        drawn = [generator.random((self._candidates, width))]
+        known = [trial for trial, curve in self._curves.items() if curve and trial not in self._failed]
+        for trial in sorted(known, key=lambda t: (-max(self._curves[t].values()), t))[:NEIGHBOURS]:
+            unit = self._units[trial]
+            absent = np.isnan(unit)
+            for step in STEPS:
+                moved = generator.standard_normal((PER_STEP, width)) * step
+                changed = generator.random((PER_STEP, width)) < CHANGED
+                anywhere = generator.random((PER_STEP, width))
+                drawn.append(np.where(absent, anywhere, np.clip(unit + moved * changed, 0, 1)))
+        return np.vstack(drawn)
+
+    def _rows(self, trials: Any, epochs: Any) -> Rows:
+        """Rows of trials, at an epoch each or one for all."""
+        from tuner.search.gaussian_process import Rows
+
+        units = np.array([self._units[trial] for trial in trials]).reshape(len(trials), len(self._space.dimensions))
+        relative = np.log(np.broadcast_to(np.asarray(epochs, dtype=float), len(trials)))
+        return Rows(
+            self._features.points(units),
+            relative / math.log(max(self._problem.max_epochs, 2)),
+            np.asarray(trials, dtype=np.int64),
+        )
+
+    def _places(self, units: Floats, epoch: int) -> Rows:
+        """Rows of trials that don't exist yet."""
+        from tuner.search.gaussian_process import Rows
+
+        relative = math.log(epoch) / math.log(max(self._problem.max_epochs, 2))
+        return Rows(
+            self._features.points(units), np.full(len(units), relative), np.full(len(units), -1, dtype=np.int64)
+        )
+
+
+def fidelities(problem: Problem) -> tuple[int, ...]:
+    """The epochs that a model looks at: the rungs of early stopping, or 3, 9, 27, … without any; and the last."""
+    rungs = problem.rungs or tuple(3**k for k in range(1, 20) if 3**k < problem.max_epochs)
+    return (*rungs, problem.max_epochs)
+
+
+def scale(values: Floats) -> Floats:
+    """Values [n], higher is better, with their middle at 0 and the good ones spread over a few units.
+
+    All below a little above the median are lifted to it: how bad a bad configuration is says nothing about where the
+    best lie, and a few that diverged would flatten everything else.
+    """
+    lower, middle, upper = np.percentile(values, [25, 50, 75])
+    spread = max((upper - lower) / 1.35, 0.25 * (values.max() - middle), 1e-6 * max(1.0, abs(middle)), 1e-12)
+    return np.asarray(np.maximum((values - middle) / spread, FLOOR))
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _single_threaded() -> Any:
+    """Linear algebra on one thread: these matrices are small, and the other cores are the trials'."""
+    return _controller().limit(limits=1, user_api="blas")
