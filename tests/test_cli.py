@@ -36,7 +36,7 @@ def test_check_shows_the_study_and_its_first_configurations_and_leaves_nothing(s
     lines = [line.rstrip() for line in finished.out.splitlines()]
     assert lines[0] == "lines: resnet18 on digits, 3 trials, at most 5 epochs each"
     assert lines[1] == (
-        "maximise val_accuracy with Random(sobol=True) and ASHA(grace_epochs=None, reduction_factor=3, rule='stop'), seed 0"
+        "maximise val_accuracy with Random(sobol=True) and ASHA(grace_epochs=None, reduction_factor=3, rule='promote'), seed 0"
     )
     assert [line.split() for line in lines[2:6]] == [
         ["dimension", "domain", "when"],

@@ -192,7 +192,7 @@ def test_a_study_is_shown_as_it_was_understood(capsys: pytest.CaptureFixture[str
     assert printed(capsys) == "\n".join(
         [
             "digits: resnet18 on digits, 7 trials, at most 5 epochs each",
-            "maximise val_accuracy with Random(sobol=True) and ASHA(grace_epochs=2, reduction_factor=3, rule='stop'), seed 3",
+            "maximise val_accuracy with Random(sobol=True) and ASHA(grace_epochs=2, reduction_factor=3, rule='promote'), seed 3",
             "dimension   domain                   when",
             "lr          loguniform(0.0001, 0.1)",
             "optimizer   choice(['adam', 'sgd'])",

@@ -35,30 +35,30 @@ def judged(stopper: EarlyStopper, epoch: int, values: list[float]) -> list[Decis
 def test_stopping_compares_with_the_percentile_of_those_before() -> None:
     # cutoffs, two thirds up in the sorted values before: -, 1, 1 + 2/3, 2 + 1/3 of (1, 2, 3), 3 of (1, 2, 3, 3)
     values = [1.0, 2.0, 3.0, 2.3, 3.0]
-    assert judged(build(ASHA()), 3, values) == [CONTINUE, CONTINUE, CONTINUE, STOP, CONTINUE]
+    assert judged(build(ASHA(rule="stop")), 3, values) == [CONTINUE, CONTINUE, CONTINUE, STOP, CONTINUE]
 
 
 def test_stopping_counts_the_stopped_ones_too() -> None:
     # cutoffs: -, 3, 1 + 2·2/3 of (1, 3), 2.34 + a third of the way to 3 of (1, 2.34, 3)
-    assert judged(build(ASHA()), 3, [3.0, 1.0, 2.34, 2.5]) == [CONTINUE, STOP, CONTINUE, STOP]
+    assert judged(build(ASHA(rule="stop")), 3, [3.0, 1.0, 2.34, 2.5]) == [CONTINUE, STOP, CONTINUE, STOP]
 
 
 def test_stopping_minimises() -> None:
-    assert judged(build(ASHA(), mode="min"), 3, [3.0, 1.0, 2.0, 1.0]) == [CONTINUE, CONTINUE, STOP, CONTINUE]
+    assert judged(build(ASHA(rule="stop"), mode="min"), 3, [3.0, 1.0, 2.0, 1.0]) == [CONTINUE, CONTINUE, STOP, CONTINUE]
 
 
 def test_stopping_keeps_ties() -> None:
-    assert judged(build(ASHA()), 3, [1.0] * 5) == [CONTINUE] * 5
+    assert judged(build(ASHA(rule="stop")), 3, [1.0] * 5) == [CONTINUE] * 5
 
 
 def test_stopping_with_reduction_factor_four_keeps_the_best_quarter() -> None:
     # cutoff after 0, 4, 8, 12, 16 is 12: three quarters up
-    stopper = build(ASHA(reduction_factor=4))
+    stopper = build(ASHA(reduction_factor=4, rule="stop"))
     assert judged(stopper, 3, [0.0, 4.0, 8.0, 12.0, 16.0, 11.9]) == [CONTINUE] * 5 + [STOP]
 
 
 def test_stopping_judges_at_rungs_only_and_once_each() -> None:
-    stopper = build(ASHA(), max_epochs=28)
+    stopper = build(ASHA(rule="stop"), max_epochs=28)
     for epoch in range(1, 28):
         stopper.report("best", epoch, 1.0)
     assert [stopper.report("weak", epoch, 0.0) for epoch in (1, 2)] == [CONTINUE, CONTINUE]
@@ -68,7 +68,7 @@ def test_stopping_judges_at_rungs_only_and_once_each() -> None:
 
 
 def test_a_trial_shorter_than_a_rung_ends_before_it_and_leaves_no_trace() -> None:
-    stopper = build(ASHA())
+    stopper = build(ASHA(rule="stop"))
     stopper.start("short")
     assert [stopper.report("short", epoch, 9.0) for epoch in (1, 2)] == [CONTINUE, CONTINUE]
     stopper.end("short")
@@ -87,7 +87,7 @@ def test_stopping_decides_as_rays_scheduler(
     rays = AsyncHyperBandScheduler(
         mode=mode, max_t=max_epochs, grace_period=grace_epochs, reduction_factor=reduction_factor
     )
-    ours = build(ASHA(grace_epochs, reduction_factor), mode=mode, max_epochs=max_epochs)
+    ours = build(ASHA(grace_epochs, reduction_factor, "stop"), mode=mode, max_epochs=max_epochs)
     generator = random.Random(0)
     live = {str(number): 0 for number in range(60)}
     stopped = 0
@@ -117,8 +117,32 @@ def test_promotion_falls_back_to_stopping_where_trials_cannot_pause() -> None:
     assert judged(stopper, 3, [3.0, 1.0]) == [CONTINUE, STOP]
 
 
-def test_stopping_is_the_default() -> None:
-    assert judged(build(ASHA()), 3, [3.0, 1.0]) == [CONTINUE, STOP]
+def test_promotion_is_the_default() -> None:
+    assert judged(build(ASHA()), 3, [3.0, 1.0]) == [PAUSE, PAUSE]
+
+
+def test_the_best_of_those_that_got_farthest_is_trained_to_its_end_where_no_share_of_them_goes_on() -> None:
+    stopper = build(ASHA(grace_epochs=1), trials=6)  # rungs 1 and 3: two of six reach the second, none of two goes on
+    curves = {str(number): [-float(number)] * 9 for number in range(6)}
+    assert run_search(stopper, curves) == {"0": 9, "1": 3, "2": 1, "3": 1, "4": 1, "5": 1}
+    assert stopper.resumable() is None
+
+
+def test_no_survivor_is_named_while_trials_are_to_come_or_on_their_way() -> None:
+    stopper = build(ASHA(), trials=2)
+    assert judged(stopper, 3, [1.0]) == [PAUSE]
+    assert stopper.resumable() is None
+    stopper.start("1")
+    assert stopper.resumable() is None
+    assert stopper.report("1", 3, 0.5) is PAUSE
+    assert [stopper.resumable(), stopper.resumable()] == ["0", None]
+
+
+def test_a_survivor_that_failed_is_not_replaced_by_a_worse_one() -> None:
+    stopper = build(ASHA(), trials=2)
+    judged(stopper, 3, [1.0, 0.5])
+    stopper.end("0")
+    assert stopper.resumable() is None
 
 
 def test_promotion_pauses_everything_and_resumes_the_best_third() -> None:

@@ -52,7 +52,7 @@ def test_rungs_lie_below_the_last_epoch(scheduler: Scheduler, max_epochs: int, r
         (ASHA(grace_epochs=2.5), "ASHA.grace_epochs needs a whole number of at least 1, got 2.5; use 3"),  # type: ignore[arg-type]
         (ASHA(reduction_factor=1.5), "ASHA.reduction_factor needs a number of at least 2, got 1.5; use 3"),
         (HyperBand(reduction_factor=math.nan), "HyperBand.reduction_factor needs a number of at least 2, got nan"),
-        (ASHA(rule="halve"), "ASHA.rule needs 'stop' or 'promote', got 'halve'; use one of them"),  # type: ignore[arg-type]
+        (ASHA(rule="halve"), "ASHA.rule needs 'promote' or 'stop', got 'halve'; use one of them"),  # type: ignore[arg-type]
         (MedianStopping(min_trials=0), "MedianStopping.min_trials needs a whole number of at least 1, got 0; use 3"),
     ],
 )

@@ -26,22 +26,23 @@ from tuner.schedule.base import (
 class ASHA(Scheduler):
     """At rungs of grace_epochs · reduction_factor^k epochs only the best 1/reduction_factor of the trials go on.
 
-    `rule="stop"` judges a trial the moment it reaches a rung, against those that reached it before (as Ray's
-    AsyncHyperBandScheduler does), and ends it where it is not among the best. `rule="promote"` pauses every trial at a
-    rung and lets it go on once it is among the best; where trials can't pause it falls back to "stop".
-    `grace_epochs` defaults to 3, less where trials are shorter.
+    `rule="promote"` pauses every trial at a rung and lets it go on once it is among the best; when all trials have
+    started and none is left to promote, the best one that got farthest is trained to its end. Where trials can't pause
+    it falls back to "stop". `rule="stop"` judges a trial the moment it reaches a rung, against those that reached it
+    before (as Ray's AsyncHyperBandScheduler does), and ends it where it is not among the best. `grace_epochs` defaults
+    to 3, less where trials are shorter.
     """
 
     grace_epochs: int | None = None
     reduction_factor: float = 3
-    rule: Literal["stop", "promote"] = "stop"
+    rule: Literal["promote", "stop"] = "promote"
 
     def check(self, max_epochs: int) -> None:
         """Raise StudyError for a grace period or reduction factor that can't work."""
         check_grace("ASHA", self.grace_epochs, max_epochs)
         check_reduction("ASHA", self.reduction_factor)
         if self.rule not in ("stop", "promote"):
-            raise StudyError(f"ASHA.rule needs 'stop' or 'promote', got {self.rule!r}; use one of them")
+            raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {self.rule!r}; use one of them")
 
     def rungs(self, max_epochs: int) -> list[int]:
         """Epochs at which trials are judged."""
@@ -128,7 +129,17 @@ class PromotingASHA(EarlyStopper):
                 rung.promoted.add(waiting[0])
                 self._climbing.add(waiting[0])
                 return waiting[0]
-        return None
+        return self._last_survivor()
+
+    def _last_survivor(self) -> str | None:
+        """Where too few reached the highest rung for a share of them to go on, and no more will: the best of them."""
+        reached = [rung for rung in self._rungs if rung.values]
+        if not reached or self._to_come or self._climbing or reached[-1].promoted:
+            return None
+        waiting = self._waiting(reached[-1], reached[-1].ranked[:1])
+        reached[-1].promoted.update(waiting)
+        self._climbing.update(waiting)
+        return waiting[0] if waiting else None
 
     def eliminated(self) -> list[str]:
         """Paused trials that stay below their rung's top 1/reduction_factor however many more can still reach it."""
@@ -138,7 +149,7 @@ class PromotingASHA(EarlyStopper):
         arriving = int(self._to_come)
         for rung in self._rungs:
             arriving += sum(self._rung_ahead(trial) is rung for trial in self._climbing)
-            ranked, quota = rung.ranked, self._quota(len(rung.values) + arriving)
+            ranked, quota = rung.ranked, max(1, self._quota(len(rung.values) + arriving))
             hopeless += self._waiting(rung, ranked[quota:])
             arriving += len(self._waiting(rung, ranked[:quota]))
         self._over |= set(hopeless)
