@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner import ASHA, HyperOpt, MultiFidelityGP, Random, lograndint, loguniform, randint, uniform
+from tuner import ASHA, BOHB, HyperBand, HyperOpt, MultiFidelityGP, Random, lograndint, loguniform, randint, uniform
 from tuner.schedule import Decision, Scheduler
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.space import Config, Space
@@ -100,6 +100,8 @@ PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
 STRATEGIES: dict[str, Callable[[int], Product]] = {
     "default": partial(Product, MultiFidelityGP(), PROMOTE),
     "gp_stop": partial(Product, MultiFidelityGP(), STOP),
+    "bohb": partial(Product, BOHB(), PROMOTE),
+    "bohb_hyperband": partial(Product, BOHB(), HyperBand()),
     "hyperopt_asha": partial(Product, HyperOpt(), STOP),
     "hyperopt_promote": partial(Product, HyperOpt(), PROMOTE),
     "random_asha": partial(Product, Random(sobol=False), STOP),

@@ -17,7 +17,9 @@ PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 
 
 def search(folder: Path, listener: Lines | LiveTable | Progress) -> None:
-    loop = build(study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3, rule="stop")), folder, listeners=[listener])
+    loop = build(
+        study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3, rule="stop")), folder, listeners=[listener]
+    )
     drive(loop)
 
 

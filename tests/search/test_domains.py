@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.search.searching import propose, run
-from tuner.search import Grid, HyperOpt, Random, SearchAlgorithm
+from tuner.search import BOHB, Grid, HyperOpt, MultiFidelityGP, Random, SearchAlgorithm
 from tuner.space import (
     Choice,
     Domain,
@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[Domain, type | None]] = {
     "choice of tuples": (choice([(1, 2), (3, 4)]), tuple),
     "choice of one": (choice(["only"]), str),
 }
-SEARCHES: list[SearchAlgorithm] = [Random(), HyperOpt(startup_trials=5), Grid()]
+SEARCHES: list[SearchAlgorithm] = [Random(), HyperOpt(startup_trials=5), MultiFidelityGP(), BOHB(), Grid()]
 TRIALS = 200
 
 

@@ -29,7 +29,7 @@ def printed(code: str, hash_seed: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-@pytest.mark.parametrize("name", ["Random", "Grid", "HyperOpt", "MultiFidelityGP"])
+@pytest.mark.parametrize("name", ["Random", "Grid", "HyperOpt", "MultiFidelityGP", "BOHB"])
 def test_the_same_seed_gives_the_same_sequence_in_any_process(name: str) -> None:
     first, second = (printed(PROGRAM.format(name=name), hash_seed) for hash_seed in ("1", "2"))
     assert len(first.splitlines()) == 30

@@ -11,7 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import SpaceError
-from tuner.space import Config, Space, choice, grid_search, loguniform, quniform, randint, sample_from, uniform
+from tuner.space import (
+    Config,
+    Space,
+    choice,
+    grid_search,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 
 SPACE = Space(
     {
@@ -448,3 +463,28 @@ def test_spaces_are_equal_where_their_declarations_are() -> None:
     assert declared(1) != declared(2)
     assert declared(1) != Space({"a": choice([1, 2]), "b": {"c": uniform(0, 1)}, "d": 4})
     assert eval(repr(Space({"a": 1, "b": {"c": "x"}}))) == Space({"a": 1, "b": {"c": "x"}})
+
+
+def test_snap_is_the_encoding_of_what_a_point_decodes_to() -> None:
+    space = Space(
+        {
+            "a": uniform(0, 1),
+            "b": quniform(0, 1, 0.1),
+            "c": qloguniform(0.01, 1, 0.01),
+            "d": randint(1, 9),
+            "e": qlograndint(16, 512, 16),
+            "f": lograndint(1, 1000),
+            "g": choice(["x", "y", "z"]),
+            "h": randn(0, 1),
+            "i": qrandn(0, 1, 0.5),
+            "j": uniform(0, 1).when(g="x"),
+            "k": choice([1, 2]).when(g=["x", "y"]),
+            "l": randint(0, 3).when(k=2),
+            "m": uniform(0, 1).when(constant=3),
+            "constant": 3,
+        }
+    )
+    units = np.random.default_rng(0).random((500, len(space.dimensions)))
+    expected = np.array([space.encode(space.decode(unit)) for unit in units])
+    np.testing.assert_allclose(space.snap(units), expected, atol=1e-12)
+    assert space.snap(np.zeros((0, len(space.dimensions)))).shape == (0, 13)

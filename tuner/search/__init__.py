@@ -1,6 +1,7 @@
 """Search algorithms: declarations for the study file, and the searchers that they build. Knows no executor."""
 
 from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
+from tuner.search.bohb import BOHB
 from tuner.search.grid import Grid
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
@@ -8,6 +9,7 @@ from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 
 __all__ = [
+    "BOHB",
     "EndStatus",
     "Grid",
     "HyperOpt",

@@ -82,6 +82,7 @@ class MultiFidelityGPSearcher(Searcher):
         self._curves: dict[int, dict[int, float]] = {}
         self._failed: set[int] = set()
         self._over: set[int] = set()
+        self._ranked: tuple[int, Floats] | None = None  # a trial, and the candidates for it while nothing new is told
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
@@ -89,28 +90,35 @@ class MultiFidelityGPSearcher(Searcher):
             return self._space.decode([])
         if sum(bool(curve) for curve in self._curves.values()) < self._startup:
             return self._blind.suggest(number, attempt)
-        with _single_threaded():
-            return self._space.decode(self._best_candidate(number, attempt))
+        if self._ranked is None or self._ranked[0] != number:
+            with _single_threaded():
+                self._ranked = number, self._rank_candidates(number)
+        candidates = self._ranked[1]
+        return self._space.decode(candidates[attempt % len(candidates)])
 
     def adopt(self, number: int, config: Config) -> None:
         """A trial that runs from now on."""
+        self._ranked = None
         self._units[number] = np.array(self._space.encode(config))
         self._curves[number] = {}
 
     def observe(self, number: int, epoch: int, value: float) -> None:
         """A point of the trial's curve. Raises ValueError for NaN and infinity."""
         require_finite(number, epoch, value)
+        self._ranked = None
         self._curves[number][epoch] = self._problem.sign * value
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial counts as one of the worst."""
+        self._ranked = None
         self._over.add(number)
         if status == "failed":
             self._failed.add(number)
 
     # Inside
 
-    def _best_candidate(self, number: int, attempt: int) -> Floats:
+    def _rank_candidates(self, number: int) -> Floats:
+        """Candidates [n, dimensions], those that promise most first."""
         from tuner.search.gaussian_process import expected_improvement
 
         observed, values = self._observations()
@@ -120,8 +128,7 @@ class MultiFidelityGPSearcher(Searcher):
         model = model.believing(self._pending(observed))
         candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
         mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
-        order = np.argsort(-expected_improvement(mean, deviation, best), kind="stable")
-        return np.asarray(candidates[order[attempt % len(order)]])
+        return candidates[np.argsort(-expected_improvement(mean, deviation, best), kind="stable")]
 
     def _model(self, observed: Rows, values: Floats) -> CurveProcess:
         from tuner.search.gaussian_process import CurveKernel, CurveProcess

@@ -1,0 +1,128 @@
+"""BOHB's search: kernel densities of the good and the bad configurations, for each fidelity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import StudyError
+from tuner.search.base import (
+    EndStatus,
+    Problem,
+    SearchAlgorithm,
+    Searcher,
+    check_model_based,
+    is_count,
+    require_finite,
+)
+from tuner.search.multi_fidelity import fidelities
+from tuner.search.random import RandomSearcher
+from tuner.space import Config, Space
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BOHB(SearchAlgorithm):
+    """The model of BOHB (Falkner et al. 2018, BOHB: Robust and Efficient Hyperparameter Optimization at Scale).
+
+    Of the trials at the highest epoch that enough have reached, the best `good_share` are told from the rest by two
+    kernel densities; the suggestion is the one of `candidates`, drawn from the good ones' density widened
+    `bandwidth_factor` times, that is likeliest among the good relative to the bad. A `random_share` of the suggestions
+    is drawn from the space, and so are all until some epoch has two trials more than the model needs, which is
+    `min_points` (by default the number of dimensions, plus one) of either kind.
+
+    BOHB is this with `scheduler=HyperBand()`; it works with `ASHA()` as well, where it reached less regret.
+    """
+
+    min_points: int | None = None
+    good_share: float = 0.15
+    candidates: int = 64
+    random_share: float = 1 / 3
+    bandwidth_factor: float = 3.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What its densities come from."""
+        return ("scipy.special",)
+
+    def check(self, space: Space) -> None:
+        """Raise StudyError for settings or domains that the model can't take."""
+        check_model_based("BOHB", space)
+        if self.min_points is not None and not is_count(self.min_points):
+            raise StudyError(f"BOHB.min_points needs a whole number of at least 1, got {self.min_points!r}; use 5")
+        if not is_count(self.candidates):
+            raise StudyError(f"BOHB.candidates needs a whole number of at least 1, got {self.candidates!r}; use 64")
+        for name, share, use in (("good_share", self.good_share, 0.15), ("random_share", self.random_share, 1 / 3)):
+            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+                raise StudyError(f"BOHB.{name} needs a share from 0 to 1, got {share!r}; use {use:.2g}")
+        factor = self.bandwidth_factor
+        if not isinstance(factor, int | float) or isinstance(factor, bool) or not 0 < factor < float("inf"):
+            raise StudyError(f"BOHB.bandwidth_factor needs a number above 0, got {factor!r}; use 3")
+
+    def build(self, problem: Problem) -> Searcher:
+        """The searcher for one search."""
+        return BOHBSearcher(problem, self)
+
+
+class BOHBSearcher(Searcher):
+    """Keeps the trials' points and curves; the densities are built afresh for a suggestion."""
+
+    def __init__(self, problem: Problem, settings: BOHB) -> None:
+        self._problem, self._space, self._settings = problem, problem.space, settings
+        self._blind = RandomSearcher(problem.space, problem.seed)
+        self._levels = fidelities(problem)
+        self._least = settings.min_points or len(problem.space.dimensions) + 1
+        self._units: dict[int, Floats] = {}
+        self._curves: dict[int, dict[int, float]] = {}
+        self._failed: set[int] = set()
+
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
+        """A draw from the space, or the best candidate; another attempt draws other candidates."""
+        generator = np.random.default_rng([self._problem.seed, number, attempt, 1])
+        level = self._level()
+        if level is None or not self._space.dimensions or generator.random() < self._settings.random_share:
+            return self._blind.suggest(number, attempt)
+        return self._space.decode(self._best_candidate(level, generator))
+
+    def adopt(self, number: int, config: Config) -> None:
+        """A trial that runs from now on."""
+        self._units[number] = np.array(self._space.encode(config))
+        self._curves[number] = {}
+
+    def observe(self, number: int, epoch: int, value: float) -> None:
+        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
+        require_finite(number, epoch, value)
+        self._curves[number][epoch] = self._problem.sign * value
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """A failed trial is among the bad ones, whatever it reached."""
+        if status == "failed":
+            self._failed.add(number)
+
+    # Inside
+
+    def _level(self) -> int | None:
+        """The highest epoch with enough trials to tell good from bad; None where there is none."""
+        return next((level for level in reversed(self._levels) if len(self._ranked(level)) >= self._least + 2), None)
+
+    def _ranked(self, level: int) -> list[int]:
+        """The trials that reached the epoch, best first, and then those that failed."""
+        reached = [trial for trial, curve in self._curves.items() if level in curve and trial not in self._failed]
+        ranked = sorted(reached, key=lambda trial: (-self._curves[trial][level], trial))
+        return ranked + sorted(self._failed) if ranked else []
+
+    def _best_candidate(self, level: int, generator: np.random.Generator) -> Floats:
+        from tuner.search.kernel_density import KernelDensity
+
+        ranked = self._ranked(level)
+        good = max(self._least, int(self._settings.good_share * len(ranked)))
+        bad = max(self._least, len(ranked) - good)
+        units = np.array([self._units[trial] for trial in ranked])
+        likely = KernelDensity(self._space, units[:good], generator)
+        unlikely = KernelDensity(self._space, units[-bad:], generator)
+        drawn = likely.sample(self._settings.candidates, generator, widened=self._settings.bandwidth_factor)
+        candidates = self._space.snap(drawn)
+        return np.asarray(candidates[int(np.argmax(likely(candidates) - unlikely(candidates)))])
