@@ -205,11 +205,12 @@ def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path,
     assert len(runs[0]) == 6
 
 
-def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("search", ["HyperOpt(startup_trials=3)", "MultiFidelityGP()", "BOHB(min_points=2)"])
+def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
     from tests.driver.simulation import build, drive
     from tuner import load_study
 
-    space = study_file(tmp_path, study(CURVE, "search=HyperOpt(startup_trials=3), scheduler=ASHA()", trials=10))
+    space = study_file(tmp_path, study(RESUMABLE, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
     assert tuner("run", space, "--concurrency", "1", "--storage", "out", folder=tmp_path).code == 0
     loop = build(load_study(space), tmp_path / "simulated")
     drive(loop)
