@@ -15,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from tuner.errors import StudyError
+import numpy as np
+
+from tuner.errors import SpaceError, StudyError
 from tuner.machine import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import HyperOpt, Problem, SearchAlgorithm
@@ -86,7 +88,9 @@ class Study:
 
     `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
-    dimension left out of one is sampled). `source` is the file that declared it, set by `load_study`.
+    dimension left out of one is sampled). `constraint` takes a configuration and says whether it is worth a trial, as
+    `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `source`
+    is the file that declared it, set by `load_study`.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Study:
     budget: Budget = field(default_factory=Budget)
     resources: Resources = field(default_factory=Resources)
     start_from: Sequence[Mapping[str, Any]] = ()
+    constraint: Callable[[dict[str, Any]], bool] | None = None
     seed: int = 0
     source: Path | None = field(default=None, compare=False, repr=False)
 
@@ -110,6 +115,7 @@ class Study:
         self._check_metric()
         self.search.check(self.search_space)
         self.scheduler.check(self.budget.max_epochs)
+        self._check_constraint()
         _ = self.starting_points
 
     @cached_property
@@ -125,13 +131,29 @@ class Study:
     @cached_property
     def search_space(self) -> Space:
         """The parsed space."""
-        return self.space if isinstance(self.space, Space) else Space(self.space)
+        if not isinstance(self.space, Space):
+            return Space(self.space, self.constraint)
+        return self.space if self.constraint is None else self.space.constrained(self.constraint)
 
     @cached_property
     def starting_points(self) -> list[dict[str, Any]]:
         """`start_from` as plain, checked configurations."""
         points = enumerate(self.start_from)
         return [self.search_space.check(dict(point), where=f"start_from[{index}]") for index, point in points]
+
+    def _check_constraint(self) -> None:
+        """Find one configuration that meets the constraint, of any, and from each starting point."""
+        space = self.search_space
+        if space.constraint is None:
+            return
+        if space.size == 0:
+            raise SpaceError("constraint needs to leave some configurations, got none of the space; loosen it")
+        generator = np.random.default_rng(0)
+        for index, point in enumerate([{}, *self.starting_points]):
+            try:
+                space.complete(point, generator)
+            except SpaceError as error:
+                raise SpaceError(f"start_from[{index - 1}]: {error}" if index else str(error)) from error
 
     @property
     def trials(self) -> int | None:

@@ -17,7 +17,7 @@ from tuner.search.base import (
     is_count,
     require_finite,
 )
-from tuner.search.multi_fidelity import fidelities
+from tuner.search.multi_fidelity import allowed, fidelities
 from tuner.search.random import RandomSearcher
 from tuner.space import Config, Space
 
@@ -125,4 +125,5 @@ class BOHBSearcher(Searcher):
         unlikely = KernelDensity(self._space, units[-bad:], generator)
         drawn = likely.sample(self._settings.candidates, generator, widened=self._settings.bandwidth_factor)
         candidates = self._space.snap(drawn)
-        return np.asarray(candidates[int(np.argmax(likely(candidates) - unlikely(candidates)))])
+        order = np.argsort(unlikely(candidates) - likely(candidates), kind="stable")
+        return np.asarray(allowed(self._space, candidates[order])[0])

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from tuner.errors import SpaceError
 from tuner.search.base import Problem, SearchAlgorithm, Searcher
 from tuner.search.features import is_ordered
-from tuner.space import Config, Space
+from tuner.space import LARGEST_LISTED, Config, Space
 
-LARGEST_GRID = 100_000
+LARGEST_GRID = LARGEST_LISTED
 
 
 @dataclass(frozen=True)

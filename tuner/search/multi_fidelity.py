@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
 LARGEST_MODEL = 500  # values that the process is told; beyond, a selection
+ENOUGH = 20  # candidates that meet a constraint, best first
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
@@ -128,7 +129,7 @@ class MultiFidelityGPSearcher(Searcher):
         model = model.believing(self._pending(observed))
         candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
         mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
-        return candidates[np.argsort(-expected_improvement(mean, deviation, best), kind="stable")]
+        return allowed(self._space, candidates[np.argsort(-expected_improvement(mean, deviation, best), kind="stable")])
 
     def _model(self, observed: Rows, values: Floats) -> CurveProcess:
         from tuner.search.gaussian_process import CurveKernel, CurveProcess
@@ -218,6 +219,19 @@ def fidelities(problem: Problem) -> tuple[int, ...]:
     """The epochs that a model looks at: the rungs of early stopping, or 3, 9, 27, … without any; and the last."""
     rungs = problem.rungs or tuple(3**k for k in range(1, 20) if 3**k < problem.max_epochs)
     return (*rungs, problem.max_epochs)
+
+
+def allowed(space: Space, candidates: Floats) -> Floats:
+    """The first of the candidates [n, dimensions] that meet the space's constraint, or all where none does."""
+    if space.constraint is None:
+        return candidates
+    found: list[Floats] = []
+    for candidate in candidates:
+        if len(found) == ENOUGH:
+            break
+        if space.allows(space.decode(candidate)):
+            found.append(candidate)
+    return np.array(found) if found else candidates
 
 
 def scale(values: Floats) -> Floats:

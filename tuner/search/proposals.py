@@ -84,4 +84,4 @@ class Proposals:
         return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(stream, index)))
 
     def _is_new(self, config: Config) -> bool:
-        return self._space.key(config) not in self._seen
+        return self._space.key(config) not in self._seen and self._space.allows(config)

@@ -62,6 +62,8 @@ class SobolSearcher(RandomSearcher):
         if number:
             self._sequence.fast_forward(number)
         config = self._space.decode(self._sequence.random(1)[0])
+        if all(domain.encodable for domain in self._space.dimensions.values()):
+            return config
         return self._space.complete(config, np.random.default_rng([self._seed, number]))
 
     @cached_property

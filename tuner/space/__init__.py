@@ -16,11 +16,13 @@ from tuner.space.constructors import (
     uniform,
 )
 from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
-from tuner.space.space import Config, Space
+from tuner.space.space import LARGEST_LISTED, Config, Constraint, Space
 
 __all__ = [
+    "LARGEST_LISTED",
     "Choice",
     "Config",
+    "Constraint",
     "Domain",
     "Float",
     "GridSearch",

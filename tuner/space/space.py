@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,21 @@ from tuner.space.ray_compat import from_ray
 from tuner.space.values import canonical, plain, same
 
 Config = dict[str, Any]
+Constraint = Callable[[Config], bool]
+LARGEST_LISTED = 100_000  # configurations that are listed one by one to be counted, or tried on a grid
+DRAWS = 10_000  # until a constraint counts as one that can't be met
 _ANOTHER = object()  # any value that no condition asks for
 
 
 class Space:
     """The configurations that a mapping of names to domains, constants or such mappings stands for.
 
-    Nested names are joined by dots. Raises SpaceError, with rule, value and fix, for a space that can't work.
+    Nested names are joined by dots. `constraint` takes a whole configuration and says whether it may be tried: what
+    it rules out is never sampled, nor part of a grid. Raises SpaceError, with rule, value and fix, for a space that
+    can't work.
     """
 
-    def __init__(self, declaration: Mapping[str, Any]) -> None:
+    def __init__(self, declaration: Mapping[str, Any], constraint: Constraint | None = None) -> None:
         if not isinstance(declaration, Mapping):
             raise SpaceError(f"space needs a dict of names and domains, got {declaration!r}; write space={{...}}")
         entries = dict(_flatten(declaration))
@@ -39,6 +45,12 @@ class Space:
         self.dimensions: dict[str, Domain] = {name: declared[name] for name in self._sorted(declared)}
         for name in self.dimensions:
             self._check_possible(name)
+        if constraint is not None and not callable(constraint):
+            raise SpaceError(
+                f"constraint needs a function of a configuration, got {constraint!r}; write "
+                'constraint=lambda config: config["batch_size"] <= 64'
+            )
+        self.constraint = constraint
 
     def __repr__(self) -> str:
         """The mapping, nested again."""
@@ -47,6 +59,7 @@ class Space:
     def __eq__(self, other: object) -> bool:
         """Spaces are equal where their domains, conditions and constants are."""
         same = isinstance(other, Space) and self.dimensions == other.dimensions
+        same = same and isinstance(other, Space) and self.constraint == other.constraint
         return same and isinstance(other, Space) and self.constants == other.constants
 
     __hash__ = None  # type: ignore[assignment]
@@ -61,12 +74,16 @@ class Space:
         """Names declared with `grid_search`."""
         return [name for name, domain in self.dimensions.items() if isinstance(domain, GridSearch)]
 
-    @property
+    @cached_property
     def size(self) -> float:
-        """Number of distinct configurations, infinite where any dimension is continuous."""
+        """Number of distinct configurations, infinite where any dimension is continuous.
+
+        With a constraint only those that meet it count, up to LARGEST_LISTED without it; beyond, all do.
+        """
         if any(math.isinf(domain.size) for domain in self.dimensions.values()):
             return math.inf
-        return math.prod(self._count(group, self.constants) for group in self._linked_groups())
+        size = math.prod(self._count(group, self.constants) for group in self._linked_groups())
+        return size if self.constraint is None or size > LARGEST_LISTED else sum(1 for _ in self.grid())
 
     # Drawing and checking
 
@@ -77,9 +94,38 @@ class Space:
     def complete(self, config: Config, generator: np.random.Generator) -> Config:
         """The configuration with what is missing sampled and the constants filled in.
 
-        What is missing is drawn such that what is given is part of the configuration; `sample_from` functions may use
-        each other's values. Raises SpaceError where a function fails.
+        What is missing is drawn such that what is given is part of the configuration and the constraint holds;
+        `sample_from` functions may use each other's values. Raises SpaceError where a function fails, or the constraint
+        holds for none of many draws.
         """
+        for _ in range(DRAWS):
+            drawn = self._complete(config, generator)
+            if self.allows(drawn):
+                return drawn
+        given = f" with {config!r}" if config else ""
+        fix = "or change the configuration" if config else "or narrow the space to where it holds"
+        raise SpaceError(
+            f"constraint needs to leave some configurations, got none{given} in {DRAWS:,} draws, the last one "
+            f"{drawn!r}; loosen it, {fix}"
+        )
+
+    def allows(self, config: Config) -> bool:
+        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError where it fails."""
+        if self.constraint is None:
+            return True
+        try:
+            holds = self.constraint(self.unflatten(self.flatten(config)))
+        except Exception as error:
+            raise SpaceError(
+                f"constraint needs to take every configuration, got {type(error).__name__}: {error} for {config!r}; "
+                "correct it, with config.get(...) for what is not part of every configuration"
+            ) from error
+        if not isinstance(holds, bool | np.bool_):
+            raise SpaceError(f"constraint needs to return True or False, got {holds!r} for {config!r}; correct it")
+        return bool(holds)
+
+    def _complete(self, config: Config, generator: np.random.Generator) -> Config:
+        """The same with or without meeting the constraint."""
         flat = {**self.constants, **self.flatten(config)}
         demanded = self._demanded(flat)
         waiting = [name for name in self.dimensions if name not in flat]
@@ -152,7 +198,11 @@ class Space:
             **{name: self._coerce(name, value) for name, value in values.items()},
         }
         names = dict.fromkeys([*self._order, *values])
-        return Space(_nest({name: entries[name] for name in names if name in entries}))
+        return Space(_nest({name: entries[name] for name in names if name in entries}), self.constraint)
+
+    def constrained(self, constraint: Constraint) -> Space:
+        """The space with another constraint."""
+        return Space(self.unflatten({**self.constants, **self.dimensions}), constraint)
 
     # The unit cube
 
@@ -203,14 +253,18 @@ class Space:
     # All of it
 
     def grid(self) -> Iterator[Config]:
-        """Every configuration of a finite space, each once. Raises SpaceError naming a dimension that isn't finite."""
+        """Every configuration of a finite space that meets the constraint, each once.
+
+        Raises SpaceError naming a dimension that isn't finite.
+        """
         for name, domain in self.dimensions.items():
             if math.isinf(domain.size):
                 raise SpaceError(
                     f"a grid needs a finite set of values, got {domain.describe()} for {name!r}; "
                     "use grid_search([...]), choice([...]) or a q… domain"
                 )
-        yield from map(self.unflatten, self._combinations(list(self.dimensions), self.constants))
+        configs = map(self.unflatten, self._combinations(list(self.dimensions), self.constants))
+        yield from filter(self.allows, configs)
 
     def key(self, config: Config) -> str:
         """A text that two configurations share exactly where they are the same to a trial."""
