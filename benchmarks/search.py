@@ -2,9 +2,9 @@
 
     python benchmarks/search.py --lcbench DIR [--seeds 10] [--only default,history33]
 
-DIR holds LCBench's surrogate with its `simulator.py` (numpy and onnxruntime: `pip install .[bench]`): 8 development tasks, 4 workers, 1,040
-epochs in all. What is measured are the classes that a real search runs: `Proposals` over a searcher, and the early
-stopper of a scheduler, asked and told in the order in which `SearchLoop` does.
+DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
+development tasks, 4 workers, 1,040 epochs in all. What is measured are the classes that a real search runs: `Proposals`
+over a searcher, and the early stopper of a scheduler, asked and told in the order in which `SearchLoop` does.
 """
 
 from __future__ import annotations
