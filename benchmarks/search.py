@@ -13,18 +13,32 @@ import argparse
 import json
 import multiprocessing
 import os
+import pickle
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tuner import ASHA, BOHB, HyperBand, HyperOpt, MultiFidelityGP, Random, lograndint, loguniform, randint, uniform
+from tuner import (
+    ASHA,
+    BOHB,
+    History,
+    HyperBand,
+    HyperOpt,
+    MultiFidelityGP,
+    Random,
+    lograndint,
+    loguniform,
+    randint,
+    uniform,
+)
 from tuner.schedule import Decision, Scheduler
-from tuner.search import Problem, Proposals, SearchAlgorithm
+from tuner.search import EarlierStudy, EarlierTrial, Problem, Proposals, SearchAlgorithm, learn
 from tuner.space import Config, Space
 
 EPOCHS = 52
@@ -45,10 +59,14 @@ class Product:
     """A study of ours as the simulator's strategy: the search algorithm and the scheduler of a study file."""
 
     def __init__(
-        self, search: SearchAlgorithm, scheduler: Scheduler, seed: int, starting_points: list[Config] | None = None
+        self, search: SearchAlgorithm, scheduler: Scheduler, seed: int, earlier: Sequence[EarlierStudy] = ()
     ) -> None:
-        problem = Problem(SPACE, seed=seed, max_epochs=EPOCHS, rungs=tuple(scheduler.rungs(EPOCHS)))
-        self._proposals = Proposals(problem, search.build(problem), starting_points=starting_points or [])
+        self._rungs = tuple(scheduler.rungs(EPOCHS))
+        problem = Problem(SPACE, seed=seed, max_epochs=EPOCHS, rungs=self._rungs)
+        learned = learn(problem, earlier, History().top).configs
+        self._proposals = Proposals(problem, search.build(problem), learned=learned)
+        self._configs: dict[str, Config] = {}
+        self._curves: dict[str, dict[int, float]] = {}
         self._stopper = scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=None)
         self._started = 0
         self.seconds = self.decisions = 0.0
@@ -64,12 +82,16 @@ class Product:
         self.decisions += 1
         trial = f"{self._started:05d}"
         self._started += 1
-        self._stopper.start(trial)
         assert config is not None
+        self._configs[trial], self._curves[trial] = config, {}
+        self._stopper.start(trial)
+        if self._proposals.is_learned(config):
+            self._stopper.trust(trial)
         return trial, unit_of(config)
 
     def report(self, trial: str, epoch: int, value: float) -> str:
         """One epoch's validation accuracy."""
+        self._curves[trial][epoch] = value
         self._proposals.observe(int(trial), epoch, value)
         decision = self._stopper.report(trial, epoch, value)
         if epoch >= EPOCHS or decision is Decision.STOP:
@@ -77,6 +99,11 @@ class Product:
             self._stopper.end(trial)
             return "stop"
         return decision.value
+
+    def remembered(self, name: str) -> EarlierStudy:
+        """What a later study finds of this one."""
+        trials = tuple(EarlierTrial(self._configs[trial], curve) for trial, curve in self._curves.items())
+        return EarlierStudy(name, EPOCHS, self._rungs, trials)
 
 
 def unit_of(config: Config) -> np.ndarray:
@@ -97,22 +124,65 @@ def load_simulator() -> Any:
 
 
 PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
-STRATEGIES: dict[str, Callable[[int], Product]] = {
-    "default": partial(Product, MultiFidelityGP(), PROMOTE),
-    "gp_stop": partial(Product, MultiFidelityGP(), STOP),
-    "bohb": partial(Product, BOHB(), PROMOTE),
-    "bohb_hyperband": partial(Product, BOHB(), HyperBand()),
-    "hyperopt_asha": partial(Product, HyperOpt(), STOP),
-    "hyperopt_promote": partial(Product, HyperOpt(), PROMOTE),
-    "random_asha": partial(Product, Random(sobol=False), STOP),
-    "sobol_promote": partial(Product, Random(), PROMOTE),
+DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
+
+
+def with_history(task: str, seed: int, *, studies: int) -> Product:
+    """The default, after so many studies of other tasks, drawn anew for each seed."""
+    others = [study for study in earlier_studies() if study.name != task]
+    drawn = np.random.default_rng([seed, int(task)]).permutation(len(others))[:studies]
+    return DEFAULT(seed, [others[index] for index in sorted(drawn)])
+
+
+def misled(task: str, seed: int) -> Product:
+    """The default, after one study of the same task in which the worst counted as the best."""
+    return DEFAULT(seed, [study_of(task, sign=-1)])
+
+
+def study_of(task: str, *, sign: int = 1) -> EarlierStudy:
+    """One default run on a task, as it is remembered."""
+    strategy = DEFAULT(1000)
+    told = strategy.report
+    strategy.report = lambda trial, epoch, value: told(trial, epoch, sign * value)  # type: ignore[method-assign]
+    load_simulator().simulate(strategy, task)
+    return strategy.remembered(task)
+
+
+@cache
+def earlier_studies() -> list[EarlierStudy]:
+    """A default run of each task, from the file that the main process wrote."""
+    return pickle.loads(Path(os.environ["EARLIER_STUDIES"]).read_bytes())  # type: ignore[no-any-return]
+
+
+def alone(strategy: Callable[[int], Product]) -> Callable[[str, int], Product]:
+    """A strategy that knows nothing of the task."""
+    return partial(_alone, strategy)
+
+
+def _alone(strategy: Callable[[int], Product], task: str, seed: int) -> Product:
+    return strategy(seed)
+
+
+STRATEGIES: dict[str, Callable[[str, int], Product]] = {
+    "default": alone(DEFAULT),
+    "history33": partial(with_history, studies=33),
+    "history10": partial(with_history, studies=10),
+    "history1": partial(with_history, studies=1),
+    "history_misleading": misled,
+    "gp_stop": alone(partial(Product, MultiFidelityGP(), STOP)),
+    "bohb": alone(partial(Product, BOHB(), PROMOTE)),
+    "bohb_hyperband": alone(partial(Product, BOHB(), HyperBand())),
+    "hyperopt_asha": alone(partial(Product, HyperOpt(), STOP)),
+    "hyperopt_promote": alone(partial(Product, HyperOpt(), PROMOTE)),
+    "random_asha": alone(partial(Product, Random(sobol=False), STOP)),
+    "sobol_promote": alone(partial(Product, Random(), PROMOTE)),
 }
 
 
 def measure(job: tuple[str, str, int]) -> tuple[np.ndarray, float]:
     """One strategy on one task with one seed: regret [80], milliseconds per suggestion."""
     name, task, seed = job
-    strategy = STRATEGIES[name](seed)
+    strategy = STRATEGIES[name](task, seed)
     regret = load_simulator().simulate(strategy, task)
     return regret, 1000 * strategy.seconds / max(strategy.decisions, 1)
 
@@ -127,10 +197,21 @@ def main() -> None:
     os.environ["LCBENCH"] = str(options.lcbench.resolve())
     os.environ["OMP_NUM_THREADS"] = "1"
     tasks = load_simulator().DEVELOPMENT_TASKS
+    print(f"{'strategy':20} {'runs':>4} {'25 %':>13} {'50 %':>13} {'100 %':>13} {'ms':>6}   beside default")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["EARLIER_STUDIES"] = str(Path(folder) / "studies")
+        measure_all(options, tasks)
+
+
+def measure_all(options: argparse.Namespace, tasks: list[str]) -> None:
+    """Each strategy on each task with each seed; a line for each strategy, then all as JSON."""
     results: dict[str, dict[str, float]] = {}
     regrets: dict[str, np.ndarray] = {}
-    print(f"{'strategy':20} {'runs':>4} {'25 %':>13} {'50 %':>13} {'100 %':>13} {'ms':>6}   beside default")
     with multiprocessing.get_context("spawn").Pool() as pool:
+        if any(name.startswith("history") for name in options.only):
+            all_tasks = json.loads((Path(os.environ["LCBENCH"]) / "reference.json").read_text())
+            studies = pool.map(study_of, all_tasks, chunksize=1)
+            Path(os.environ["EARLIER_STUDIES"]).write_bytes(pickle.dumps(studies))
         for name in options.only:
             jobs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
             curves, milliseconds = zip(*pool.map(measure, jobs, chunksize=1), strict=True)

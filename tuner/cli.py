@@ -234,6 +234,9 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
     group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
     group.add_argument("--seed", type=_natural, metavar="N")
+    group.add_argument(
+        "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
+    )
     group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
 
 
@@ -246,7 +249,7 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _study_options(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("name", "trials", "hours", "cpus", "gpus", "seed", "weights", "data_dir")
+    names = ("name", "trials", "hours", "cpus", "gpus", "seed", "weights", "data_dir", "history")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     fixed = dict(_assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given

@@ -20,7 +20,7 @@ import numpy as np
 from tuner.errors import SpaceError, StudyError
 from tuner.machine import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
-from tuner.search import HyperOpt, Problem, SearchAlgorithm
+from tuner.search import History, HyperOpt, Problem, SearchAlgorithm
 from tuner.space import Space
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
@@ -88,7 +88,8 @@ class Study:
 
     `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
-    dimension left out of one is sampled). `constraint` takes a configuration and says whether it is worth a trial, as
+    dimension left out of one is sampled); then come those that `warm_start` finds in earlier runs, None for not to look
+    there. `constraint` takes a configuration and says whether it is worth a trial, as
     `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `source`
     is the file that declared it, set by `load_study`.
     """
@@ -104,6 +105,7 @@ class Study:
     budget: Budget = field(default_factory=Budget)
     resources: Resources = field(default_factory=Resources)
     start_from: Sequence[Mapping[str, Any]] = ()
+    warm_start: History | None = field(default_factory=History)
     constraint: Callable[[dict[str, Any]], bool] | None = None
     seed: int = 0
     source: Path | None = field(default=None, compare=False, repr=False)
@@ -116,6 +118,10 @@ class Study:
         self.search.check(self.search_space)
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
+        if not isinstance(self.warm_start, History | None):
+            raise StudyError(f"warm_start needs History(...) or None, got {self.warm_start!r}; write History()")
+        if self.warm_start is not None:
+            self.warm_start.check()
         _ = self.starting_points
 
     @cached_property
@@ -216,16 +222,20 @@ class Study:
         fixed: Mapping[str, Any] | None = None,
         weights: str | None = None,
         data_dir: str | None = None,
+        history: bool | None = None,
     ) -> Study:
         """The study with command-line options laid over it; None leaves a setting as it is.
 
-        `weights` is "imagenet", "none" or a path. Raises StudyError for an option that doesn't fit the study.
+        `weights` is "imagenet", "none" or a path; `history=False` leaves earlier runs aside. Raises StudyError for an
+        option that doesn't fit the study.
         """
         changes: dict[str, Any] = {}
         if name is not None:
             changes["name"] = name
         if seed is not None:
             changes["seed"] = seed
+        if history is False:
+            changes["warm_start"] = None
         if trials is not None or hours is not None:
             changes["budget"] = replace(
                 self.budget,

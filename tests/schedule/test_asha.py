@@ -279,3 +279,27 @@ def test_every_paused_trial_is_resumed_or_eliminated_in_the_end() -> None:
     epochs = run_search(stopper, curves)
     finished = {trial for trial, epoch in epochs.items() if epoch == 10}
     assert set(stopper.eliminated()) == curves.keys() - finished
+
+
+def test_a_trusted_trial_is_judged_at_the_second_rung_first_and_counts_at_the_first() -> None:
+    stopper = build(ASHA(grace_epochs=1))
+    stopper.start("trusted")
+    stopper.trust("trusted")
+    assert [stopper.report("trusted", epoch, 0.0) for epoch in (1, 2, 3)] == [CONTINUE, CONTINUE, PAUSE]
+    assert judged(stopper, 1, [1.0, 2.0]) == [PAUSE, PAUSE]
+    assert [stopper.resumable(), stopper.resumable()] == ["1", None]
+
+
+def test_with_a_single_rung_trust_changes_nothing() -> None:
+    stopper = build(ASHA(), max_epochs=9)
+    stopper.start("trusted")
+    stopper.trust("trusted")
+    assert stopper.report("trusted", 3, 0.0) is PAUSE
+
+
+@pytest.mark.parametrize("scheduler", [ASHA(rule="stop"), ASHA(rule="promote")])
+def test_schedulers_that_stop_take_trust_without_notice(scheduler: ASHA) -> None:
+    stopper = build(scheduler, can_pause=False)
+    stopper.start("0")
+    stopper.trust("0")
+    assert stopper.report("0", 3, 0.0) is CONTINUE

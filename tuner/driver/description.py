@@ -28,6 +28,8 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "seed": study.seed,
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
+        "rungs": study.scheduler.rungs(study.budget.max_epochs),
+        "warm_start": repr(study.warm_start),
         "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
         "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
         "trial": repr(study.declared_trial),

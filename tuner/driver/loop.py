@@ -14,17 +14,21 @@ from typing import Any
 import numpy as np
 
 from tuner.driver.checkpoints import CheckpointKeeper
+from tuner.driver.earlier import describe
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.schedule import Decision, EarlyStopper
-from tuner.search import EndStatus, Proposals
+from tuner.search import EndStatus, Learned, Proposals
 from tuner.study import Study
 
 CANNOT_PAUSE = (
     "this trial saves no checkpoint, so it can't pause: trials are stopped where they would have been paused; "
     "pass tuner.report(checkpoint=FOLDER) to let the scheduler pause and go on"
 )
+
+
+LEARNED = "learned"
 
 
 class StudyInterrupted(BaseException):
@@ -54,7 +58,8 @@ class Resume:
 class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
-    `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once.
+    `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once;
+    `learned` is what earlier studies suggest to start from, for a run that has no history.
     """
 
     def __init__(
@@ -64,13 +69,15 @@ class SearchLoop:
         *,
         concurrency: int,
         history: Sequence[Event] = (),
+        learned: Learned | None = None,
         listeners: Iterable[Listener] = (),
     ) -> None:
         self.study, self.concurrency = study, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners = list(listeners)
         searcher = study.search.build(study.problem)
-        self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points)
+        starts = learned.configs if learned and not history else _learned_before(history)
+        self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
         self._journal: list[tuple[str, str, int, float]] = []
         self._stopper = self._build_stopper(can_pause=True)
         self._running: set[str] = set()
@@ -81,6 +88,8 @@ class SearchLoop:
         self._log = EventLog(folder)
         self._keeper = CheckpointKeeper(folder, self.record)
         self._emit("study_resumed" if history else "study_started", trials=study.trials)
+        if learned and learned.configs and not history:
+            self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
         self._again = [trial for trial in self.record.trials.values() if trial.status == "interrupted"]
         self._deadline = self._find_deadline()
 
@@ -196,7 +205,7 @@ class SearchLoop:
         trial = f"{number:05d}"
         seed = trial_seed(self.study.seed, number)
         start = Start(trial, number, config, seed, self._epochs(config))
-        self._tell_stopper("start", trial)
+        self._introduce(trial, config)
         self._enter(start)
         return start
 
@@ -295,10 +304,18 @@ class SearchLoop:
             trials=self.study.trials,
         )
 
+    def _introduce(self, trial: str, config: dict[str, Any]) -> None:
+        """Tell the early stopper of a new trial."""
+        self._tell_stopper("start", trial)
+        if self._proposals.is_learned(config):
+            self._tell_stopper("trust", trial)
+
     def _tell_stopper(self, call: str, trial: str, epoch: int = 0, value: float = 0.0) -> Decision:
         self._journal.append((call, trial, epoch, value))
         if call == "start":
             self._stopper.start(trial)
+        elif call == "trust":
+            self._stopper.trust(trial)
         elif call == "end":
             self._stopper.end(trial)
         else:
@@ -321,7 +338,7 @@ class SearchLoop:
         kind, trial = event["event"], event.get("trial", "")
         if kind == "trial_started" and trial not in self.record.trials:
             self._proposals.adopt(event["number"], event["config"])
-            self._tell_stopper("start", trial)
+            self._introduce(trial, event["config"])
         elif kind == "trial_resumed" or (kind == "trial_started" and self.record.trials[trial].paused):
             self._stopper.resumable()
         elif kind == "epoch_reported":
@@ -338,6 +355,12 @@ class SearchLoop:
         if finite(value) and event["epoch"] not in record.epochs:
             self._proposals.observe(record.number, event["epoch"], value)
             self._tell_stopper("report", record.trial, event["epoch"], value)
+
+
+def _learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:
+    """The configurations that the run's first driver learned from earlier studies."""
+    notices = (event for event in history if event["event"] == "notice" and event.get("code") == LEARNED)
+    return next((event["configs"] for event in notices), ())
 
 
 def trial_seed(study_seed: int, number: int) -> int:

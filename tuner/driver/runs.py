@@ -12,12 +12,14 @@ from typing import Any
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
+from tuner.driver.earlier import learned
 from tuner.driver.interruption import Interruption, interruptions
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
 from tuner.results.run import STUDY_FILE, Run, load_run, new_run_folder, now, write_info
+from tuner.search import Learned
 from tuner.study import Resources, Study, load_study
 from tuner.trial import ImageClassifier
 
@@ -35,7 +37,8 @@ def run(
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
-    `options` are those of `Study.with_options` (trials, hours, cpus, gpus, seed, fixed, weights, data_dir, name).
+    `options` are those of `Study.with_options` (trials, hours, cpus, gpus, seed, fixed, weights, data_dir, name,
+    history).
     Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
@@ -46,12 +49,14 @@ def run(
     ready.check_here(cluster=address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
+    start_from = learned(ready, storage)
     with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
         folder = new_run_folder(storage, ready.name)
         info = describe_run(ready, options, resources, address)
         _write_study_file(folder, declared)
-        return _Search(ready, folder, info, resources, concurrency, listeners, interrupted).perform()
+        search = _Search(ready, folder, info, resources, concurrency, listeners, interrupted, start_from=start_from)
+        return search.perform()
 
 
 def resume(
@@ -108,6 +113,7 @@ class _Search:
         listeners: Iterable[Listener],
         interrupted: Interruption,
         history: Sequence[Event] = (),
+        start_from: Learned | None = None,
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted = interrupted
@@ -115,7 +121,12 @@ class _Search:
         self.info |= {"concurrency": self.workers, "status": "running"}
         write_info(folder, self.info)
         self.loop = SearchLoop(
-            study, folder, concurrency=self.workers, history=history, listeners=[*listeners, self._info_listener()]
+            study,
+            folder,
+            concurrency=self.workers,
+            history=history,
+            learned=start_from,
+            listeners=[*listeners, self._info_listener()],
         )
 
     def perform(self) -> Run:

@@ -91,7 +91,8 @@ class _Rung:
 class PromotingASHA(EarlyStopper):
     """Pauses at every rung; goes on with the best paused trial of the highest rung that has one to promote.
 
-    `trials` is the most that will be started, which tells early which paused trials have no chance left.
+    `trials` is the most that will be started, which tells early which paused trials have no chance left. A trusted
+    trial passes the first rung unjudged, if there is a second: after few epochs good configurations may look bad.
     """
 
     def __init__(self, rungs: list[int], reduction_factor: float, mode: Mode, trials: int | None = None) -> None:
@@ -101,11 +102,16 @@ class PromotingASHA(EarlyStopper):
         self._to_come: float = math.inf if trials is None else trials
         self._climbing: set[str] = set()
         self._over: set[str] = set()
+        self._trusted: set[str] = set()
 
     def start(self, trial_id: str) -> None:
         """One fewer is to come."""
         self._to_come = max(0, self._to_come - 1)
         self._climbing.add(trial_id)
+
+    def trust(self, trial_id: str) -> None:
+        """Judge the trial at the second rung first."""
+        self._trusted.add(trial_id)
 
     def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Pause the trial at its first report at or after each rung."""
@@ -113,6 +119,9 @@ class PromotingASHA(EarlyStopper):
         if rung is None or trial_id in self._rungs[rung].values:
             return Decision.CONTINUE
         self._rungs[rung].values[trial_id] = self._sign * value
+        if rung == 0 and trial_id in self._trusted and len(self._rungs) > 1:
+            self._rungs[0].promoted.add(trial_id)
+            return Decision.CONTINUE
         self._climbing.discard(trial_id)
         return Decision.PAUSE
 

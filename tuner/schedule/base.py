@@ -30,6 +30,9 @@ class EarlyStopper(ABC):
     def start(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
         """A new trial was started."""
 
+    def trust(self, trial_id: str) -> None:  # noqa: B027
+        """The trial that was started has a configuration that did well in earlier studies."""
+
     def report(self, trial_id: str, epoch: int, value: float) -> Decision:
         """What the trial does after this epoch. Raises ValueError for a value that is NaN or infinite."""
         if not math.isfinite(value):

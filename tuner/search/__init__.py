@@ -3,6 +3,7 @@
 from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
 from tuner.search.bohb import BOHB
 from tuner.search.grid import Grid
+from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.proposals import Proposals
@@ -10,13 +11,18 @@ from tuner.search.random import Random
 
 __all__ = [
     "BOHB",
+    "EarlierStudy",
+    "EarlierTrial",
     "EndStatus",
     "Grid",
+    "History",
     "HyperOpt",
+    "Learned",
     "MultiFidelityGP",
     "Problem",
     "Proposals",
     "Random",
     "SearchAlgorithm",
     "Searcher",
+    "learn",
 ]

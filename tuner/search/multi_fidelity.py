@@ -116,6 +116,11 @@ class MultiFidelityGPSearcher(Searcher):
         if status == "failed":
             self._failed.add(number)
 
+    def expect(self, units: Floats) -> Floats:
+        """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
+        with _single_threaded():
+            return self._model(*self._observations()).mean(self._places(units, self._problem.max_epochs))
+
     # Inside
 
     def _rank_candidates(self, number: int) -> Floats:

@@ -12,22 +12,33 @@ from tuner.space import Config
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
-_START, _UNSEEN = 1, 2  # set apart the random streams that are drawn here
+_START, _UNSEEN, _LEARNED = 1, 2, 3  # set apart the random streams that are drawn here
 
 
 class Proposals:
     """A searcher as drivers and simulators use it: ask `suggest` for trial after trial, tell what became of them.
 
-    `starting_points` may be partial: what is missing is sampled.
+    First come the `starting_points`, then what was `learned` from earlier studies; either may be partial: what is
+    missing is sampled.
     """
 
-    def __init__(self, problem: Problem, searcher: Searcher, *, starting_points: Sequence[Config] = ()) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        searcher: Searcher,
+        *,
+        starting_points: Sequence[Config] = (),
+        learned: Sequence[Config] = (),
+    ) -> None:
         self._space, self._searcher = problem.space, searcher
         self._seed, self._trials = problem.seed, problem.trials
         space = problem.space
         self._seen: set[str] = set()
         self._size = space.size
         self._starts = [space.complete(p, self._generator(_START, i)) for i, p in enumerate(starting_points)]
+        memories = [space.complete(p, self._generator(_LEARNED, i)) for i, p in enumerate(learned)]
+        self._learned = {space.key(config) for config in memories}
+        self._starts += memories
 
     def suggest(self, number: int) -> Config | None:
         """The configuration of trial `number`, new to this search; None when there is nothing more to try."""
@@ -39,6 +50,10 @@ class Proposals:
         if config is not None:
             self.adopt(number, config)
         return config
+
+    def is_learned(self, config: Config) -> bool:
+        """Whether the configuration comes from earlier studies."""
+        return self._space.key(config) in self._learned
 
     def adopt(self, number: int, config: Config) -> None:
         """A trial that exists already, as when a search goes on."""

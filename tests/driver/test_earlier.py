@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pytest
+
+from tests.driver.simulation import build, drive, events_of, study
+from tests.results.test_results import make_run
+from tuner import ASHA, Budget, History, choice, randint, uniform
+from tuner.driver.earlier import describe, learned
+from tuner.errors import StudyError
+from tuner.search import Learned
+
+
+def test_a_run_is_learned_from_by_the_next_study(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "simulated" / "1")
+    found = learned(study(), tmp_path)
+    assert run.best is not None
+    assert found == Learned(({"x": run.best.config["x"]},), ("simulated/1",))
+    assert learned(study(warm_start=None), tmp_path) == Learned()
+    assert learned(study().with_options(history=False), tmp_path) == Learned()
+    assert learned(study(), tmp_path / "nowhere") == Learned()
+    assert learned(study(warm_start=History(path=str(tmp_path))), tmp_path / "nowhere") == found
+
+
+def test_runs_of_another_name_metric_or_mode_are_passed_over(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1")
+    assert learned(study(warm_start=History(studies=("simulated",))), tmp_path).studies == ("simulated/1",)
+    assert learned(study(warm_start=History(studies=("another",))), tmp_path).studies == ()
+    assert learned(study(mode="max"), tmp_path).studies == ()
+    assert learned(study(metric="accuracy"), tmp_path).studies == ()
+    assert learned(study(space={"y": uniform(0, 1)}), tmp_path).studies == ()
+
+
+def test_damaged_runs_are_passed_over(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1")
+    (tmp_path / "simulated" / "2").mkdir()
+    (tmp_path / "simulated" / "2" / "run.json").write_text("{")
+    assert learned(study(), tmp_path).studies == ("simulated/1",)
+
+
+def test_the_search_tries_what_was_learned_after_the_starting_points_and_says_so(tmp_path: Path) -> None:
+    found = Learned(({"x": 0.25}, {"x": 0.75}), ("a/1", "b/1"))
+    loop = build(study(start_from=[{"x": 0.5}]), tmp_path, learned=found)
+    drive(loop)
+    assert [trial.config["x"] for trial in loop.record.trials.values()][:3] == [0.5, 0.25, 0.75]
+    assert loop.record.notices == [
+        "starts with 2 configurations learned from earlier runs (a/1, b/1); --no-history leaves them out"
+    ]
+
+
+def test_a_resumed_search_keeps_what_it_learned_and_learns_nothing_new(tmp_path: Path) -> None:
+    declared = study(
+        space={"x": uniform(0, 1), "kind": choice(["a", "b"]), "n": randint(0, 9)},
+        scheduler=ASHA(grace_epochs=1),
+        budget=Budget(trials=8, max_epochs=9),
+    )
+    found = Learned(({"x": 0.25}, {"x": 0.75, "kind": "b"}), ("a/1",))
+    whole = build(declared, tmp_path / "whole", learned=found)
+    drive(whole)
+    for reports in (2, 9):
+        folder = tmp_path / str(reports)
+        drive(build(declared, folder, learned=found), reports=reports)
+        again = build(declared, folder, history=events_of(folder), learned=Learned(({"x": 0.99},), ("c/1",)))
+        drive(again)
+        expected = [(trial.config, trial.epoch) for trial in whole.record.trials.values()]
+        assert [(trial.config, trial.epoch) for trial in again.record.trials.values()] == expected
+        assert len(again.record.notices) == 1
+
+
+def test_trials_that_were_learned_pass_the_first_rung(tmp_path: Path) -> None:
+    declared = study(scheduler=ASHA(grace_epochs=1), budget=Budget(trials=9, max_epochs=9))
+    loop = build(declared, tmp_path, learned=Learned(({"x": 0.9},), ("a/1",)))
+    drive(loop)
+    assert loop.record.trials["00000"].epoch == 3  # the worst of all
+
+
+def test_many_runs_are_counted() -> None:
+    message = describe(Learned(({"x": 1},), ("a/1", "b/1", "c/1", "d/1", "e/1")))
+    assert message == (
+        "starts with 1 configuration learned from earlier runs (a/1, b/1, c/1 and 2 more); --no-history leaves them out"
+    )
+
+
+def test_warm_start_is_a_history_or_none() -> None:
+    with pytest.raises(StudyError, match=r"warm_start needs History\(...\) or None, got 'runs'; write History\(\)"):
+        study(warm_start="runs")

@@ -1,0 +1,175 @@
+"""Memory of earlier studies: the configurations that did best there, chosen so that they cover each other's gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import StudyError
+from tuner.search.base import Problem, is_count
+from tuner.search.multi_fidelity import MultiFidelityGPSearcher
+from tuner.space import Choice, Config, Domain, Float, Integer, Space
+from tuner.space.values import is_number, same
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST_TRIALS = 3  # of a study that something can be learned from
+SHARED = 0.5  # share of the space's dimensions that an earlier study must have searched or set
+PLACES = 256  # random configurations that say what is usual in a study
+
+
+@dataclass(frozen=True)
+class History:
+    """Start from what earlier studies found.
+
+    Looks through the runs under the storage folder, or under `path`, of all studies or those named in `studies`. Taken
+    are those with the same metric whose trials have at least half of this study's hyperparameters; the best
+    configuration of each is a candidate, and up to `top` are tried first (half of the budget's trials at most), each
+    next one being that which helps most where those before it did badly (Wistuba et al. 2015, Sequential Model-Free
+    Hyperparameter Tuning). Test scores and failed trials are not looked at.
+    """
+
+    path: str | None = None
+    studies: tuple[str, ...] | None = None
+    top: int = 10
+
+    def check(self) -> None:
+        """Raise StudyError for settings that can't work."""
+        if self.path is not None and not isinstance(self.path, str):
+            raise StudyError(f"History.path needs a folder or URI, got {self.path!r}; leave it out for the storage")
+        if self.studies is not None and (
+            isinstance(self.studies, str) or not all(isinstance(name, str) for name in self.studies)
+        ):
+            raise StudyError(f"History.studies needs a list of names, got {self.studies!r}; write ['name']")
+        if not is_count(self.top):
+            raise StudyError(f"History.top needs a whole number of at least 1, got {self.top!r}; use 10")
+
+
+@dataclass(frozen=True)
+class EarlierTrial:
+    """A trial that did not fail: its configuration, and the metric after each epoch as it was reported."""
+
+    config: Mapping[str, Any]
+    curve: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class EarlierStudy:
+    """A run to learn from, under the name that the user knows it by."""
+
+    name: str
+    max_epochs: int
+    rungs: tuple[int, ...]
+    trials: tuple[EarlierTrial, ...]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from."""
+
+    configs: tuple[Config, ...] = ()
+    studies: tuple[str, ...] = ()
+
+
+def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learned:
+    """What the earlier studies say about where to start this one."""
+    if problem.trials is not None:
+        top = min(top, problem.trials // 2)
+    memories = [memory for study in earlier if (memory := _Memory.of(problem, study)) is not None]
+    if not memories or top < 1:
+        return Learned()
+    candidates = np.array([memory.best for memory in memories])
+    regrets = np.array([memory.regrets(candidates) for memory in memories])  # [studies, candidates]
+    chosen: list[int] = []
+    reached = np.ones(len(memories))
+    while len(chosen) < min(top, len(candidates)):
+        means = np.minimum(reached[:, None], regrets).mean(axis=0)
+        means[chosen] = np.inf
+        chosen.append(int(np.argmin(means)))
+        reached = np.minimum(reached, regrets[:, chosen[-1]])
+    configs = [memories[index].config for index in chosen]
+    keys = [problem.space.key(config) for config in configs]
+    distinct = tuple(config for index, config in enumerate(configs) if keys[index] not in keys[:index])
+    return Learned(distinct, tuple(memory.name for memory in memories))
+
+
+class _Memory:
+    """An earlier study as seen from another space: its best configuration there, and a model of its values."""
+
+    def __init__(self, name: str, problem: Problem, config: Config, trials: Sequence[tuple[Config, EarlierTrial]]):
+        self.name, self.config, self._space = name, config, problem.space
+        self.best = np.array(problem.space.encode(config))
+        self._model = MultiFidelityGPSearcher(problem, startup=1, candidates=1)
+        for number, (placed, trial) in enumerate(trials):
+            self._model.adopt(number, placed)
+            for epoch, value in trial.curve.items():
+                self._model.observe(number, epoch, value)
+            self._model.end(number, "completed")
+        self._units = np.array([problem.space.encode(placed) for placed, _ in trials])
+
+    @classmethod
+    def of(cls, problem: Problem, study: EarlierStudy) -> _Memory | None:
+        """The memory of a study; None where it has too little in common with the space, or too few trials."""
+        space = problem.space
+        names = {name for trial in study.trials for name in space.flatten(trial.config)}
+        if sum(name in names for name in space.dimensions) < max(1, SHARED * len(space.dimensions)):
+            return None
+        told = [trial for trial in study.trials if trial.curve and _agrees(space, trial.config)]
+        inside = [(placed, trial) for trial in told if (placed := _placed(space, trial.config)) is not None]
+        if len(inside) < FEWEST_TRIALS:
+            return None
+        best = max(told, key=lambda trial: max(problem.sign * value for value in trial.curve.values()))
+        earlier = Problem(space, mode=problem.mode, seed=problem.seed, max_epochs=study.max_epochs, rungs=study.rungs)
+        return cls(study.name, earlier, _moved_inside(space, best.config), inside)
+
+    def regrets(self, units: Floats) -> Floats:
+        """How far configurations [n, dimensions] are expected to stay behind the study's best: [n].
+
+        0 is as good as the best, 1 as bad as half of all configurations, or worse.
+        """
+        anywhere = self._space.snap(np.random.default_rng(0).random((PLACES, units.shape[1])))
+        expected = self._model.expect(np.vstack([units, self._units, anywhere]))
+        found, usual = expected[: len(units)], float(np.median(expected[-PLACES:]))
+        best = float(expected[:-PLACES].max())
+        return np.clip((best - found) / max(best - usual, 1e-9), 0.0, 1.0)
+
+
+def _agrees(space: Space, config: Mapping[str, Any]) -> bool:
+    """Whether the configuration has no other value for one of the space's constants."""
+    flat = space.flatten(config)
+    return all(same(flat[name], value) for name, value in space.constants.items() if name in flat)
+
+
+def _placed(space: Space, config: Mapping[str, Any]) -> Config | None:
+    """The configuration in the space, partial where it lacks something; None where it has a value outside."""
+    flat = space.flatten(config)
+    known = {name: flat[name] for name in space.dimensions if name in flat}
+    if not all(space.dimensions[name].contains(value) for name, value in known.items()):
+        return None
+    return space.project(space.unflatten(known))
+
+
+def _moved_inside(space: Space, config: Mapping[str, Any]) -> Config:
+    """The configuration with numbers outside of the space moved to its border, and other values outside left out."""
+    flat = space.flatten(config)
+    moved = {
+        name: nearest
+        for name, domain in space.dimensions.items()
+        if name in flat and (nearest := _nearest(domain, flat[name])) is not None
+    }
+    return space.project(space.unflatten(moved))
+
+
+def _nearest(domain: Domain, value: Any) -> Any:
+    if domain.contains(value):
+        return domain.coerce(value)
+    if isinstance(domain, Float | Integer) and is_number(value):
+        return domain.decode(domain.encode(min(max(value, domain.low), domain.high)))
+    if isinstance(domain, Choice) and is_number(value):
+        numbers = [option for option in domain.options if is_number(option)]
+        return min(numbers, key=lambda option: abs(option - value)) if len(numbers) == domain.size else None
+    return None
