@@ -128,20 +128,21 @@ DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 
 
 def with_history(task: str, seed: int, *, studies: int) -> Product:
-    """The default, after so many studies of other tasks, drawn anew for each seed."""
-    others = [study for study in earlier_studies() if study.name != task]
+    """The default, after so many studies of other tasks, which are run and drawn anew for each seed."""
+    others = [study for study in earlier_studies()[seed] if study.name != task]
     drawn = np.random.default_rng([seed, int(task)]).permutation(len(others))[:studies]
     return DEFAULT(seed, [others[index] for index in sorted(drawn)])
 
 
 def misled(task: str, seed: int) -> Product:
     """The default, after one study of the same task in which the worst counted as the best."""
-    return DEFAULT(seed, [study_of(task, sign=-1)])
+    return DEFAULT(seed, [study_of((task, seed), sign=-1)])
 
 
-def study_of(task: str, *, sign: int = 1) -> EarlierStudy:
-    """One default run on a task, as it is remembered."""
-    strategy = DEFAULT(1000)
+def study_of(job: tuple[str, int], *, sign: int = 1) -> EarlierStudy:
+    """One default run on a task, as it is remembered; of other seeds than those that are measured."""
+    task, seed = job
+    strategy = DEFAULT(1000 + seed)
     told = strategy.report
     strategy.report = lambda trial, epoch, value: told(trial, epoch, sign * value)  # type: ignore[method-assign]
     load_simulator().simulate(strategy, task)
@@ -149,8 +150,8 @@ def study_of(task: str, *, sign: int = 1) -> EarlierStudy:
 
 
 @cache
-def earlier_studies() -> list[EarlierStudy]:
-    """A default run of each task, from the file that the main process wrote."""
+def earlier_studies() -> list[list[EarlierStudy]]:
+    """For each seed a default run of each task, from the file that the main process wrote."""
     return pickle.loads(Path(os.environ["EARLIER_STUDIES"]).read_bytes())  # type: ignore[no-any-return]
 
 
@@ -210,15 +211,17 @@ def measure_all(options: argparse.Namespace, tasks: list[str]) -> None:
     with multiprocessing.get_context("spawn").Pool() as pool:
         if any(name.startswith("history") for name in options.only):
             all_tasks = json.loads((Path(os.environ["LCBENCH"]) / "reference.json").read_text())
-            studies = pool.map(study_of, all_tasks, chunksize=1)
-            Path(os.environ["EARLIER_STUDIES"]).write_bytes(pickle.dumps(studies))
+            jobs = [(task, seed) for seed in range(options.seeds) for task in all_tasks]
+            studies = pool.map(study_of, jobs, chunksize=1)
+            by_seed = [studies[start : start + len(all_tasks)] for start in range(0, len(jobs), len(all_tasks))]
+            Path(os.environ["EARLIER_STUDIES"]).write_bytes(pickle.dumps(by_seed))
         for name in options.only:
-            jobs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
-            curves, milliseconds = zip(*pool.map(measure, jobs, chunksize=1), strict=True)
+            runs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
+            curves, milliseconds = zip(*pool.map(measure, runs, chunksize=1), strict=True)
             regrets[name] = np.array(curves)
             results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
             cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
-            print(f"{name:20} {len(jobs):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
+            print(f"{name:20} {len(runs):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
     print(json.dumps(results))
 
 

@@ -205,6 +205,21 @@ def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path,
     assert len(runs[0]) == 6
 
 
+def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
+    space = study_file(tmp_path, study(CURVE, "search=Random()"))
+    assert tuner("run", space, folder=tmp_path).code == 0
+    earlier = load_run(tmp_path / "runs")
+    second = tuner("run", space, "--seed", "1", folder=tmp_path)
+    name = "/".join(Path(earlier.path).parts[-2:])
+    assert f"note: starts with 1 configuration learned from earlier runs ({name})" in second.err
+    later = load_run(tmp_path / "runs")
+    assert earlier.best is not None
+    assert later.trial("0").config == earlier.best.config
+    third = tuner("run", space, "--seed", "1", "--no-history", folder=tmp_path)
+    assert "learned from" not in third.err
+    assert load_run(tmp_path / "runs").trial("0").config != earlier.best.config
+
+
 @pytest.mark.parametrize("search", ["HyperOpt(startup_trials=3)", "MultiFidelityGP()", "BOHB(min_points=2)"])
 def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
     from tests.driver.simulation import build, drive
