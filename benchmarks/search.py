@@ -222,7 +222,30 @@ def measure_all(options: argparse.Namespace, tasks: list[str]) -> None:
             results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
             cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
             print(f"{name:20} {len(runs):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
+    print("milliseconds a suggestion of the default after so many trials:", milliseconds_by_trials())
     print(json.dumps(results))
+
+
+def milliseconds_by_trials() -> dict[int, float]:
+    """Milliseconds of one suggestion of the default after so many trials, a third of each rung promoted."""
+    rungs = tuple(PROMOTE.rungs(EPOCHS))
+    problem = Problem(SPACE, max_epochs=EPOCHS, rungs=rungs)
+    searcher = MultiFidelityGP().build(problem)
+    generator = np.random.default_rng(0)
+    found = {}
+    for number in range(5000):
+        searcher.adopt(number, SPACE.sample(generator))
+        for index, rung in enumerate(rungs):
+            if number % 3**index == 0:
+                searcher.observe(number, rung, float(generator.random()))
+        searcher.end(number, "stopped")
+        if number + 1 in (100, 500, 1000, 2000, 5000):
+            searcher.suggest(number + 1)
+            began = time.perf_counter()
+            for trial in range(10):
+                searcher.suggest(number + 2 + trial)
+            found[number + 1] = round(100 * (time.perf_counter() - began), 1)
+    return found
 
 
 def summary(curves: np.ndarray, milliseconds: float) -> dict[str, float]:

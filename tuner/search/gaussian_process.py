@@ -41,18 +41,33 @@ class CurveKernel:
 
     def __call__(self, one: Rows, other: Rows) -> Floats:
         """Covariances [len(one), len(other)]."""
-        squared = np.maximum(
-            (one.points**2).sum(1)[:, None] + (other.points**2).sum(1) - 2 * one.points @ other.points.T, 0
-        )
-        scaled = np.sqrt(5 * squared) / self.length
-        matern = (1 + scaled + scaled**2 / 3) * np.exp(-scaled)
-        between = np.exp(-0.5 * ((one.epochs[:, None] - other.epochs) / self.length_epochs) ** 2)
-        same = one.trials[:, None] == other.trials
-        return np.asarray(
-            matern * (self.shared + self.shared_late * between)
-            + self.epochs * between
-            + same * (self.own + self.own_late * between)
-        )
+        matern = self._matern(one.points, other.points)
+        epochs, first = np.unique(one.epochs, return_inverse=True)
+        other_epochs, second = np.unique(other.epochs, return_inverse=True)
+        between = np.exp(-0.5 * ((epochs[:, None] - other_epochs) / self.length_epochs) ** 2)  # few: by their places
+        matern *= (self.shared + self.shared_late * between)[first][:, second]
+        matern += (self.epochs * between)[first][:, second]
+        rows, columns = np.nonzero(one.trials[:, None] == other.trials)
+        matern[rows, columns] += (self.own + self.own_late * between)[first[rows], second[columns]]
+        return matern
+
+    def _matern(self, one: Floats, other: Floats) -> Floats:
+        """Matérn 5/2 between points, [len(one), len(other)]; in place, as memory is what takes the time."""
+        scaled: Floats = one @ other.T
+        scaled *= -2
+        scaled += (one**2).sum(1)[:, None]
+        scaled += (other**2).sum(1)
+        np.maximum(scaled, 0, out=scaled)
+        scaled *= 5 / self.length**2
+        np.sqrt(scaled, out=scaled)
+        polynomial: Floats = scaled * (1 / 3)
+        polynomial += 1
+        polynomial *= scaled
+        polynomial += 1
+        np.negative(scaled, out=scaled)
+        np.exp(scaled, out=scaled)
+        scaled *= polynomial
+        return scaled
 
 
 @dataclass(frozen=True)

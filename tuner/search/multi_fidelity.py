@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
-LARGEST_MODEL = 500  # values that the process is told; beyond, a selection
+LARGEST_MODEL = 400  # values that the process is told; beyond, a selection
 ENOUGH = 20  # candidates that meet a constraint, best first
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
