@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "machine": (set(), set()),
     "session": (set(), set()),
     "space": ({"errors"}, set()),
-    "search": ({"space", "errors"}, {"hyperopt"}),
+    "search": ({"space", "errors"}, {"hyperopt", "scipy"}),
     "schedule": ({"space", "errors"}, set()),
     "trial": ({"space", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "api": ({"driver", "inspection", "results", "study"}, set()),
     "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
 }
-HEAVY = {"ray", "torch", "torchvision", "hyperopt", "pandas", "wandb", "rich"}
+HEAVY = {"ray", "torch", "torchvision", "hyperopt", "pandas", "scipy", "wandb", "rich"}
 
 
 def imports(path: Path) -> set[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tuner.errors import StudyError
-from tuner.search import EarlierStudy, EarlierTrial, History, Problem, learn
+from tuner.search import EarlierStudy, EarlierTrial, History, Problem, Proposals, Random, learn
 from tuner.space import Config, Space, choice, loguniform, randint, uniform
 
 SPACE = Space({"x": uniform(0, 1), "y": uniform(0, 1)})
@@ -80,6 +80,15 @@ def test_half_of_the_hyperparameters_suffice() -> None:
     assert set(config) == {"x", "y"}
     widest = Space({**SPACE.dimensions, "z": uniform(0, 1), "w": uniform(0, 1), "v": uniform(0, 1)})
     assert learn(Problem(widest), [study("s", near(0.5, 0.5))], 5).configs == ()
+
+
+def test_what_the_constraint_rules_out_is_not_learned() -> None:
+    left, right = study("left", near(0.1, 0.1)), study("right", near(0.9, 0.9))
+    space = SPACE.constrained(lambda config: bool(config["x"] < 0.5))
+    found = learn(Problem(space), [left, right], 10)
+    assert found.studies == ("left",)
+    proposals = Proposals(Problem(space), Random().build(Problem(space)), learned=found.configs)
+    assert proposals.suggest(0) == found.configs[0]
 
 
 def test_too_few_trials_say_nothing() -> None:

@@ -7,9 +7,13 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from tuner.errors import SpaceError
 from tuner.space import Config, SampleFrom, Space
 
+Floats = npt.NDArray[np.float64]
 Mode = Literal["min", "max"]
 EndStatus = Literal["completed", "stopped", "failed"]
 

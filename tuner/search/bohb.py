@@ -5,23 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.errors import StudyError
-from tuner.search.base import (
-    EndStatus,
-    Problem,
-    SearchAlgorithm,
-    Searcher,
-    check_model_based,
-    is_count,
-    require_finite,
-)
-from tuner.search.multi_fidelity import allowed, fidelities
+from tuner.search.base import Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
+from tuner.search.curves import CurveSearcher, allowed
 from tuner.search.random import RandomSearcher
 from tuner.space import Config, Space
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -67,17 +56,14 @@ class BOHB(SearchAlgorithm):
         return BOHBSearcher(problem, self)
 
 
-class BOHBSearcher(Searcher):
-    """Keeps the trials' points and curves; the densities are built afresh for a suggestion."""
+class BOHBSearcher(CurveSearcher):
+    """Builds the densities afresh for a suggestion."""
 
     def __init__(self, problem: Problem, settings: BOHB) -> None:
-        self._problem, self._space, self._settings = problem, problem.space, settings
+        super().__init__(problem)
+        self._settings = settings
         self._blind = RandomSearcher(problem.space, problem.seed)
-        self._levels = fidelities(problem)
         self._least = settings.min_points or len(problem.space.dimensions) + 1
-        self._units: dict[int, Floats] = {}
-        self._curves: dict[int, dict[int, float]] = {}
-        self._failed: set[int] = set()
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """A draw from the space, or the best candidate; another attempt draws other candidates."""
@@ -86,21 +72,6 @@ class BOHBSearcher(Searcher):
         if level is None or not self._space.dimensions or generator.random() < self._settings.random_share:
             return self._blind.suggest(number, attempt)
         return self._space.decode(self._best_candidate(level, generator))
-
-    def adopt(self, number: int, config: Config) -> None:
-        """A trial that runs from now on."""
-        self._units[number] = np.array(self._space.encode(config))
-        self._curves[number] = {}
-
-    def observe(self, number: int, epoch: int, value: float) -> None:
-        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
-        require_finite(number, epoch, value)
-        self._curves[number][epoch] = self._problem.sign * value
-
-    def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial is among the bad ones, whatever it reached."""
-        if status == "failed":
-            self._failed.add(number)
 
     # Inside
 

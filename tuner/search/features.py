@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from tuner.search.base import Floats
 from tuner.space import Choice, Domain, Space
 from tuner.space.values import is_number
-
-Floats = npt.NDArray[np.float64]
 
 
 def is_ordered(domain: Domain) -> bool:
     """Whether neighbours in the encoding are alike: numbers, and lists of numbers."""
     return not isinstance(domain, Choice) or all(is_number(option) for option in domain.options)
+
+
+def unordered_options(space: Space) -> list[int]:
+    """For each dimension the number of its options that have no order; 1 for a dimension of numbers."""
+    return [1 if is_ordered(domain) else int(domain.size) for domain in space.dimensions.values()]
 
 
 class Features:
@@ -25,7 +28,7 @@ class Features:
     """
 
     def __init__(self, space: Space) -> None:
-        self._options = [1 if is_ordered(domain) else int(domain.size) for domain in space.dimensions.values()]
+        self._options = unordered_options(space)
 
     def points(self, rows: Floats) -> Floats:
         """Rows [n, dimensions] of encodings, nan where inactive, as points [n, columns]."""

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import ndtr
 
-Floats = npt.NDArray[np.float64]
+from tuner.search.base import Floats
+
 Integers = npt.NDArray[np.int64]
 
 

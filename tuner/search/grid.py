@@ -13,8 +13,6 @@ from tuner.search.base import Problem, SearchAlgorithm, Searcher
 from tuner.search.features import is_ordered
 from tuner.space import LARGEST_LISTED, Config, Space
 
-LARGEST_GRID = LARGEST_LISTED
-
 
 @dataclass(frozen=True)
 class Grid(SearchAlgorithm):
@@ -32,9 +30,9 @@ class Grid(SearchAlgorithm):
                     f"Grid needs a finite set of values, got {domain.describe()} for {name!r}; "
                     "use grid_search([...]), choice([...]) or a q… domain, or search=Random()"
                 )
-        if space.size > LARGEST_GRID:
+        if space.size > LARGEST_LISTED:
             raise SpaceError(
-                f"Grid takes up to {LARGEST_GRID:,} configurations, got {space.size:,}; list fewer values, or use "
+                f"Grid takes up to {LARGEST_LISTED:,} configurations, got {space.size:,}; list fewer values, or use "
                 "Random()"
             )
 

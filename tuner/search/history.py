@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tuner.errors import StudyError
-from tuner.search.base import Problem, is_count
+from tuner.errors import SpaceError, StudyError
+from tuner.search.base import Floats, Problem, is_count
 from tuner.search.multi_fidelity import MultiFidelityGPSearcher
 from tuner.space import Choice, Config, Domain, Float, Integer, Space
 from tuner.space.values import is_number, same
-
-Floats = npt.NDArray[np.float64]
 
 FEWEST_TRIALS = 3  # of a study that something can be learned from
 SHARED = 0.5  # share of the space's dimensions that an earlier study must have searched or set
@@ -79,7 +76,8 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
     """What the earlier studies say about where to start this one."""
     if problem.trials is not None:
         top = min(top, problem.trials // 2)
-    memories = [memory for study in earlier if (memory := _Memory.of(problem, study)) is not None]
+    found = [memory for study in earlier if (memory := _Memory.of(problem, study)) is not None]
+    memories = [memory for memory in found if _can_be_met(problem.space, memory.config)]
     if not memories or top < 1:
         return Learned()
     candidates = np.array([memory.best for memory in memories])
@@ -91,10 +89,8 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
         means[chosen] = np.inf
         chosen.append(int(np.argmin(means)))
         reached = np.minimum(reached, regrets[:, chosen[-1]])
-    configs = [memories[index].config for index in chosen]
-    keys = [problem.space.key(config) for config in configs]
-    distinct = tuple(config for index, config in enumerate(configs) if keys[index] not in keys[:index])
-    return Learned(distinct, tuple(memory.name for memory in memories))
+    distinct = {problem.space.key(memories[index].config): memories[index].config for index in chosen}
+    return Learned(tuple(distinct.values()), tuple(memory.name for memory in memories))
 
 
 class _Memory:
@@ -136,6 +132,17 @@ class _Memory:
         found, usual = expected[: len(units)], float(np.median(expected[-PLACES:]))
         best = float(expected[:-PLACES].max())
         return np.clip((best - found) / max(best - usual, 1e-9), 0.0, 1.0)
+
+
+def _can_be_met(space: Space, config: Config) -> bool:
+    """Whether the space's constraint leaves a configuration that has these values."""
+    if space.constraint is None:
+        return True
+    try:
+        space.complete(config, np.random.default_rng(0))
+    except SpaceError:
+        return False
+    return True
 
 
 def _agrees(space: Space, config: Mapping[str, Any]) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from tuner.search.features import is_ordered
+from tuner.search.base import Floats
+from tuner.search.features import is_ordered, unordered_options
 from tuner.space import Space
 
-Floats = npt.NDArray[np.float64]
 NARROWEST = 1e-3  # of a bandwidth, as a share of the dimension
 
 
@@ -24,10 +23,9 @@ class KernelDensity:
     """
 
     def __init__(self, space: Space, rows: Floats, generator: np.random.Generator) -> None:
-        domains = list(space.dimensions.values())
         count, width = rows.shape
-        self._ordered = np.array([is_ordered(domain) for domain in domains], dtype=bool)
-        self._options = np.array([1 if is_ordered(domain) else int(domain.size) for domain in domains])
+        self._ordered = np.array([is_ordered(domain) for domain in space.dimensions.values()], dtype=bool)
+        self._options = np.array(unordered_options(space))
         self._rows = np.column_stack([_filled(column, generator) for column in rows.T])
         reference = 1.06 * self._rows.std(axis=0) * count ** (-1 / (4 + width))
         uneven = (self._options - 1) / self._options * count ** (-2 / (4 + width))

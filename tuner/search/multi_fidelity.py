@@ -11,15 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StudyError
-from tuner.search.base import (
-    EndStatus,
-    Problem,
-    SearchAlgorithm,
-    Searcher,
-    check_model_based,
-    is_count,
-    require_finite,
-)
+from tuner.search.base import Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
+from tuner.search.curves import CurveSearcher, allowed
 from tuner.search.features import Features
 from tuner.search.random import SobolSearcher
 from tuner.space import Config, Space
@@ -27,11 +20,8 @@ from tuner.space import Config, Space
 if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveProcess, Rows
 
-Floats = npt.NDArray[np.float64]
-
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
 LARGEST_MODEL = 400  # values that the process is told; beyond, a selection
-ENOUGH = 20  # candidates that meet a constraint, best first
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
@@ -70,20 +60,15 @@ class MultiFidelityGP(SearchAlgorithm):
         return MultiFidelityGPSearcher(problem, startup=self.startup_trials, candidates=self.candidates)
 
 
-class MultiFidelityGPSearcher(Searcher):
-    """Keeps each trial's point and curve; a model is built afresh for a suggestion, from what is known then."""
+class MultiFidelityGPSearcher(CurveSearcher):
+    """Builds a model afresh for a suggestion, from what is known then."""
 
     def __init__(self, problem: Problem, *, startup: int, candidates: int) -> None:
-        self._problem, self._space = problem, problem.space
+        super().__init__(problem)
         self._startup, self._candidates = startup, candidates
         self._blind = SobolSearcher(problem.space, problem.seed)
         self._features = Features(problem.space)
-        self._levels = fidelities(problem)
-        self._units: dict[int, Floats] = {}
-        self._curves: dict[int, dict[int, float]] = {}
-        self._failed: set[int] = set()
-        self._over: set[int] = set()
-        self._ranked: tuple[int, Floats] | None = None  # a trial, and the candidates for it while nothing new is told
+        self._ranked: tuple[int, Floats] | None = None  # a trial, and the candidates for it at its first attempt
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
@@ -91,30 +76,11 @@ class MultiFidelityGPSearcher(Searcher):
             return self._space.decode([])
         if sum(bool(curve) for curve in self._curves.values()) < self._startup:
             return self._blind.suggest(number, attempt)
-        if self._ranked is None or self._ranked[0] != number:
+        if attempt == 0 or self._ranked is None or self._ranked[0] != number:
             with _single_threaded():
                 self._ranked = number, self._rank_candidates(number)
         candidates = self._ranked[1]
         return self._space.decode(candidates[attempt % len(candidates)])
-
-    def adopt(self, number: int, config: Config) -> None:
-        """A trial that runs from now on."""
-        self._ranked = None
-        self._units[number] = np.array(self._space.encode(config))
-        self._curves[number] = {}
-
-    def observe(self, number: int, epoch: int, value: float) -> None:
-        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
-        require_finite(number, epoch, value)
-        self._ranked = None
-        self._curves[number][epoch] = self._problem.sign * value
-
-    def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial counts as one of the worst."""
-        self._ranked = None
-        self._over.add(number)
-        if status == "failed":
-            self._failed.add(number)
 
     def expect(self, units: Floats) -> Floats:
         """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
@@ -218,25 +184,6 @@ class MultiFidelityGPSearcher(Searcher):
         return Rows(
             self._features.points(units), np.full(len(units), relative), np.full(len(units), -1, dtype=np.int64)
         )
-
-
-def fidelities(problem: Problem) -> tuple[int, ...]:
-    """The epochs that a model looks at: the rungs of early stopping, or 3, 9, 27, … without any; and the last."""
-    rungs = problem.rungs or tuple(3**k for k in range(1, 20) if 3**k < problem.max_epochs)
-    return (*rungs, problem.max_epochs)
-
-
-def allowed(space: Space, candidates: Floats) -> Floats:
-    """The first of the candidates [n, dimensions] that meet the space's constraint, or all where none does."""
-    if space.constraint is None:
-        return candidates
-    found: list[Floats] = []
-    for candidate in candidates:
-        if len(found) == ENOUGH:
-            break
-        if space.allows(space.decode(candidate)):
-            found.append(candidate)
-    return np.array(found) if found else candidates
 
 
 def scale(values: Floats) -> Floats:

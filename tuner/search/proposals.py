@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.search.base import EndStatus, Problem, Searcher, require_finite
-from tuner.search.grid import LARGEST_GRID
-from tuner.space import Config
+from tuner.space import LARGEST_LISTED, Config
 
 ATTEMPTS = 20
 RANDOM_ATTEMPTS = 1000
@@ -90,7 +89,7 @@ class Proposals:
             config = self._space.sample(generator)
             if self._is_new(config):
                 return config
-        if self._size > LARGEST_GRID:
+        if self._size > LARGEST_LISTED:
             return None
         rest = [config for config in self._space.grid() if self._is_new(config)]
         return rest[int(generator.integers(len(rest)))] if rest else None

@@ -1,0 +1,57 @@
+"""What model-based searchers keep of the trials: where each lies in the unit cube, and its curve."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.search.base import EndStatus, Floats, Problem, Searcher, require_finite
+from tuner.space import Config, Space
+
+ENOUGH = 20  # candidates that meet a constraint, best first
+
+
+class CurveSearcher(Searcher):
+    """Keeps the trials' points and curves, higher values better; what to suggest is left to its kinds."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem, self._space = problem, problem.space
+        self._levels = fidelities(problem)
+        self._units: dict[int, Floats] = {}
+        self._curves: dict[int, dict[int, float]] = {}
+        self._over: set[int] = set()
+        self._failed: set[int] = set()
+
+    def adopt(self, number: int, config: Config) -> None:
+        """A trial that runs from now on."""
+        self._units[number] = np.array(self._space.encode(config))
+        self._curves[number] = {}
+
+    def observe(self, number: int, epoch: int, value: float) -> None:
+        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
+        require_finite(number, epoch, value)
+        self._curves[number][epoch] = self._problem.sign * value
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """A failed trial counts as a bad one, whatever it reached."""
+        self._over.add(number)
+        if status == "failed":
+            self._failed.add(number)
+
+
+def fidelities(problem: Problem) -> tuple[int, ...]:
+    """The epochs that a model looks at: the rungs of early stopping, or 3, 9, 27, … without any; and the last."""
+    rungs = problem.rungs or tuple(3**k for k in range(1, 20) if 3**k < problem.max_epochs)
+    return (*rungs, problem.max_epochs)
+
+
+def allowed(space: Space, candidates: Floats) -> Floats:
+    """The first of the candidates [n, dimensions] that meet the space's constraint, or all where none does."""
+    if space.constraint is None:
+        return candidates
+    found: list[Floats] = []
+    for candidate in candidates:
+        if len(found) == ENOUGH:
+            break
+        if space.allows(space.decode(candidate)):
+            found.append(candidate)
+    return np.array(found) if found else candidates
