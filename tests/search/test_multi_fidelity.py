@@ -63,21 +63,24 @@ def test_it_learns_from_trials_that_were_stopped_early() -> None:
     assert np.median(values[15:]) < 0.1 < np.median(values[:10])
 
 
-def test_trials_that_run_keep_others_away() -> None:
-    searcher = build()
-    for number in range(8):
-        config = searcher.suggest(number)
-        assert config is not None
-        searcher.adopt(number, config)
-        searcher.observe(number, 3, -bowl(config))
-    parallel = []
-    for number in range(8, 12):
-        config = searcher.suggest(number)
-        assert config is not None
-        searcher.adopt(number, config)
-        parallel.append((config["x"], config["y"]))
-    apart = [math.dist(one, other) for i, one in enumerate(parallel) for other in parallel[:i]]
-    assert min(apart) > 0.02
+def test_a_trial_that_runs_keeps_the_next_one_away() -> None:
+    distances = []
+    for runs in (True, False):
+        searcher = build()
+        for number in range(8):
+            config = searcher.suggest(number)
+            assert config is not None
+            searcher.adopt(number, config)
+            searcher.observe(number, 3, -bowl(config))
+        running = searcher.suggest(8)
+        assert running is not None
+        searcher.adopt(8, running)
+        if not runs:
+            searcher.end(8, "stopped")  # without having told anything
+        following = searcher.suggest(9)
+        assert following is not None
+        distances.append(math.dist((running["x"], running["y"]), (following["x"], following["y"])))
+    assert distances[0] > 2 * distances[1]
 
 
 def test_regions_where_trials_fail_are_left() -> None:
