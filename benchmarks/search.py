@@ -1,10 +1,12 @@
 """Search strategies on simulated learning curves: regret after 25, 50 and 100 % of the budget, and time per suggestion.
 
-    python benchmarks/search.py --lcbench DIR [--seeds 10] [--only default,history33]
+    python benchmarks/search.py --lcbench DIR [--seeds 10] [--tasks development|others] [--only default,hypertune]
 
 DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
-development tasks, 4 workers, 1,040 epochs in all. What is measured are the classes that a real search runs: `Proposals`
-over a searcher, and the early stopper of a scheduler, asked and told in the order in which `SearchLoop` does.
+development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. What is
+measured are the classes that a real search runs: `Proposals` over a searcher, and the early stopper of a scheduler,
+asked and told in the order in which `SearchLoop` does. Beside them other libraries, from `peers.py`, each in an
+environment of its own, made at first use under `.peers/`.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ import json
 import multiprocessing
 import os
 import pickle
-import sys
+import re
+import subprocess
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peers import EPOCHS, PEERS, load_simulator, unit_of
 
 from tuner import (
     ASHA,
@@ -41,7 +46,6 @@ from tuner.schedule import Decision, Scheduler
 from tuner.search import EarlierStudy, EarlierTrial, Problem, Proposals, SearchAlgorithm, learn
 from tuner.space import Config, Space
 
-EPOCHS = 52
 SPACE = Space(
     {
         "batch_size": lograndint(16, 513),
@@ -87,7 +91,7 @@ class Product:
         self._stopper.start(trial)
         if self._proposals.is_learned(config):
             self._stopper.trust(trial)
-        return trial, unit_of(config)
+        return trial, unit_of(lcbench(), [config[name] for name, *_ in lcbench().DIMENSIONS])
 
     def report(self, trial: str, epoch: int, value: float) -> str:
         """One epoch's validation accuracy."""
@@ -106,21 +110,9 @@ class Product:
         return EarlierStudy(name, EPOCHS, self._rungs, trials)
 
 
-def unit_of(config: Config) -> np.ndarray:
-    """The simulator's place of a configuration, [7]: integers at their exact value, not in the middle of their bin."""
-    simulator = load_simulator()
-    values = np.array([config[name] for name, *_ in simulator.DIMENSIONS], dtype=float)
-    scaled = np.where(simulator._LOG, np.log(np.maximum(values, 1e-12)), values)
-    return np.clip((scaled - simulator._LOW) / (simulator._HIGH - simulator._LOW), 0, 1)
-
-
-def load_simulator() -> Any:
+def lcbench() -> Any:
     """LCBench's simulator, from the folder that the environment names."""
-    if os.environ["LCBENCH"] not in sys.path:
-        sys.path.insert(0, os.environ["LCBENCH"])
-    import simulator
-
-    return simulator
+    return load_simulator(os.environ["LCBENCH"])
 
 
 PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
@@ -145,7 +137,7 @@ def study_of(job: tuple[str, int], *, sign: int = 1) -> EarlierStudy:
     strategy = DEFAULT(1000 + seed)
     told = strategy.report
     strategy.report = lambda trial, epoch, value: told(trial, epoch, sign * value)  # type: ignore[method-assign]
-    load_simulator().simulate(strategy, task)
+    lcbench().simulate(strategy, task)
     return strategy.remembered(task)
 
 
@@ -184,7 +176,7 @@ def measure(job: tuple[str, str, int]) -> tuple[np.ndarray, float]:
     """One strategy on one task with one seed: regret [80], milliseconds per suggestion."""
     name, task, seed = job
     strategy = STRATEGIES[name](task, seed)
-    regret = load_simulator().simulate(strategy, task)
+    regret = lcbench().simulate(strategy, task)
     return regret, 1000 * strategy.seconds / max(strategy.decisions, 1)
 
 
@@ -193,37 +185,64 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lcbench", type=Path, default=Path("../shared/lcbench"))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(STRATEGIES))
+    parser.add_argument("--tasks", choices=["development", "others"], default="development")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[*STRATEGIES, *PEERS])
     options = parser.parse_args()
     os.environ["LCBENCH"] = str(options.lcbench.resolve())
     os.environ["OMP_NUM_THREADS"] = "1"
-    tasks = load_simulator().DEVELOPMENT_TASKS
+    all_tasks = list(json.loads((options.lcbench / "reference.json").read_text()))
+    development = lcbench().DEVELOPMENT_TASKS
+    tasks = development if options.tasks == "development" else [task for task in all_tasks if task not in development]
     print(f"{'strategy':20} {'runs':>4} {'25 %':>13} {'50 %':>13} {'100 %':>13} {'ms':>6}   beside default")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EARLIER_STUDIES"] = str(Path(folder) / "studies")
-        measure_all(options, tasks)
+        measure_all(options, tasks, all_tasks)
 
 
-def measure_all(options: argparse.Namespace, tasks: list[str]) -> None:
+def measure_all(options: argparse.Namespace, tasks: list[str], all_tasks: list[str]) -> None:
     """Each strategy on each task with each seed; a line for each strategy, then all as JSON."""
     results: dict[str, dict[str, float]] = {}
     regrets: dict[str, np.ndarray] = {}
     with multiprocessing.get_context("spawn").Pool() as pool:
         if any(name.startswith("history") for name in options.only):
-            all_tasks = json.loads((Path(os.environ["LCBENCH"]) / "reference.json").read_text())
             jobs = [(task, seed) for seed in range(options.seeds) for task in all_tasks]
             studies = pool.map(study_of, jobs, chunksize=1)
             by_seed = [studies[start : start + len(all_tasks)] for start in range(0, len(jobs), len(all_tasks))]
             Path(os.environ["EARLIER_STUDIES"]).write_bytes(pickle.dumps(by_seed))
         for name in options.only:
-            runs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
-            curves, milliseconds = zip(*pool.map(measure, runs, chunksize=1), strict=True)
+            if name in PEERS:
+                curves, milliseconds = measure_peer(name, tasks, options.seeds)
+            else:
+                runs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
+                curves, milliseconds = zip(*pool.map(measure, runs, chunksize=1), strict=True)
             regrets[name] = np.array(curves)
             results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
             cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
-            print(f"{name:20} {len(runs):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
-    print("milliseconds a suggestion of the default after so many trials:", milliseconds_by_trials())
+            print(f"{name:20} {len(curves):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
+    if "default" in options.only:
+        print("milliseconds a suggestion of the default after so many trials:", milliseconds_by_trials())
     print(json.dumps(results))
+
+
+def measure_peer(name: str, tasks: list[str], seeds: int) -> tuple[list[list[float]], list[float]]:
+    """Another library's regret curves [runs, 80] and milliseconds a suggestion [runs], measured in its environment."""
+    command = [environment(PEERS[name][0]), Path(__file__).with_name("peers.py"), "--lcbench", os.environ["LCBENCH"]]
+    command += ["--only", name, "--tasks", ",".join(tasks), "--seeds", str(seeds)]
+    output = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    runs = [json.loads(line) for line in output.splitlines() if line.startswith("{")]  # some print hints of their own
+    assert len(runs) == len(tasks) * seeds, f"{name} made {len(runs)} runs"
+    return [run["regret"] for run in runs], [run["ms"] for run in runs]
+
+
+def environment(requirement: str) -> Path:
+    """The Python of an environment that has the library, made under `.peers/` where it isn't there yet."""
+    folder = Path(".peers").resolve() / re.sub(r"[^a-z0-9.]+", "-", requirement)
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", requirement, "onnxruntime"], check=True)
+        (folder / "complete").touch()
+    return python
 
 
 def milliseconds_by_trials() -> dict[int, float]:
