@@ -176,6 +176,23 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
 # What a study can be
 
 
+def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Path) -> None:
+    study_file(tmp_path, study(CURVE, trials=30))
+    first = tuner("run", "space.py", "--total-epochs", "12", "--concurrency", "1", folder=tmp_path)
+    assert "the search ended as the limit of 12 epochs was reached\n" in first.out
+    run = load_run(tmp_path / "runs")
+    assert (run.info["end_reason"], run.record.epochs()) == ("total_epochs", 12)
+    refused = tuner("resume", "runs", "--trials", "40", folder=tmp_path)
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1] == (
+        "tuner: --total-epochs is for the run in all and needs to be above the 12 that it has, got 12; "
+        "use --total-epochs with another value"
+    )
+    second = tuner("resume", "runs", "--total-epochs", "1000", "--target", "0.15", folder=tmp_path)
+    assert "the search ended as loss reached the target of 0.15\n" in second.out
+    assert load_run(tmp_path / "runs").record.best_value <= 0.15
+
+
 def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(CURVE, "search=Random(), scheduler=NoEarlyStopping()"))
     elsewhere = {

@@ -202,6 +202,27 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (lambda: build(seed=-1), "seed needs a whole number of at least 0, got -1; use 0"),
     (lambda: Budget(trials=0), "Budget.trials needs a whole number of at least 1, got 0; use 1 or more"),
     (lambda: Budget(max_epochs=2.5), "Budget.max_epochs needs a whole number of at least 1, got 2.5; use 1 or more"),  # type: ignore[arg-type]
+    (
+        lambda: Budget(device_hours=-1),
+        "Budget.device_hours needs a number above 0, got -1; leave it out for no limit",
+    ),
+    (
+        lambda: Budget(min_improvement=0),
+        "Budget.min_improvement needs a number above 0, got 0; leave it out for no limit",
+    ),
+    (
+        lambda: Budget(total_epochs=1.5),  # type: ignore[arg-type]
+        "Budget.total_epochs needs a whole number of at least 1, got 1.5; use 1 or more",
+    ),
+    (
+        lambda: Budget(target="0.9"),  # type: ignore[arg-type]
+        "Budget.target needs a value of the metric, got '0.9'; leave it out for no limit",
+    ),
+    (
+        lambda: build(budget=Budget(min_improvement=0.001), search=HyperOpt()),
+        "Budget.min_improvement needs a search with a model of the metric, "
+        "got HyperOpt(startup_trials=None, candidates=24, gamma=0.25); use MultiFidelityGP()",
+    ),
     (lambda: Budget(hours=0), "Budget.hours needs a number above 0, got 0; leave it out for no limit"),
     (lambda: Resources(cpus=0), "Resources.cpus needs a number above 0, got 0; a trial needs some CPU to run on"),
     (lambda: Budget(trials=True), "Budget.trials needs a whole number of at least 1, got True; use 1 or more"),
@@ -339,6 +360,9 @@ def test_without_options_a_study_stays_the_same_object() -> None:
 def test_options_lie_over_what_the_file_says_and_leave_the_rest() -> None:
     study = build(budget=Budget(trials=30, max_epochs=7, hours=2.0), resources=Resources(cpus=2, gpus=0.5), seed=3)
     assert study.with_options(trials=5).budget == Budget(trials=5, max_epochs=7, hours=2.0)
+    assert study.with_options(target=0.9, total_epochs=50, device_hours=3).budget == Budget(
+        trials=30, max_epochs=7, hours=2.0, device_hours=3, total_epochs=50, target=0.9
+    )
     assert study.with_options(hours=0.5).budget == Budget(trials=30, max_epochs=7, hours=0.5)
     assert study.with_options(cpus=1).resources == Resources(cpus=1, gpus=0.5)
     assert study.with_options(gpus=0).resources == Resources(cpus=2, gpus=0)

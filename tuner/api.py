@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def run(study: Study | str | Path, **options: Any) -> Run:
     """Search; returns the run. Options: those of `tuner.driver.run`, which are the command line's.
 
-    storage, concurrency, address, listeners, and what changes the study: name, trials, hours, cpus, gpus, seed, fixed
-    (a dict of hyperparameters), weights, data_dir. Raises StudyError before anything is started where it can't work.
+    storage, concurrency, address, listeners, and what changes the study: name, trials, hours, device_hours,
+    total_epochs, target, cpus, gpus, seed, fixed (a dict of hyperparameters), weights, data_dir, history. Raises
+    StudyError before anything is started where it can't work.
     """
     from tuner import driver
 
@@ -24,9 +25,10 @@ def run(study: Study | str | Path, **options: Any) -> Run:
 
 
 def resume(path: str | Path, **options: Any) -> Run:
-    """Go on with an interrupted run, or extend a finished one to `trials` trials (or `hours` hours) in all.
+    """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
-    Further options: `study` where the run was started from Python, concurrency, address, listeners. Raises
+    Options: trials, hours, device_hours, total_epochs, target; `study` where the run was started from Python;
+    concurrency, address, listeners. Raises
     RunFolderError where there is nothing to go on with.
     """
     from tuner import driver

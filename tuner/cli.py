@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.results import Run
     from tuner.study import Study
 
+LIMITS = ("trials", "hours", "device_hours", "total_epochs", "target")
 SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -81,11 +82,10 @@ def _resume(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
         finished = resume(
             options.run,
-            trials=options.trials,
-            hours=options.hours,
             concurrency=options.concurrency,
             address=options.address,
             listeners=[shown],
+            **{name: getattr(options, name) for name in LIMITS},
         )
     return _conclude(finished, options)
 
@@ -200,8 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     resume = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
     resume.set_defaults(verb=_resume)
     resume.add_argument("run", metavar="RUN", help="a run folder, or a storage folder for its newest run")
-    resume.add_argument("--trials", type=_count, metavar="N", help="trials in all, those already there included")
-    resume.add_argument("--hours", type=_positive, metavar="H", help="hours in all, those already spent included")
+    _add_limits(resume.add_argument_group("limits", "for the run in all, what it has spent included"))
     _add_driver_options(resume)
 
     runs = verbs.add_parser("runs", help="list the runs under a storage folder, newest first")
@@ -226,8 +225,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_study_options(parser: argparse.ArgumentParser) -> None:
     """What changes the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
-    group.add_argument("--trials", type=_count, metavar="N", help="configurations to try")
-    group.add_argument("--hours", type=_positive, metavar="H", help="wall-clock limit")
+    _add_limits(group)
     group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
     group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
@@ -240,6 +238,14 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
 
 
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--trials", type=_count, metavar="N", help="configurations to try")
+    group.add_argument("--hours", type=_positive, metavar="H", help="wall-clock limit")
+    group.add_argument("--device-hours", type=_positive, metavar="H", help="hours of all trials' GPUs, or CPUs")
+    group.add_argument("--total-epochs", type=_count, metavar="N", help="epochs of all trials together")
+    group.add_argument("--target", type=_number, metavar="VALUE", help="end once the metric has reached it")
+
+
 def _add_driver_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it runs")
     group.add_argument("--concurrency", type=_count, metavar="N", help="trials at once, at most")
@@ -249,7 +255,7 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _study_options(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("name", "trials", "hours", "cpus", "gpus", "seed", "weights", "data_dir", "history")
+    names = (*LIMITS, "name", "cpus", "gpus", "seed", "weights", "data_dir", "history")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     fixed = dict(_assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given
@@ -280,6 +286,10 @@ def _positive(text: str) -> float:
 
 def _amount(text: str) -> float:
     return _bounded(text, "a number of at least 0", lambda value: value >= 0)
+
+
+def _number(text: str) -> float:
+    return _bounded(text, "a number", lambda value: True)
 
 
 def _bounded(text: str, rule: str, allowed: Callable[[float], bool]) -> float:

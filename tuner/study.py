@@ -33,20 +33,35 @@ STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, fol
 class Budget:
     """How much a search may spend; it ends at whichever limit comes first.
 
-    `trials` counts configurations, None means as many as the space or the time has; `max_epochs` is the length of a
-    trial; `hours` is wall-clock time after which no trial goes on beyond its running epoch.
+    `trials` counts configurations, None means as many as the space or the other limits allow; `max_epochs` is the
+    length of a trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
+    time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
+    `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
+    starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
+    model of the metric, such as `MultiFidelityGP()`.
     """
 
     trials: int | None = DEFAULT_TRIALS
     max_epochs: int = DEFAULT_MAX_EPOCHS
     hours: float | None = None
+    device_hours: float | None = None
+    total_epochs: int | None = None
+    target: float | None = None
+    min_improvement: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse limits that leave nothing to do."""
         _require_count("Budget.trials", self.trials, optional=True)
         _require_count("Budget.max_epochs", self.max_epochs)
-        if self.hours is not None and not (_is_number(self.hours) and self.hours > 0):
-            raise StudyError(f"Budget.hours needs a number above 0, got {self.hours!r}; leave it out for no limit")
+        _require_count("Budget.total_epochs", self.total_epochs, optional=True)
+        for name in ("hours", "device_hours", "min_improvement"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                raise StudyError(f"Budget.{name} needs a number above 0, got {value!r}; leave it out for no limit")
+        if self.target is not None and not _is_number(self.target):
+            raise StudyError(
+                f"Budget.target needs a value of the metric, got {self.target!r}; leave it out for no limit"
+            )
 
 
 @dataclass(frozen=True)
@@ -116,6 +131,11 @@ class Study:
         self.declared_trial.check(self.search_space)
         self._check_metric()
         self.search.check(self.search_space)
+        if self.budget.min_improvement is not None and not self.search.expects_improvement:
+            raise StudyError(
+                f"Budget.min_improvement needs a search with a model of the metric, got {self.search!r}; "
+                "use MultiFidelityGP()"
+            )
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
         if not isinstance(self.warm_start, History | None):
@@ -216,6 +236,9 @@ class Study:
         name: str | None = None,
         trials: int | None = None,
         hours: float | None = None,
+        device_hours: float | None = None,
+        total_epochs: int | None = None,
+        target: float | None = None,
         cpus: float | None = None,
         gpus: float | None = None,
         seed: int | None = None,
@@ -236,18 +259,17 @@ class Study:
             changes["seed"] = seed
         if history is False:
             changes["warm_start"] = None
-        if trials is not None or hours is not None:
-            changes["budget"] = replace(
-                self.budget,
-                trials=self.budget.trials if trials is None else trials,
-                hours=self.budget.hours if hours is None else hours,
-            )
-        if cpus is not None or gpus is not None:
-            changes["resources"] = replace(
-                self.resources,
-                cpus=self.resources.cpus if cpus is None else cpus,
-                gpus=self.resources.gpus if gpus is None else gpus,
-            )
+        limits = {
+            "trials": trials,
+            "hours": hours,
+            "device_hours": device_hours,
+            "total_epochs": total_epochs,
+            "target": target,
+        }
+        if given := _given(limits):
+            changes["budget"] = replace(self.budget, **given)
+        if given := _given({"cpus": cpus, "gpus": gpus}):
+            changes["resources"] = replace(self.resources, **given)
         if weights is not None or data_dir is not None:
             changes["trial"] = self._trial_with(weights, data_dir)
         if fixed:
@@ -382,6 +404,10 @@ def _check_types(study: Study) -> None:
     points = study.start_from
     if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
         raise StudyError(f"start_from needs a list of configurations, got {study.start_from!r}; write [{{...}}]")
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _is_number(value: object) -> bool:

@@ -149,7 +149,7 @@ def test_many_trials_are_told_to_the_model_as_a_selection_with_the_best() -> Non
         searcher.adopt(number, config)
         searcher.observe(number, 3, -bowl(config))
         searcher.end(number, "stopped")
-    rows, values = searcher._observations()
+    rows, values, _ = searcher._observations()
     kept = searcher._selection(rows, values)
     assert len(kept) == len(set(kept.tolist())) == LARGEST_MODEL
     assert values[kept].max() == values.max()
@@ -160,14 +160,14 @@ def test_many_trials_are_told_to_the_model_as_a_selection_with_the_best() -> Non
 @pytest.mark.parametrize("values", [[1.0], [2.0, 2.0, 2.0], [0.0, 1.0], [1e308, 1.0, -1e308], [1e-300, 2e-300, 0.0]])
 def test_scaled_values_are_finite_and_keep_their_order(values: list[float]) -> None:
     with np.errstate(over="ignore"):
-        scaled = scale(np.array(values))
+        scaled, _ = scale(np.array(values))
     assert scaled.min() >= FLOOR
     assert np.isfinite(scaled).all()
     assert [scaled[i] for i in np.argsort(values)] == sorted(scaled)
 
 
 def test_the_bad_half_is_all_alike() -> None:
-    scaled = scale(np.array([-1e9, 0.1, 0.2, 0.3, 0.9, 0.95]))
+    scaled, _ = scale(np.array([-1e9, 0.1, 0.2, 0.3, 0.9, 0.95]))
     assert scaled[:3].tolist() == [FLOOR] * 3
     assert scaled[5] > scaled[4] > FLOOR
 

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
+from tuner.console.text import best_so_far, duration, ending, outcome, plural, settings, short
 from tuner.results.records import flat_config
 
 if TYPE_CHECKING:
@@ -94,6 +94,9 @@ def print_winner(run: Run) -> None:
     if tests:
         weights = run.info.get("started_from")
         console.print(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
+    why = ending(run)
+    if why:
+        console.print(f"the search ended as {why}")
     console.print(f"run folder: {run.path}")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.results.records import RunRecord, TrialRecord, flat_config
+
+if TYPE_CHECKING:
+    from tuner.results import Run
 
 
 def short(value: Any) -> str:
@@ -43,6 +46,22 @@ def best_so_far(record: RunRecord) -> str:
     if not best or not found:
         return "none yet"
     return f"{record.metric} {short(found[1])} (trial {best.trial}, epoch {found[0]}: {settings(best.config)})"
+
+
+def ending(run: Run) -> str | None:
+    """Why a finished search ended, in a sentence's part; None for one that runs or was interrupted."""
+    reason, budget = run.end_reason, run.budget
+    limit = budget.get(reason or "")
+    sentences = {
+        "trials": "every trial was run",
+        "space": "every configuration of the space was tried",
+        "hours": f"the limit of {limit} hours was reached",
+        "device_hours": f"the limit of {limit} device hours was reached",
+        "total_epochs": f"the limit of {limit} epochs was reached",
+        "target": f"{run.metric} reached the target of {limit}",
+        "min_improvement": f"no configuration was expected to improve {run.metric} by {limit} or more",
+    }
+    return sentences.get(reason or "")
 
 
 def outcome(trial: TrialRecord) -> str:

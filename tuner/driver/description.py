@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "scheduler": repr(study.scheduler),
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "warm_start": repr(study.warm_start),
-        "budget": {"trials": study.trials, "max_epochs": study.budget.max_epochs, "hours": study.budget.hours},
         "resources": {"cpus": resources.cpus, "gpus": resources.gpus},
         "trial": repr(study.declared_trial),
         "started_from": _started_from(study),
@@ -42,7 +42,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "git_commit": _git_commit(),
         "study_file": str(study.source) if study.source else None,
         "report": None,
-        **describe_session(address),
+        **describe_session(study, address),
     }
 
 
@@ -54,9 +54,10 @@ def _started_from(study: Study) -> str | None:
     return "ImageNet weights" if trial.uses_imagenet else str(trial.weights_file or "random weights")
 
 
-def describe_session(address: str | None) -> dict[str, Any]:
+def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     """What belongs to one driver of the run."""
     return {
+        "budget": {**asdict(study.budget), "trials": study.trials},
         "command": sys.argv,
         "address": address,
         "pid": os.getpid(),

@@ -6,15 +6,16 @@ the events alone rebuild this object: a `SearchLoop` given the events of earlier
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tuner.driver.checkpoints import CheckpointKeeper
 from tuner.driver.earlier import describe
+from tuner.driver.limits import Limit, Limits
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
 from tuner.results.records import RunRecord, TrialRecord
@@ -29,6 +30,7 @@ CANNOT_PAUSE = (
 
 
 LEARNED = "learned"
+EndReason = Limit | Literal["trials", "space", "min_improvement"]
 
 
 class StudyInterrupted(BaseException):
@@ -58,8 +60,8 @@ class Resume:
 class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
-    `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once;
-    `learned` is what earlier studies suggest to start from, for a run that has no history.
+    `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
+    so many `devices`; `learned` is what earlier studies suggest to start from, for a run that has no history.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class SearchLoop:
         folder: Folder,
         *,
         concurrency: int,
+        devices: float = 1,
         history: Sequence[Event] = (),
         learned: Learned | None = None,
         listeners: Iterable[Listener] = (),
@@ -81,7 +84,7 @@ class SearchLoop:
         self._journal: list[tuple[str, str, int, float]] = []
         self._stopper = self._build_stopper(can_pause=True)
         self._running: set[str] = set()
-        self._exhausted = self._idle = False
+        self._exhausted = self._idle = self._improved = False
         self._here: set[str] = set()
         for event in history:
             self._replay(event)
@@ -91,14 +94,14 @@ class SearchLoop:
         if learned and learned.configs and not history:
             self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
         self._again = [trial for trial in self.record.trials.values() if trial.status == "interrupted"]
-        self._deadline = self._find_deadline()
+        self._limits = Limits(study, self.record, devices)
 
     # What to do next
 
     def next_action(self) -> Start | Resume | None:
         """What a free worker should do; None where no worker is free or there is nothing to do now."""
         self._idle = False
-        if len(self._running) >= self.concurrency or self.out_of_time:
+        if len(self._running) >= self.concurrency or self._limits.reached():
             return None
         if self._again:
             return self._start_again(self._again.pop(0))
@@ -109,18 +112,16 @@ class SearchLoop:
     @property
     def finished(self) -> bool:
         """Whether nothing runs and nothing will."""
-        return not self._running and (self.out_of_time or self._idle)
+        return not self._running and (self._limits.reached() is not None or self._idle)
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether the budget's hours are over."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
-
-    @property
-    def end_reason(self) -> str:
-        """Which limit ended the search: "hours", "space" (every configuration was tried) or "trials"."""
-        if self.out_of_time:
-            return "hours"
+    def end_reason(self) -> EndReason:
+        """What ended the search: a limit of the budget, or "space" where every configuration was tried."""
+        reached = self._limits.reached()
+        if reached is not None:
+            return reached
+        if self._improved:
+            return "min_improvement"
         budget = self.study.budget.trials
         return "space" if budget is None or len(self.record.trials) < budget else "trials"
 
@@ -197,7 +198,8 @@ class SearchLoop:
         if self._exhausted:
             return None
         number = len(self.record.trials)
-        config = self._proposals.suggest(number)
+        self._improved = self._expects_too_little(number)
+        config = None if self._improved else self._proposals.suggest(number)
         if config is None:
             self._exhausted = True
             self._stopper.more_coming(False)
@@ -208,6 +210,13 @@ class SearchLoop:
         self._introduce(trial, config)
         self._enter(start)
         return start
+
+    def _expects_too_little(self, number: int) -> bool:
+        least = self.study.budget.min_improvement
+        if least is None or number >= (self.study.trials or math.inf):
+            return False
+        expected = self._proposals.expected_improvement(number)
+        return expected is not None and expected < least
 
     def _start_again(self, record: TrialRecord) -> Start:
         epoch, path = record.last_checkpoint or (0, None)
@@ -240,8 +249,10 @@ class SearchLoop:
         )
 
     def _decide(self, record: TrialRecord, epoch: int, value: float, has_checkpoint: bool) -> Decision:
-        over = epoch >= self._epochs(record.config) or self.out_of_time
-        if epoch in record.epochs:  # trained again after an interruption; it was judged the first time
+        again = epoch in record.epochs  # after an interruption; it was judged the first time
+        reached = self._limits.reached(epochs=0 if again else 1, value=value)
+        over = epoch >= self._epochs(record.config) or reached is not None
+        if again:
             return Decision.STOP if over else Decision.CONTINUE
         self._proposals.observe(record.number, epoch, value)
         decision = self._tell_stopper("report", record.trial, epoch, value)
@@ -289,10 +300,6 @@ class SearchLoop:
         own = config.get("epochs")
         longest = self.study.budget.max_epochs
         return min(own, longest) if isinstance(own, int) and own >= 1 else longest
-
-    def _find_deadline(self) -> float | None:
-        hours = self.study.budget.hours
-        return None if hours is None else time.monotonic() + max(0.0, hours * 3600 - self.record.active_seconds)
 
     # The early stopper, and how it is rebuilt
 

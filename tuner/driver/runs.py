@@ -14,6 +14,7 @@ from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
 from tuner.driver.earlier import learned
 from tuner.driver.interruption import Interruption, interruptions
+from tuner.driver.limits import SECONDS_PER_HOUR, Limits
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, Listener
@@ -37,8 +38,7 @@ def run(
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
-    `options` are those of `Study.with_options` (trials, hours, cpus, gpus, seed, fixed, weights, data_dir, name,
-    history).
+    `options` are those of `Study.with_options`.
     Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
@@ -65,14 +65,18 @@ def resume(
     study: Study | None = None,
     trials: int | None = None,
     hours: float | None = None,
+    device_hours: float | None = None,
+    total_epochs: int | None = None,
+    target: float | None = None,
     concurrency: int | None = None,
     address: str | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Run:
-    """Go on with an interrupted run, or extend a finished one to `trials` trials (or `hours` hours) in all.
+    """Go on with an interrupted run, or extend a finished one to other limits of its budget.
 
-    `study` is needed where the run was started from Python rather than from a file. Raises RunFolderError where there
-    is nothing to go on with, or a driver works on the run.
+    `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all. `study` is needed where the run
+    was started from Python rather than from a file. Raises RunFolderError where there is nothing to go on with, or a
+    driver works on the run.
     """
     earlier = load_run(path)
     if earlier.alive:
@@ -82,7 +86,14 @@ def resume(
             f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
         )
     options = dict(earlier.info["options"])
-    options |= {name: value for name, value in (("trials", trials), ("hours", hours)) if value is not None}
+    limits = {
+        "trials": trials,
+        "hours": hours,
+        "device_hours": device_hours,
+        "total_epochs": total_epochs,
+        "target": target,
+    }
+    options |= {name: value for name, value in limits.items() if value is not None}
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
     _check_something_left(earlier, ready)
@@ -92,7 +103,7 @@ def resume(
         interrupted.install()
         info = {
             **earlier.info,
-            **describe_session(address),
+            **describe_session(ready, address),
             "options": options,
             "sessions": earlier.info["sessions"] + 1,
         }
@@ -124,6 +135,7 @@ class _Search:
             study,
             folder,
             concurrency=self.workers,
+            devices=resources.gpus or resources.cpus or 1,
             history=history,
             learned=start_from,
             listeners=[*listeners, self._info_listener()],
@@ -255,10 +267,19 @@ def _check_something_left(earlier: Run, study: Study) -> None:
             f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
             f"use --trials {done + 10}"
         )
-    if earlier.info.get("end_reason") == "hours" and study.budget.hours is not None:
-        spent = record.active_seconds / 3600
-        if study.budget.hours <= spent:
-            raise RunFolderError(
-                f"--hours is the time in all and needs to be above the {spent:.2f} that the run took, "
-                f"got {study.budget.hours}; use --hours {spent + 1:.1f}"
-            )
+    resources = earlier.info["resources"]
+    reached = Limits(study, record, resources["gpus"] or resources["cpus"] or 1).reached()
+    if reached is not None:
+        limit = getattr(study.budget, reached)
+        spent = {
+            "hours": record.active_seconds / SECONDS_PER_HOUR,
+            "device_hours": (resources["gpus"] or resources["cpus"]) * record.running_seconds() / SECONDS_PER_HOUR,
+            "total_epochs": record.epochs(),
+            "target": record.best_value,
+        }[reached]
+        option = f"--{reached.replace('_', '-')}"
+        beyond = "better than" if reached == "target" else "above"
+        raise RunFolderError(
+            f"{option} is for the run in all and needs to be {beyond} the {spent:.4g} that it has, got {limit:g}; "
+            f"use {option} with another value"
+        )

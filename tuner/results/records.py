@@ -145,9 +145,22 @@ class RunRecord:
             return None
         return max(values) if self.mode == "max" else min(values)
 
+    @property
+    def best_value(self) -> float | None:
+        """The best trial's best value, None while there is none."""
+        best = self.best_trial()
+        return None if best is None else self._bests[best.trial][1]
+
     def epochs(self) -> int:
         """Epochs trained by all trials together."""
         return sum(len(trial.epochs) for trial in self.trials.values())
+
+    def running_seconds(self) -> float:
+        """How long all trials together have run, up to the last event."""
+        latest = self._last_time or 0.0
+        since = (t.running_since for t in self.trials.values() if t.running_since is not None)
+        ended = sum(trial.running_seconds for trial in self.trials.values())
+        return ended + sum(max(0.0, latest - start) for start in since)
 
     # One method per kind of event.
 

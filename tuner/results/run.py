@@ -69,6 +69,16 @@ class Run:
         status: RunStatus = self.info["status"]
         return "interrupted" if status == "running" and not self.alive else status
 
+    @property
+    def end_reason(self) -> str | None:
+        """What ended the search: a limit of its budget by its name, "space", "interrupted"; None while it runs."""
+        return self.info.get("end_reason")
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The study's limits by their names; None for those that it hasn't."""
+        return dict(self.info.get("budget") or {})
+
     def declared_study(self) -> Study:
         """The study that the run's own copy of the file declares.
 

@@ -59,6 +59,10 @@ class Searcher(ABC):
     def end(self, number: int, status: EndStatus) -> None:  # noqa: B027
         """The trial is over."""
 
+    def expected_improvement(self, number: int) -> float | None:
+        """By how much the trial `number` would improve on the best, on average, in units of the metric; or unknown."""
+        return None
+
 
 @dataclass(frozen=True)
 class SearchAlgorithm(ABC):
@@ -73,6 +77,11 @@ class SearchAlgorithm(ABC):
     def needs(self) -> tuple[str, ...]:
         """Modules that `build` imports and that take a while, so that a driver can load them meanwhile."""
         return ()
+
+    @property
+    def expects_improvement(self) -> bool:
+        """Whether its searcher can say what improvement it expects of the next trial."""
+        return False
 
     @abstractmethod
     def check(self, space: Space) -> None:

@@ -20,20 +20,24 @@ class CurveSearcher(Searcher):
         self._curves: dict[int, dict[int, float]] = {}
         self._over: set[int] = set()
         self._failed: set[int] = set()
+        self._told = 0  # changes with whatever is told
 
     def adopt(self, number: int, config: Config) -> None:
         """A trial that runs from now on."""
         self._units[number] = np.array(self._space.encode(config))
         self._curves[number] = {}
+        self._told += 1
 
     def observe(self, number: int, epoch: int, value: float) -> None:
         """A point of the trial's curve. Raises ValueError for NaN and infinity."""
         require_finite(number, epoch, value)
         self._curves[number][epoch] = self._problem.sign * value
+        self._told += 1
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial counts as a bad one, whatever it reached."""
         self._over.add(number)
+        self._told += 1
         if status == "failed":
             self._failed.add(number)
 

@@ -122,6 +122,11 @@ class CurveProcess:
         variance = self._kernel.variance - (explained**2).sum(axis=0)
         return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
 
+    def without_own(self, deviation: Floats) -> Floats:
+        """Standard deviations [n] of new trials' values, less what is a trial's own and not its configuration's."""
+        own = self._kernel.own + self._kernel.own_late
+        return np.sqrt(np.maximum(deviation**2 - own, 1e-10))
+
     def believing(self, rows: Rows) -> CurveProcess:
         """The process told its own expectations at further rows, as for running trials (Ginsbourger et al. 2010)."""
         if not len(rows):

@@ -44,6 +44,11 @@ class MultiFidelityGP(SearchAlgorithm):
     candidates: int = 300
 
     @property
+    def expects_improvement(self) -> bool:
+        """It has a model of the metric."""
+        return True
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """What its algebra and its first points come from."""
         return ("scipy.linalg", "scipy.special", "scipy.stats.qmc", "threadpoolctl")
@@ -60,6 +65,15 @@ class MultiFidelityGP(SearchAlgorithm):
         return MultiFidelityGPSearcher(problem, startup=self.startup_trials, candidates=self.candidates)
 
 
+@dataclass(frozen=True)
+class _Ranked:
+    """Candidates [n, dimensions] for a trial, best first, and the expected improvement."""
+
+    key: tuple[int, int]
+    candidates: Floats
+    improvement: float
+
+
 class MultiFidelityGPSearcher(CurveSearcher):
     """Builds a model afresh for a suggestion, from what is known then."""
 
@@ -68,39 +82,60 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._startup, self._candidates = startup, candidates
         self._blind = SobolSearcher(problem.space, problem.seed)
         self._features = Features(problem.space)
-        self._ranked: tuple[int, Floats] | None = None  # a trial, and the candidates for it at its first attempt
+        self._ranked: _Ranked | None = None
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
         if not self._space.dimensions:
             return self._space.decode([])
-        if sum(bool(curve) for curve in self._curves.values()) < self._startup:
+        if self._is_starting_up:
             return self._blind.suggest(number, attempt)
-        if attempt == 0 or self._ranked is None or self._ranked[0] != number:
-            with _single_threaded():
-                self._ranked = number, self._rank_candidates(number)
-        candidates = self._ranked[1]
+        candidates = self._rank_candidates(number).candidates
         return self._space.decode(candidates[attempt % len(candidates)])
+
+    def expected_improvement(self, number: int) -> float | None:
+        """The most that any candidate's configuration promises; unknown during start-up."""
+        if self._is_starting_up or not self._space.dimensions:
+            return None
+        return self._rank_candidates(number).improvement
 
     def expect(self, units: Floats) -> Floats:
         """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
+        observed, values, _ = self._observations()
         with _single_threaded():
-            return self._model(*self._observations()).mean(self._places(units, self._problem.max_epochs))
+            return self._model(observed, values).mean(self._places(units, self._problem.max_epochs))
 
     # Inside
 
-    def _rank_candidates(self, number: int) -> Floats:
-        """Candidates [n, dimensions], those that promise most first."""
+    @property
+    def _is_starting_up(self) -> bool:
+        return sum(bool(curve) for curve in self._curves.values()) < self._startup
+
+    def _rank_candidates(self, number: int) -> _Ranked:
+        """The candidates for a trial; ranked once, until something else is known."""
+        key = (number, self._told)
+        if self._ranked is None or self._ranked.key != key:
+            with _single_threaded():
+                self._ranked = _Ranked(key, *self._rank(number))
+        return self._ranked
+
+    def _rank(self, number: int) -> tuple[Floats, float]:
+        """Candidates [n, dimensions], those that promise most first, and the most that any promises to improve.
+
+        That a trial may be lucky makes it worth a try, but is no reason to go on with the search.
+        """
         from tuner.search.gaussian_process import expected_improvement
 
-        observed, values = self._observations()
+        observed, values, unit = self._observations()
         model = self._model(observed, values)
         last = self._rows(np.unique(observed.trials), self._problem.max_epochs)
         best = float(model.mean(last).max())
         model = model.believing(self._pending(observed))
         candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
         mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
-        return allowed(self._space, candidates[np.argsort(-expected_improvement(mean, deviation, best), kind="stable")])
+        order = np.argsort(-expected_improvement(mean, deviation, best), kind="stable")
+        lasting = expected_improvement(mean, model.without_own(deviation), best)
+        return allowed(self._space, candidates[order]), unit * float(lasting.max())
 
     def _model(self, observed: Rows, values: Floats) -> CurveProcess:
         from tuner.search.gaussian_process import CurveKernel, CurveProcess
@@ -110,8 +145,8 @@ class MultiFidelityGPSearcher(CurveSearcher):
         kept = self._selection(observed, values)
         return CurveProcess(kernel, observed.take(kept), values[kept])
 
-    def _observations(self) -> tuple[Rows, Floats]:
-        """The values [n] that the model learns from, scaled, and their rows: one for each level that a trial reached.
+    def _observations(self) -> tuple[Rows, Floats, float]:
+        """Rows, one for each level that a trial reached, their values [n], scaled, and what a scaled unit is worth.
 
         What a running trial has beyond the last level counts too. A failed trial is as bad as the worst at the first.
         """
@@ -128,10 +163,10 @@ class MultiFidelityGPSearcher(CurveSearcher):
             newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
             trials, epochs = list(newest), list(newest.values())
             values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
-        scaled = scale(np.array(values))
+        scaled, unit = scale(np.array(values))
         failed = sorted(self._failed)
         rows = self._rows(trials, epochs) + self._rows(failed, self._levels[0])
-        return rows, np.append(scaled, np.full(len(failed), scaled.min()))
+        return rows, np.append(scaled, np.full(len(failed), scaled.min())), unit
 
     def _pending(self, observed: Rows) -> Rows:
         """Trials that run and have told nothing of use: they will reach the first level."""
@@ -186,15 +221,15 @@ class MultiFidelityGPSearcher(CurveSearcher):
         )
 
 
-def scale(values: Floats) -> Floats:
-    """Values [n], higher is better, with their middle at 0 and the good ones spread over a few units.
+def scale(values: Floats) -> tuple[Floats, float]:
+    """Values [n], higher is better, with their middle at 0 and the good ones spread over a few units; and the unit.
 
     All below a little above the median are lifted to it: how bad a bad configuration is says nothing about where the
     best lie, and a few that diverged would flatten everything else.
     """
     lower, middle, upper = np.percentile(values, [25, 50, 75])
-    spread = max((upper - lower) / 1.35, 0.25 * (values.max() - middle), 1e-6 * max(1.0, abs(middle)), 1e-12)
-    return np.asarray(np.maximum((values - middle) / spread, FLOOR))
+    unit = float(max((upper - lower) / 1.35, 0.25 * (values.max() - middle), 1e-6 * max(1.0, abs(middle)), 1e-12))
+    return np.asarray(np.maximum((values - middle) / unit, FLOOR)), unit
 
 
 @cache

@@ -50,6 +50,10 @@ class Proposals:
             self.adopt(number, config)
         return config
 
+    def expected_improvement(self, number: int) -> float | None:
+        """What the searcher expects of trial `number`; unknown where it doesn't say, or a starting point is left."""
+        return None if self._starts else self._searcher.expected_improvement(number)
+
     def is_learned(self, config: Config) -> bool:
         """Whether the configuration comes from earlier studies."""
         return self._space.key(config) in self._learned

@@ -1,0 +1,52 @@
+"""The limits of a study's budget that end a running search: which of them is reached first."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from tuner.results.records import RunRecord
+from tuner.study import Study
+
+Limit = Literal["hours", "device_hours", "total_epochs", "target"]
+SECONDS_PER_HOUR = 3600
+
+
+class Limits:
+    """Watches one driver's search; what earlier drivers of the run have spent counts.
+
+    `devices` is how many devices a running trial holds: its GPUs, or its CPUs where it has none.
+    """
+
+    def __init__(self, study: Study, record: RunRecord, devices: float) -> None:
+        self._study, self._record, self._devices = study, record, devices
+        self._begun = time.monotonic()
+        self._spent_before = record.active_seconds
+        self._reached: Limit | None = None
+
+    def reached(self, *, epochs: int = 0, value: float | None = None) -> Limit | None:
+        """The limit that ended the search; the same one from then on, whatever else is reached later.
+
+        `epochs` and `value` are of a report that the record doesn't hold yet.
+        """
+        if self._reached is None:
+            self._reached = self._find(epochs, value)
+        return self._reached
+
+    def _find(self, epochs: int, value: float | None) -> Limit | None:
+        budget = self._study.budget
+        seconds = self._spent_before + time.monotonic() - self._begun
+        if budget.hours is not None and seconds >= budget.hours * SECONDS_PER_HOUR:
+            return "hours"
+        if budget.device_hours is not None and self._device_seconds() >= budget.device_hours * SECONDS_PER_HOUR:
+            return "device_hours"
+        if budget.total_epochs is not None and self._record.epochs() + epochs >= budget.total_epochs:
+            return "total_epochs"
+        if budget.target is not None:
+            values = [v for v in (value, self._record.best_value) if v is not None]
+            if any(not self._study.better(budget.target, than=v) for v in values):
+                return "target"
+        return None
+
+    def _device_seconds(self) -> float:
+        return self._devices * self._record.running_seconds()
