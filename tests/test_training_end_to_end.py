@@ -61,6 +61,16 @@ def test_a_model_and_data_of_ones_own_are_searched_scored_and_loaded_back(tmp_pa
     assert shown.out.splitlines()[-1].split()[1] == "2"
 
 
+def test_the_winner_of_a_search_that_a_limit_cut_off_is_saved_and_scored(tmp_path: Path) -> None:
+    large = OWN.replace("randint(4, 32)", "200_000").replace(
+        "grace_epochs=1", "grace_epochs=5"
+    )  # takes a while to write
+    run = search(tmp_path, large, "--total-epochs", "2", "--concurrency", "1")
+    assert run.end_reason == "total_epochs"
+    assert "test_accuracy" in run.best_metrics
+    assert run.record.notices == []
+
+
 STARVED = '''
 """A network that runs out of memory with more than 20 images, as a GPU would."""
 import torch

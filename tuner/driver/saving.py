@@ -70,10 +70,11 @@ class SavingPolicy:
 class BackgroundWriter:
     """Writes checkpoints in a thread that lives as long as the worker process, and so longer than a trial.
 
-    Of a trial the newest checkpoint that isn't begun replaces an older one.
+    Of a trial the newest checkpoint that isn't begun replaces an older one. `announce` says that one will come.
     """
 
     def __init__(self) -> None:
+        self._announced: set[str] = set()
         self._jobs: dict[str, tuple[int, Checkpoint, str]] = {}
         self._done: dict[str, list[int]] = {}
         self._failed: dict[str, list[str]] = {}
@@ -81,9 +82,15 @@ class BackgroundWriter:
         self._busy = False
         self._thread: threading.Thread | None = None
 
+    def announce(self, trial: str) -> None:
+        """A checkpoint of the trial will be submitted; `flush` waits for it."""
+        with self._changed:
+            self._announced.add(trial)
+
     def submit(self, trial: str, epoch: int, checkpoint: Checkpoint, run_uri: str) -> None:
         """Write it soon."""
         with self._changed:
+            self._announced.discard(trial)
             self._jobs[trial] = (epoch, checkpoint, run_uri)
             self._changed.notify_all()
             if self._thread is None:
@@ -103,7 +110,9 @@ class BackgroundWriter:
     def flush(self, seconds: float) -> bool:
         """Wait until nothing is left to write; False if so many seconds weren't enough."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._jobs and not self._busy, timeout=seconds)
+            return self._changed.wait_for(
+                lambda: not self._announced and not self._jobs and not self._busy, timeout=seconds
+            )
 
     def _work(self) -> None:
         while True:

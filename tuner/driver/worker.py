@@ -11,12 +11,12 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import cloudpickle, tune
+from ray.tune.trainable import wrap_function
 
 from tuner import session
 from tuner.driver.process import clean_process
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tuner.train.checkpoint import Checkpoint
 
 REPORT = "tuner_report"
+SECONDS_FOR_WRITING = 10.0
 WRITER = BackgroundWriter()  # of this worker process
 
 
@@ -65,15 +66,28 @@ class Order:
     checkpoint_uri: str | None = None
 
 
-def make_trainable(trial: Trial) -> Callable[[dict[str, Any]], None]:
-    """The function that Ray Tune runs for every trial of a study; its argument is an `Order` as a dict."""
+def make_trainable(trial: Trial) -> type[tune.Trainable]:
+    """What Ray Tune runs for every trial of a study: a function of an `Order` as a dict."""
     pickled, import_path = pickle_trial(trial), list(sys.path)
 
     def run_trial(order: dict[str, Any]) -> None:
         sys.path.extend(folder for folder in import_path if folder not in sys.path)
         perform(pickled, Order(**order))
 
-    return run_trial
+    class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
+        def cleanup(self) -> None:
+            """Called before the process ends, which may be while a checkpoint is still being written."""
+            try:
+                super().cleanup()
+            finally:
+                finish_writing()
+
+    return TrialRunner
+
+
+def finish_writing() -> None:
+    """Wait for checkpoints that training did not wait for."""
+    WRITER.flush(SECONDS_FOR_WRITING)
 
 
 def pickle_trial(trial: Trial) -> bytes:
@@ -136,6 +150,8 @@ class WorkerSession:
         message: dict[str, Any] = {"epoch": epoch, "metrics": metrics, "notes": notes}
         message["saved"] = WRITER.finished(self._order.trial)
         message["saving"] = epoch if behind else None
+        if behind is not None:
+            WRITER.announce(self._order.trial)
         try:
             self._send(message, checkpoint)
         finally:
