@@ -176,6 +176,33 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
 # What a study can be
 
 
+def test_a_search_is_refined_to_a_grid_that_finds_better(tmp_path: Path) -> None:
+    study_file(tmp_path, study(CURVE, "search=Random(sobol=False), scheduler=NoEarlyStopping()", trials=12), "first.py")
+    assert tuner("run", "first.py", folder=tmp_path).code == 0
+    first = load_run(tmp_path / "runs")
+    refined = tuner("refine", "runs", "-o", "grid.py", folder=tmp_path)
+    assert refined.code == 0, refined.err
+    assert refined.out.splitlines()[-1] == "python -m tuner run grid.py"
+    assert "from first import study as original" in (tmp_path / "grid.py").read_text()
+    assert tuner("run", "grid.py", "--quiet", folder=tmp_path).code == 0
+    second = load_run(tmp_path / "runs")
+    assert (second.name, len(second.record.trials)) == ("simple-grid", 5)
+    assert first.record.best_value is not None
+    assert second.record.best_value <= first.record.best_value
+
+    again = tuner("refine", "runs/simple", "-o", "grid.py", "--as", "narrowed", folder=tmp_path)
+    assert (again.code, again.err) == (
+        2,
+        "tuner: -o names a new file, got 'grid.py', which exists; choose another, or add --force\n",
+    )
+    forced = tuner("refine", "runs/simple", "-o", "grid.py", "--as", "narrowed", "--force", folder=tmp_path)
+    assert forced.code == 0, forced.err
+    checked = tuner("check", "grid.py", "--json", folder=tmp_path)
+    assert checked.json["samples"][0] == first.best.config
+    share = tuner("refine", "runs/simple", "-o", "x.py", "--quantile", "2", folder=tmp_path)
+    assert share.err == "tuner: quantile needs a share above 0, 1 at most, got 2.0; use 0.25\n"
+
+
 def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Path) -> None:
     study_file(tmp_path, study(CURVE, trials=30))
     first = tuner("run", "space.py", "--total-epochs", "12", "--concurrency", "1", folder=tmp_path)

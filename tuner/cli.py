@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.errors import StudyError, TrialError
@@ -139,6 +140,26 @@ def _show(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _refine(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_refinement
+    from tuner.results import load_run, refine
+
+    path = Path(options.output)
+    if path.exists() and not options.force:
+        raise StudyError(f"-o names a new file, got {options.output!r}, which exists; choose another, or add --force")
+    with redirect_stdout(sys.stderr):
+        found = refine(
+            load_run(options.run), options.kind, quantile=options.quantile, configurations=options.configurations
+        )
+        text = found.text(path)
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise StudyError(f"-o needs a file that can be written, got {options.output!r} ({error.strerror})") from error
+    print_refinement(found, path)
+    return SUCCESS
+
+
 def _predict(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
@@ -213,6 +234,25 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
     show.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
     show.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+    refine = verbs.add_parser("refine", help="write a new study file around the good region of a run")
+    refine.set_defaults(verb=_refine)
+    refine.add_argument("run", metavar="RUN")
+    refine.add_argument("-o", "--output", metavar="FILE.py", required=True)
+    refine.add_argument(
+        "--as",
+        choices=["grid", "narrowed"],
+        default="grid",
+        dest="kind",
+        help="a grid (default), or narrower ranges for the search algorithm",
+    )
+    refine.add_argument(
+        "--quantile", type=_positive, default=0.25, metavar="SHARE", help="of the trials that count as good"
+    )
+    refine.add_argument(
+        "--configurations", type=_count, default=30, metavar="N", help="of a grid, at most (default: 30)"
+    )
+    refine.add_argument("--force", action="store_true", help="replace the file if it exists")
 
     predict = verbs.add_parser("predict", help="classify images with a run's winner")
     predict.set_defaults(verb=_predict)

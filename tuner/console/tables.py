@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,7 +14,8 @@ from tuner.results.records import flat_config
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
-    from tuner.results import Run
+    from tuner.results import Refinement, Run
+    from tuner.space import Space
     from tuner.study import Study
 
 
@@ -98,6 +100,24 @@ def print_winner(run: Run) -> None:
     if why:
         console.print(f"the search ended as {why}")
     console.print(f"run folder: {run.path}")
+
+
+def print_refinement(found: Refinement, path: Path) -> None:
+    """What became of each hyperparameter, and how to run it."""
+    console = _console()
+    console.print(found.summary)
+    new = found.study.search_space
+    table = _table("hyperparameter", "was", "is now")
+    for name in found.before.names:
+        table.add_row(name, _entry(found.before, name), _entry(new, name) if name in new.names else "left out")
+    console.print(table)
+    trials = "" if found.study.trials is None else f" ({plural(found.study.trials, 'trial')})"
+    console.print(f"written to {path}; run it{trials} with:\npython -m tuner run {path}")
+
+
+def _entry(space: Space, name: str) -> str:
+    domain = space.dimensions.get(name)
+    return repr(space.constants[name]) if domain is None else domain.describe()
 
 
 def print_failure(run: Run, stream: IO[str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tuner.machine import this_machine
 from tuner.results.run import FORMAT, now
+from tuner.space import space_record
 from tuner.study import Resources, Study
 from tuner.trial import ImageClassifier
 
@@ -27,6 +28,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "metric": study.metric,
         "mode": study.mode,
         "seed": study.seed,
+        "space": space_record(study.search_space),
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
         "rungs": study.scheduler.rungs(study.budget.max_epochs),

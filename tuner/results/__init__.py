@@ -1,6 +1,7 @@
-"""Reads and writes run folders: events, tables, summaries. Knows neither Ray nor torch."""
+"""Reads and writes run folders: events, tables, summaries, what follows from them. Knows neither Ray nor torch."""
 
 from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.refining import Refinement, refine
 from tuner.results.run import Run, find_runs, load_run
 
-__all__ = ["Folder", "LocalFolder", "Run", "find_runs", "load_run", "open_folder"]
+__all__ = ["Folder", "LocalFolder", "Refinement", "Run", "find_runs", "load_run", "open_folder", "refine"]

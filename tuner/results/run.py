@@ -15,10 +15,13 @@ from tuner.errors import RunFolderError
 from tuner.results.events import Event, read_events
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
+from tuner.space import Space, recorded_space
 from tuner.study import Study, load_study
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tuner.results.importance import Importance
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
@@ -144,6 +147,20 @@ class Run:
         if isinstance(scored, dict) and scored.get("trial") == best.trial:
             metrics |= scored["metrics"]
         return metrics
+
+    @cached_property
+    def space(self) -> Space:
+        """The space that was searched, but for functions in it; where the run doesn't say, that of its study file."""
+        record = self.info.get("space")
+        return recorded_space(record) if record is not None else self.declared_study().search_space
+
+    def importance(self) -> list[Importance]:
+        """The hyperparameters by how much they matter for each trial's best value, those that matter most first."""
+        from tuner.results.importance import importance
+
+        values = {t.trial: self.record.best_of(t.trial) for t in self.record.trials.values() if t.status != "failed"}
+        told = {trial: best[1] for trial, best in values.items() if best is not None}
+        return importance(self.space, [self.record.trials[trial].config for trial in told], list(told.values()))
 
     def trial(self, trial_id: str) -> TrialRecord:
         """A trial by its id, whose leading zeros may be left out.

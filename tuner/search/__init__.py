@@ -8,6 +8,7 @@ from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
+from tuner.search.refinement import Region, good_region, grid_of
 
 __all__ = [
     "BOHB",
@@ -22,7 +23,10 @@ __all__ = [
     "Problem",
     "Proposals",
     "Random",
+    "Region",
     "SearchAlgorithm",
     "Searcher",
+    "good_region",
+    "grid_of",
     "learn",
 ]

@@ -16,6 +16,7 @@ from tuner.space.constructors import (
     uniform,
 )
 from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
+from tuner.space.record import recorded_space, space_record
 from tuner.space.space import LARGEST_LISTED, Config, Constraint, Space
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "quniform",
     "randint",
     "randn",
+    "recorded_space",
     "sample_from",
+    "space_record",
     "uniform",
 ]

@@ -168,6 +168,13 @@ class _Range(Domain):
         multiples = np.floor((np.exp(scaled) if self.log else scaled) / step + 0.5).clip(*self._steps()) * step
         return np.asarray((((np.log(multiples) if self.log else multiples) - bottom) / (top - bottom)).clip(0, 1))
 
+    def number_at(self, unit: float) -> float:
+        """The number at `unit` of the scale, in no steps; it goes on below 0 and above 1."""
+        low, high = self._edges()
+        bottom, top = self._scale(low), self._scale(high)
+        value = bottom + unit * (top - bottom)
+        return math.exp(value) if self.log else value
+
     def _position(self, value: float, low: float, high: float) -> float:
         bottom, top = self._scale(low), self._scale(high)
         return min(max((self._scale(value) - bottom) / (top - bottom), 0.0), 1.0)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError
-from tuner.space.domains import Domain, GridSearch, SampleFrom, contains_domain
+from tuner.space.domains import Conditions, Domain, GridSearch, SampleFrom, contains_domain
 from tuner.space.ray_compat import from_ray
 from tuner.space.values import canonical, plain, same
 
@@ -68,6 +68,11 @@ class Space:
     def names(self) -> list[str]:
         """All dotted names, as declared."""
         return list(self._order)
+
+    @property
+    def conditions(self) -> dict[str, Conditions]:
+        """For each dimension the dotted names of others and the values of theirs under which it is active."""
+        return self._conditions
 
     @property
     def grid_dimensions(self) -> list[str]:
@@ -198,7 +203,7 @@ class Space:
             **{name: self._coerce(name, value) for name, value in values.items()},
         }
         names = dict.fromkeys([*self._order, *values])
-        return Space(_nest({name: entries[name] for name in names if name in entries}), self.constraint)
+        return Space(nest({name: entries[name] for name in names if name in entries}), self.constraint)
 
     def constrained(self, constraint: Constraint) -> Space:
         """The space with another constraint."""
@@ -276,7 +281,7 @@ class Space:
 
     def unflatten(self, flat: Mapping[str, Any]) -> Config:
         """Dotted to nested names, in the order of the declaration."""
-        return _nest({name: flat[name] for name in sorted(flat, key=lambda n: self._order.get(n, len(self._order)))})
+        return nest({name: flat[name] for name in sorted(flat, key=lambda n: self._order.get(n, len(self._order)))})
 
     # Inside
 
@@ -440,9 +445,7 @@ class Space:
                 left[name] = replace(domain, conditions=open_conditions)
         return left
 
-    def _resolve_conditions(
-        self, name: str, domain: Domain, entries: Mapping[str, Any]
-    ) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    def _resolve_conditions(self, name: str, domain: Domain, entries: Mapping[str, Any]) -> Conditions:
         """Conditions with dotted names: a sibling in the same section first, then a name from the top."""
         section = name.rpartition(".")[0]
         resolved = []
@@ -533,7 +536,8 @@ def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             yield prefix + name, value
 
 
-def _nest(flat: Mapping[str, Any]) -> Config:
+def nest(flat: Mapping[str, Any]) -> Config:
+    """Dotted names as nested ones."""
     nested: Config = {}
     for path, value in flat.items():
         *sections, name = path.split(".")

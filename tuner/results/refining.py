@@ -1,0 +1,103 @@
+"""`refine`: the good region of a run as the next study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import fill
+from typing import Any, Literal
+
+from tuner.errors import RunFolderError, StudyError
+from tuner.results.importance import FEWEST_TRIALS, importance
+from tuner.results.run import Run
+from tuner.results.study_text import study_text
+from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
+from tuner.space import Choice, GridSearch, Space
+from tuner.space.space import nest
+from tuner.study import Study
+from tuner.trial import HYPERPARAMETERS, ImageClassifier
+
+Kind = Literal["grid", "narrowed"]
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """The next study, and the region that it stands on."""
+
+    study: Study
+    before: Space
+    region: Region
+    trials: int
+    options: Mapping[str, Any]
+
+    @property
+    def summary(self) -> str:
+        """Where the region comes from, in sentences."""
+        region, upwards = self.region, self.study.mode == "max"
+        bound = f"{'at least' if upwards else 'at most'} {region.threshold if upwards else -region.threshold:.4g}"
+        text = f"The region of the best {region.good} of {self.trials} trials, with {self.study.metric} {bound}."
+        if region.widened:
+            text += f" Goes beyond what was searched, as the best lay at its border: {', '.join(region.widened)}."
+        return text
+
+    def text(self, path: Path) -> str:
+        """The text of the study file for that path; raises StudyError where it can't stand there."""
+        changes_trial = {name: value for name, value in self.options.items() if name in ("weights", "data_dir")}
+        return study_text(self.study, fill(self.summary, 110), path, changes_trial)
+
+
+def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurations: int = 30) -> Refinement:
+    """The good region of a run, that of its best `quantile` of the trials, as the next study.
+
+    It is a grid of at most so many configurations, or a narrower space for a search that starts from the best one.
+
+    Raises:
+        RunFolderError: too few trials have reported.
+        StudyError: the run's study can't be loaded, or a setting is out of range.
+    """
+    if not 0 < quantile <= 1:
+        raise StudyError(f"quantile needs a share above 0, 1 at most, got {quantile!r}; use 0.25")
+    study = run.declared_study().with_options(**run.info["options"])
+    study = replace(study, source=Path(run.info["study_file"]))
+    space, sign = study.search_space, 1 if study.mode == "max" else -1
+    found = [(t.config, run.record.best_of(t.trial)) for t in run.record.trials.values() if t.status != "failed"]
+    told = [(space.project(config), sign * best[1]) for config, best in found if best is not None]
+    if len(told) < FEWEST_TRIALS:
+        raise RunFolderError(
+            f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got {len(told)} in "
+            f"{run.path!r}; let it go on: python -m tuner resume {run.path} --trials {len(run.record.trials) + 10}"
+        )
+    configs, values = [config for config, _ in told], [value for _, value in told]
+    limits = {}
+    if isinstance(study.declared_trial, ImageClassifier):
+        limits = {name: (row.low, row.high) for name, row in HYPERPARAMETERS.items() if name in space.dimensions}
+    region = good_region(space, configs, values, quantile=quantile, limits=limits)
+    if kind == "grid":
+        shares = {one.name: one.share for one in importance(space, configs, values)}
+        region = grid_of(region, space, shares, configurations=configurations)
+        return Refinement(_as_grid(study, region), space, region, len(told), run.info["options"])
+    return Refinement(_as_narrowed(study, region), space, region, len(told), run.info["options"])
+
+
+def _as_grid(study: Study, region: Region) -> Study:
+    size = Space(nest(region.entries), study.constraint).size
+    budget = replace(study.budget, trials=None if size == float("inf") else int(size))
+    return replace(
+        study, name=f"{study.name}-grid", space=nest(region.entries), search=Grid(), budget=budget, start_from=()
+    )
+
+
+def _as_narrowed(study: Study, region: Region) -> Study:
+    entries, search = region.entries, study.search
+    if isinstance(search, Grid):  # which has no use for ranges
+        search = MultiFidelityGP()
+        entries = {name: _ungridded(entry) for name, entry in entries.items()}
+    space = Space(nest(entries))
+    flat = space.flatten(space.project(region.best))
+    best = nest({name: value for name, value in flat.items() if name in space.dimensions})
+    return replace(study, name=f"{study.name}-narrowed", space=nest(entries), search=search, start_from=(best,))
+
+
+def _ungridded(entry: Any) -> Any:
+    return Choice(entry.options, conditions=entry.conditions) if isinstance(entry, GridSearch) else entry
