@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "machine": (set(), set()),
     "session": (set(), set()),
     "space": ({"errors"}, set()),
-    "search": ({"space", "errors"}, {"hyperopt", "scipy"}),
+    "search": ({"space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"space", "errors"}, set()),
     "trial": ({"space", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "api": ({"driver", "inspection", "results", "study"}, set()),
     "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
 }
-HEAVY = {"ray", "torch", "torchvision", "hyperopt", "pandas", "scipy", "wandb", "rich"}
+HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich"}
 
 
 def imports(path: Path) -> set[str]:

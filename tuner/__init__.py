@@ -10,7 +10,7 @@ from tuner.api import load_model, resume, run
 from tuner.errors import StudyError, TrialError, TunerError
 from tuner.results import Run, load_run
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
-from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Random
+from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
 from tuner.session import checkpoint, report
 from tuner.space import (
     choice,
@@ -44,6 +44,7 @@ __all__ = [
     "MedianStopping",
     "MultiFidelityGP",
     "NoEarlyStopping",
+    "Optuna",
     "Random",
     "Resources",
     "Run",

@@ -29,7 +29,7 @@ def printed(code: str, hash_seed: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-@pytest.mark.parametrize("name", ["Random", "Grid", "HyperOpt", "MultiFidelityGP", "BOHB"])
+@pytest.mark.parametrize("name", ["Random", "Grid", "HyperOpt", "MultiFidelityGP", "BOHB", "Optuna"])
 def test_the_same_seed_gives_the_same_sequence_in_any_process(name: str) -> None:
     first, second = (printed(PROGRAM.format(name=name), hash_seed) for hash_seed in ("1", "2"))
     assert len(first.splitlines()) == 30
@@ -39,6 +39,6 @@ def test_the_same_seed_gives_the_same_sequence_in_any_process(name: str) -> None
 def test_importing_the_package_loads_no_heavy_library() -> None:
     code = (
         "import sys, tuner.search, tuner.schedule; "
-        "print(sorted({name.split('.')[0] for name in sys.modules} & {'ray', 'torch', 'hyperopt', 'scipy', 'pandas'}))"
+        "print(sorted({name.split('.')[0] for name in sys.modules} & {'ray', 'torch', 'hyperopt', 'optuna', 'scipy', 'pandas'}))"
     )
     assert printed(code, "0") == "[]\n"

@@ -6,6 +6,7 @@ from tuner.search.grid import Grid
 from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
+from tuner.search.optuna import Optuna
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 from tuner.search.refinement import Region, good_region, grid_of
@@ -20,6 +21,7 @@ __all__ = [
     "HyperOpt",
     "Learned",
     "MultiFidelityGP",
+    "Optuna",
     "Problem",
     "Proposals",
     "Random",

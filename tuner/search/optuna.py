@@ -1,0 +1,136 @@
+"""Optuna's samplers, as ask and tell on our own spaces. Needs the extra `tuner[optuna]`."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import StudyError
+from tuner.search.base import Problem, SearchAlgorithm, Searcher, check_model_based
+from tuner.search.curves import CurveSearcher
+from tuner.space import Choice, Config, Space
+
+SAMPLERS = ("TPESampler", "GPSampler", "RandomSampler")  # whose suggestions follow from the trials alone
+TPE_OPTIONS = {"multivariate": True, "group": True, "constant_liar": True, "n_startup_trials": 10}
+
+
+@dataclass(frozen=True)
+class Optuna(SearchAlgorithm):
+    """One of Optuna's samplers, by its class's name, with `options` for its constructor.
+
+    TPE is multivariate and spreads parallel trials unless `options` say otherwise. A trial counts with the best value
+    it has reported so far, also while it runs or is paused. The sampler is made anew for each suggestion, seeded by
+    study and trial, and told all trials, so that a search can be repeated and resumed; samplers that keep a state of
+    their own between suggestions (CMA-ES, quasi-Monte Carlo) can't be had that way.
+    """
+
+    sampler: str = "TPESampler"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The library itself."""
+        return ("optuna",)
+
+    def check(self, space: Space) -> None:
+        """Raise StudyError for a sampler or domains that can't be had, or where the library is missing."""
+        check_model_based("Optuna", space)
+        if self.sampler not in SAMPLERS:
+            raise StudyError(
+                f"Optuna.sampler needs one of {', '.join(SAMPLERS)}, got {self.sampler!r}; use 'TPESampler'"
+            )
+        if not isinstance(self.options, Mapping) or "seed" in self.options:
+            raise StudyError(
+                f"Optuna.options needs a dict of the sampler's options without a seed, got {self.options!r}; "
+                "the study has the seed"
+            )
+        if importlib.util.find_spec("optuna") is None:
+            raise StudyError("search=Optuna() needs the optuna package, which is missing; pip install 'tuner[optuna]'")
+        try:
+            self.create_sampler(seed=0)
+        except (TypeError, ValueError, ImportError) as error:
+            raise StudyError(f"Optuna.options needs to fit {self.sampler}, got {self.options!r} ({error})") from error
+
+    def build(self, problem: Problem) -> Searcher:
+        """The searcher for one search."""
+        return OptunaSearcher(problem, self)
+
+    def create_sampler(self, seed: int) -> Any:
+        """The sampler, without Optuna's warnings of what is experimental."""
+        import warnings
+
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        defaults = TPE_OPTIONS if self.sampler == "TPESampler" else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return getattr(optuna.samplers, self.sampler)(**{**defaults, **self.options, "seed": seed})
+
+
+class OptunaSearcher(CurveSearcher):
+    """Tells a fresh Optuna study all trials for each suggestion.
+
+    Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories
+    by their index. What is no part of a configuration is missing from its trial.
+    """
+
+    def __init__(self, problem: Problem, settings: Optuna) -> None:
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        super().__init__(problem)
+        self._settings = settings
+        self._distributions = {
+            name: CategoricalDistribution(tuple(range(int(domain.size))))
+            if isinstance(domain, Choice)
+            else FloatDistribution(0.0, 1.0)
+            for name, domain in self._space.dimensions.items()
+        }
+
+    def suggest(self, number: int, attempt: int = 0) -> Config | None:
+        """What the sampler makes of the trials so far; another attempt has another seed."""
+        import optuna
+
+        if not self._space.dimensions:
+            return self._space.decode([])
+        seed = int(np.random.SeedSequence([self._problem.seed, number, attempt]).generate_state(1)[0])
+        study = optuna.create_study(direction="maximize", sampler=self._settings.create_sampler(seed))
+        study.add_trials([self._as_optuna(trial) for trial in self._units if trial not in self._failed])
+        trial = study.ask()
+        unit = np.full(len(self._distributions), math.nan)
+        for column, name in enumerate(self._distributions):
+            if name in self._space.active(self._space.decode(unit)):
+                unit[column] = self._ask(trial, name)
+        return self._space.decode(unit)
+
+    def _ask(self, trial: Any, name: str) -> float:
+        domain = self._space.dimensions[name]
+        if isinstance(domain, Choice):
+            return (float(trial.suggest_categorical(name, range(domain.size))) + 0.5) / domain.size
+        return float(trial.suggest_float(name, 0.0, 1.0))
+
+    def _as_optuna(self, trial: int) -> Any:
+        """A finished trial with the best value so far; a running one where there is none."""
+        from optuna.trial import TrialState, create_trial
+
+        curve = self._curves[trial]
+        active = {
+            name: unit
+            for name, unit in zip(self._distributions, self._units[trial], strict=True)
+            if not math.isnan(unit)
+        }
+        return create_trial(
+            state=TrialState.COMPLETE if curve else TrialState.RUNNING,
+            value=max(curve.values()) if curve else None,
+            params={name: self._param(name, unit) for name, unit in active.items()},
+            distributions={name: self._distributions[name] for name in active},
+        )
+
+    def _param(self, name: str, unit: float) -> float | int:
+        domain = self._space.dimensions[name]
+        return int(unit * domain.size) if isinstance(domain, Choice) else float(unit)
