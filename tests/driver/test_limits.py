@@ -109,3 +109,29 @@ def test_hyperopt_expects_nothing(tmp_path: Path) -> None:
     loop = build(study(search=HyperOpt()), tmp_path)
     drive(loop)
     assert loop._proposals.expected_improvement(6) is None
+
+
+def fail_all(loop: SearchLoop, most: int) -> None:
+    for _ in range(most):
+        start = loop.next_action()
+        if start is None:
+            return
+        loop.failed(start.trial, "error", "ValueError: wrong")
+
+
+def test_a_search_whose_first_trials_all_fail_ends(tmp_path: Path) -> None:
+    endless = study(budget=Budget(trials=None, max_epochs=9))
+    loop = build(endless, tmp_path)
+    fail_all(loop, 1000)
+    assert (len(loop.record.trials), loop.finished, loop.end_reason) == (20, True, "failures")
+    again = build(endless, tmp_path, history=events_of(tmp_path))
+    fail_all(again, 1000)
+    assert (len(again.record.trials), again.end_reason) == (40, "failures")  # whoever resumes it has changed something
+
+
+def test_a_search_in_which_a_trial_has_reported_goes_on_whatever_fails(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=60, max_epochs=9)), tmp_path)
+    drive(loop, reports=1)
+    loop.failed("00000", "error", "ValueError: wrong")
+    fail_all(loop, 1000)
+    assert (len(loop.record.trials), loop.end_reason) == (60, "trials")

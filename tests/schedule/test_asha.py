@@ -303,3 +303,12 @@ def test_schedulers_that_stop_take_trust_without_notice(scheduler: ASHA) -> None
     stopper.start("0")
     stopper.trust("0")
     assert stopper.report("0", 3, 0.0) is CONTINUE
+
+
+def test_a_grace_period_of_one_epoch_is_allowed_and_its_cost_is_told() -> None:
+    advice = ASHA(grace_epochs=1).advice(9)
+    assert advice is not None
+    assert advice.startswith("grace_epochs=1 compares trials after their first epoch, which says little of their last")
+    assert ASHA(grace_epochs=1).advice(3) is None  # there is hardly another choice
+    assert ASHA(grace_epochs=2).advice(9) is None
+    assert ASHA().advice(9) is None

@@ -17,7 +17,9 @@ def build(
     trials: int | None = None,
     **settings: int,
 ) -> EarlyStopper:
-    return HyperBand(**settings).build(mode=mode, max_epochs=max_epochs, can_pause=can_pause, trials=trials)
+    return HyperBand(**{"grace_epochs": 1, **settings}).build(
+        mode=mode, max_epochs=max_epochs, can_pause=can_pause, trials=trials
+    )
 
 
 def start(stopper: EarlyStopper, *trials: str) -> None:

@@ -29,6 +29,9 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
         f"{study.name}: {study.declared_trial.name}, {trials}, at most {plural(study.budget.max_epochs, 'epoch')} each"
     )
     console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
+    advice = study.scheduler.advice(study.budget.max_epochs)
+    if advice is not None:
+        console.print(f"note: {advice}")
     table = _table("dimension", "domain", "when")
     for name, domain in study.search_space.dimensions.items():
         when = ", ".join(f"{other} in {list(values)}" for other, values in domain.conditions)
@@ -130,6 +133,8 @@ def print_failure(run: Run, stream: IO[str]) -> None:
     first = next(trial for trial in run.record.trials.values() if trial.cause == cause)
     total = len(run.record.trials)
     print(f"no trial succeeded: {count} of {plural(total, 'trial')} failed with {cause}: {first.message}", file=stream)
+    if run.end_reason == "failures":
+        print(f"the search ended as {ending(run)}", file=stream)
     print(f"for its traceback: python -m tuner show {run.path} --trial {first.trial}", file=stream)
 
 

@@ -59,6 +59,7 @@ def ending(run: Run) -> str | None:
         "device_hours": f"the limit of {limit} device hours was reached",
         "total_epochs": f"the limit of {limit} epochs was reached",
         "target": f"{run.metric} reached the target of {limit}",
+        "failures": "each of the first trials failed before its first epoch ended",
         "min_improvement": f"no configuration was expected to improve {run.metric} by {limit} or more",
     }
     return sentences.get(reason or "")

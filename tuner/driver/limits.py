@@ -8,7 +8,8 @@ from typing import Literal
 from tuner.results.records import RunRecord
 from tuner.study import Study
 
-Limit = Literal["hours", "device_hours", "total_epochs", "target"]
+Limit = Literal["hours", "device_hours", "total_epochs", "target", "failures"]
+MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 SECONDS_PER_HOUR = 3600
 
 
@@ -21,7 +22,7 @@ class Limits:
     def __init__(self, study: Study, record: RunRecord, devices: float) -> None:
         self._study, self._record, self._devices = study, record, devices
         self._begun = time.monotonic()
-        self._spent_before = record.active_seconds
+        self._spent_before, self._failed_before = record.active_seconds, record.failed_from_the_start
         self._reached: Limit | None = None
 
     def reached(self, *, epochs: int = 0, value: float | None = None) -> Limit | None:
@@ -42,6 +43,8 @@ class Limits:
             return "device_hours"
         if budget.total_epochs is not None and self._record.epochs() + epochs >= budget.total_epochs:
             return "total_epochs"
+        if self._record.failed_from_the_start - self._failed_before >= MOST_FAILURES:
+            return "failures"
         if budget.target is not None:
             values = [v for v in (value, self._record.best_value) if v is not None]
             if any(not self._study.better(budget.target, than=v) for v in values):

@@ -88,6 +88,7 @@ class RunRecord:
         self._active_since: float | None = None
         self._last_time: float | None = None
         self._bests: dict[str, tuple[int, float]] = {}
+        self._any_epoch = False
         for event in events:
             self.apply(event)
 
@@ -155,6 +156,11 @@ class RunRecord:
         """Epochs trained by all trials together."""
         return sum(len(trial.epochs) for trial in self.trials.values())
 
+    @property
+    def failed_from_the_start(self) -> int:
+        """Failed trials while no trial at all has reported an epoch; 0 as soon as one has."""
+        return 0 if self._any_epoch else sum(trial.status == "failed" for trial in self.trials.values())
+
     def running_seconds(self) -> float:
         """How long all trials together have run, up to the last event."""
         latest = self._last_time or 0.0
@@ -196,6 +202,7 @@ class RunRecord:
         self._enter(trial, event["time"])
 
     def _on_epoch_reported(self, event: Event) -> None:
+        self._any_epoch = True
         trial = self.trials[event["trial"]]
         value = event["metrics"].get(self.metric)
         if event["epoch"] in trial.epochs:  # trained again after an interruption: the newer row counts

@@ -69,6 +69,10 @@ class Scheduler(ABC):
     def check(self, max_epochs: int) -> None:
         """Raise StudyError for settings that leave nothing to stop in trials of `max_epochs`."""
 
+    def advice(self, max_epochs: int) -> str | None:
+        """What is allowed but costs more than one might think, in a sentence; None where nothing is."""
+        return None
+
     @abstractmethod
     def rungs(self, max_epochs: int) -> list[int]:
         """Epochs after which trials may be paused or stopped, in order."""

@@ -243,6 +243,14 @@ def test_a_model_can_be_a_function_of_the_hyperparameters(tmp_path: Path) -> Non
     assert same(loaded.module.state_dict(), other.module.state_dict())
 
 
+def test_a_model_with_layers_of_unknown_size_is_refused() -> None:
+    trial = ImageClassifier(model=lambda config: nn.Sequential(nn.Flatten(), nn.LazyLinear(3)))
+    with pytest.raises(
+        TrialError, match=r"whose layers know their sizes, got an uninitialised 1\.weight from <lambda>"
+    ):
+        build_network(trial, channels=1, classes=3, seed=0, config={})
+
+
 def test_a_function_that_makes_no_model_is_refused() -> None:
     trial = ImageClassifier(model=lambda config: "resnet")
     with pytest.raises(

@@ -145,7 +145,7 @@ def given_network(
         seed: decides what the function draws from torch's generator
 
     Raises:
-        TrialError: the function returns no `nn.Module` with a linear layer or a convolution.
+        TrialError: the function returns no `nn.Module` with a linear layer or a convolution, or one with lazy layers.
         WeightsError: the file is unreadable, or another model's.
     """
     with seeded(seed):
@@ -154,6 +154,12 @@ def given_network(
         raise TrialError(
             f"a model function must return an nn.Module with a linear layer or a convolution, got {_kind_of(module)} "
             f"from {function_name(function)}; return the model"
+        )
+    lazy = next((n for n, value in module.named_parameters() if isinstance(value, nn.UninitializedParameter)), None)
+    if lazy is not None:
+        raise TrialError(
+            f"a model function must return a model whose layers know their sizes, got an uninitialised {lazy} from "
+            f"{function_name(function)}; name the sizes, or call the model once on torch.zeros of an image's shape"
         )
     if path is not None:
         load_state(module, read_state(path), source=str(path), name=f"{function_name(function)}()")
