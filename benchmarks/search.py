@@ -1,6 +1,6 @@
 """Search strategies on simulated learning curves: regret after 25, 50 and 100 % of the budget, and time per suggestion.
 
-    python benchmarks/search.py --lcbench DIR [--seeds 10] [--tasks development|others] [--only default,hypertune]
+    python benchmarks/search.py --lcbench DIR [--quick] [--seeds 10] [--tasks development|others] [--only default,bohb]
 
 DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
 development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. What is
@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import platform
 import re
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ import time
 import venv
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from tuner import (
     randint,
     uniform,
 )
+from tuner.machine import this_machine
 from tuner.schedule import Decision, Scheduler
 from tuner.search import EarlierStudy, EarlierTrial, Problem, Proposals, SearchAlgorithm, learn
 from tuner.space import Config, Space
@@ -165,12 +168,10 @@ STRATEGIES: dict[str, Callable[[str, int], Product]] = {
     "gp_stop": alone(partial(Product, MultiFidelityGP(), STOP)),
     "bohb": alone(partial(Product, BOHB(), PROMOTE)),
     "bohb_hyperband": alone(partial(Product, BOHB(), HyperBand())),
+    "random_hyperband": alone(partial(Product, Random(sobol=False), HyperBand())),
     "hyperopt_asha": alone(partial(Product, HyperOpt(), STOP)),
     "default_grace1": alone(partial(Product, MultiFidelityGP(), ASHA(grace_epochs=1))),
     "hyperopt_asha_grace1": alone(partial(Product, HyperOpt(), ASHA(grace_epochs=1, rule="stop"))),
-    "bohb_hyperband3": alone(partial(Product, BOHB(), HyperBand(grace_epochs=3))),
-    "random_hyperband3": alone(partial(Product, Random(sobol=False), HyperBand(grace_epochs=3))),
-    "random_hyperband": alone(partial(Product, Random(sobol=False), HyperBand())),
     "hyperopt_promote": alone(partial(Product, HyperOpt(), PROMOTE)),
     "random_asha": alone(partial(Product, Random(sobol=False), STOP)),
     "sobol_promote": alone(partial(Product, Random(), PROMOTE)),
@@ -192,12 +193,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--tasks", choices=["development", "others"], default="development")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[*STRATEGIES, *PEERS])
+    parser.add_argument("--quick", action="store_true", help="two of ours on one task: does it run?")
     options = parser.parse_args()
+    if options.quick:
+        options.seeds, options.only = 2, ["default", "bohb"]
     os.environ["LCBENCH"] = str(options.lcbench.resolve())
     os.environ["OMP_NUM_THREADS"] = "1"
     all_tasks = list(json.loads((options.lcbench / "reference.json").read_text()))
     development = lcbench().DEVELOPMENT_TASKS
     tasks = development if options.tasks == "development" else [task for task in all_tasks if task not in development]
+    tasks = tasks[:1] if options.quick else tasks
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "hyperopt", "onnxruntime"))
+    print(f"{this_machine().cpus} CPUs, Python {platform.python_version()}, {versions}; {len(tasks)} tasks")
     print(f"{'strategy':20} {'runs':>4} {'25 %':>13} {'50 %':>13} {'100 %':>13} {'ms':>6}   beside default")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EARLIER_STUDIES"] = str(Path(folder) / "studies")
@@ -224,7 +231,7 @@ def measure_all(options: argparse.Namespace, tasks: list[str], all_tasks: list[s
             results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
             cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
             print(f"{name:20} {len(curves):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
-    if "default" in options.only:
+    if "default" in options.only and not options.quick:
         print("milliseconds a suggestion of the default after so many trials:", milliseconds_by_trials())
     print(json.dumps(results))
 
