@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, tuner
+from tests.commands import ROOT, study_file, tuner
 from tests.driver.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
@@ -370,3 +370,19 @@ def test_one_trial_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [epoch["epoch"] for epoch in shown["epochs"]] == list(trial.epochs)
     assert main(["show", run.path, "--trial", "99", "--json"]) == 2
     assert capsys.readouterr().err.startswith("tuner: a trial is named by its id, got '99'; this run has 00000 to ")
+
+
+def test_check_names_the_limits_and_what_a_grace_of_one_epoch_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = study_file(
+        tmp_path,
+        'def train(config): ...\nstudy = Study("ends", trial=train, metric="a", space={"x": uniform(0, 1)}, '
+        "budget=Budget(trials=None, hours=2, min_improvement=0.001), scheduler=ASHA(grace_epochs=1))",
+    )
+    assert main(["check", str(path), "--target", "0.95", "--total-epochs", "300"]) == 0
+    out = capsys.readouterr().out
+    assert (
+        "ends sooner after 2 hours or 300 epochs in all or a 0.95 or no more expectation of improving by 0.001" in out
+    )
+    assert "note: grace_epochs=1 compares trials after their first epoch" in out

@@ -20,7 +20,7 @@ import numpy as np
 from tuner.errors import SpaceError, StudyError
 from tuner.machine import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
-from tuner.search import History, HyperOpt, Problem, SearchAlgorithm
+from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
 from tuner.space import Space
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
@@ -115,7 +115,7 @@ class Study:
     space: Mapping[str, Any] | Space
     metric: str = "val_accuracy"
     mode: Literal["min", "max"] = "max"
-    search: SearchAlgorithm = field(default_factory=HyperOpt)
+    search: SearchAlgorithm = field(default_factory=MultiFidelityGP)
     scheduler: Scheduler = field(default_factory=ASHA)
     budget: Budget = field(default_factory=Budget)
     resources: Resources = field(default_factory=Resources)

@@ -112,7 +112,7 @@ def test_what_it_cannot_take_is_refused(settings: dict[str, Any], space: dict[st
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(StudyError, match=r"needs the optuna package, which is missing; pip install 'tuner\[optuna\]'"):
+    with pytest.raises(StudyError, match=r"needs the optuna package, which is missing; pip install 'optuna>=5,<6'"):
         Optuna().check(Space(SPACE))
 
 

@@ -28,6 +28,9 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
     console.print(
         f"{study.name}: {study.declared_trial.name}, {trials}, at most {plural(study.budget.max_epochs, 'epoch')} each"
     )
+    sooner = _limits(study)
+    if sooner:
+        console.print(f"ends sooner after {' or '.join(sooner)}")
     console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
     advice = study.scheduler.advice(study.budget.max_epochs)
     if advice is not None:
@@ -42,6 +45,19 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
     console.print(f"the first {plural(len(samples), 'configuration')}:")
     for config in samples:
         console.print("  " + settings(config))
+
+
+def _limits(study: Study) -> list[str]:
+    """The limits beside the number of trials."""
+    budget = study.budget
+    texts = {
+        "hours": f"{budget.hours} hours",
+        "device_hours": f"{budget.device_hours} device hours",
+        "total_epochs": f"{budget.total_epochs} epochs in all",
+        "target": f"{study.metric} {budget.target}",
+        "min_improvement": f"no more expectation of improving by {budget.min_improvement}",
+    }
+    return [text for name, text in texts.items() if getattr(budget, name) is not None]
 
 
 def print_runs(runs: Sequence[Run], storage: str) -> None:

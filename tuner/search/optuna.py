@@ -1,4 +1,4 @@
-"""Optuna's samplers, as ask and tell on our own spaces. Needs the extra `tuner[optuna]`."""
+"""Optuna's samplers, as ask and tell on our own spaces. Needs the optuna package, the extra `[optuna]`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Optuna(SearchAlgorithm):
                 "the study has the seed"
             )
         if importlib.util.find_spec("optuna") is None:
-            raise StudyError("search=Optuna() needs the optuna package, which is missing; pip install 'tuner[optuna]'")
+            raise StudyError("search=Optuna() needs the optuna package, which is missing; pip install 'optuna>=5,<6'")
         try:
             self.create_sampler(seed=0)
         except (TypeError, ValueError, ImportError) as error:
