@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.api import load_model, resume, run
 from tuner.errors import StudyError, TrialError, TunerError
-from tuner.results import Run, load_run
+from tuner.results import Run, load_run, refine
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
 from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
 from tuner.session import checkpoint, report
@@ -67,6 +67,7 @@ __all__ = [
     "quniform",
     "randint",
     "randn",
+    "refine",
     "report",
     "resume",
     "run",

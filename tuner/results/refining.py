@@ -53,11 +53,16 @@ def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurati
     It is a grid of at most so many configurations, or a narrower space for a search that starts from the best one.
 
     Raises:
-        RunFolderError: too few trials have reported.
+        RunFolderError: too few trials have reported, or the run was not started from a study file.
         StudyError: the run's study can't be loaded, or a setting is out of range.
     """
     if not 0 < quantile <= 1:
         raise StudyError(f"quantile needs a share above 0, 1 at most, got {quantile!r}; use 0.25")
+    if run.info["study_file"] is None:
+        raise RunFolderError(
+            f"refine needs a run of a study file, got {run.path!r}, which was started from Python; put the study into "
+            "a file, or take the ranges of the best trials from run.trials"
+        )
     study = run.declared_study().with_options(**run.info["options"])
     study = replace(study, source=Path(run.info["study_file"]))
     space, sign = study.search_space, 1 if study.mode == "max" else -1
