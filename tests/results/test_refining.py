@@ -28,7 +28,12 @@ def folder(tmp_path: Path) -> Path:
     run = tmp_path / "runs" / "mine" / "1"
     run.mkdir(parents=True)
     (run / "study.py").write_text(FILE)
-    same = study(space=declared.space, search=declared.search, budget=declared.budget)
+    same = study(
+        space=declared.space,
+        search=declared.search,
+        budget=declared.budget,
+        start_from=[{"lr": 0.09, "batch_size": 128}],
+    )
     drive(build(same, run), lambda config, epoch: 1 / config["lr"] + 3000 / config["batch_size"] + 1 / epoch)
     info = {"study": "mine", "metric": "loss", "mode": "min", "status": "finished", "started": "2026", "options": {}}
     write_info(LocalFolder(run), {**info, "format": FORMAT, "study_file": str(tmp_path / "mine.py")})
