@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.results.importance import Importance
+    from tuner.results.plots import Plots
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
@@ -161,6 +162,13 @@ class Run:
         values = {t.trial: self.record.best_of(t.trial) for t in self.record.trials.values() if t.status != "failed"}
         told = {trial: best[1] for trial, best in values.items() if best is not None}
         return importance(self.space, [self.record.trials[trial].config for trial in told], list(told.values()))
+
+    @property
+    def plot(self) -> Plots:
+        """Plots of the run: `run.plot.history()` and others, as plotly figures."""
+        from tuner.results.plots import Plots
+
+        return Plots(self)
 
     def trial(self, trial_id: str) -> TrialRecord:
         """A trial by its id, whose leading zeros may be left out.
