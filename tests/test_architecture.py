@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "trial": ({"space", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
-    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas"}),
+    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "driver": (
         {

@@ -160,6 +160,14 @@ def _refine(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _export(options: argparse.Namespace) -> int:
+    from tuner.results import export, load_run
+
+    for file in export(load_run(options.run), options.kind, options.path):
+        print(file)
+    return SUCCESS
+
+
 def _predict(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
@@ -253,6 +261,12 @@ def _parser() -> argparse.ArgumentParser:
         "--configurations", type=_count, default=30, metavar="N", help="of a grid, at most (default: 30)"
     )
     refine.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+    export = verbs.add_parser("export", help="write a run's trials for other tools")
+    export.set_defaults(verb=_export)
+    export.add_argument("run", metavar="RUN")
+    export.add_argument("--to", choices=["csv", "parquet", "optuna"], required=True, dest="kind")
+    export.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
 
     predict = verbs.add_parser("predict", help="classify images with a run's winner")
     predict.set_defaults(verb=_predict)

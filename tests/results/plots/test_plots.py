@@ -1,47 +1,15 @@
 import inspect
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.driver.simulation import build, drive, study
-from tuner import ASHA, Budget, Random, choice, load_run, loguniform, randint, uniform
+from tests.results.simulated import simulated
+from tuner import Budget, uniform
 from tuner.results import Run
-from tuner.results.folder import LocalFolder
 from tuner.results.plots import Plots, progress, space
-from tuner.results.run import FORMAT, write_info
-from tuner.space import space_record
 
 NAMES = [name for name, value in inspect.getmembers(Plots, inspect.isfunction) if not name.startswith("_")]
-SPACE = {
-    "lr": loguniform(1e-4, 1e-1),
-    "kind": choice(["a", "b"]),
-    "depth": randint(1, 9),
-    "momentum": uniform(0, 1).when(kind="b"),
-    "width": choice([16, 32, 64]),
-}
-
-
-def loss(config: dict[str, Any], epoch: int) -> float:
-    return float("nan") if config["depth"] == 4 and epoch == 2 else abs(config["lr"] - 0.01) * 10 + 1 / epoch
-
-
-def simulated(folder: Path, *, reports: int | None = None, **changes: Any) -> Run:
-    declared = study(
-        **{
-            "space": SPACE,
-            "search": Random(),
-            "scheduler": ASHA(),
-            "budget": Budget(trials=24, max_epochs=9),
-            **changes,
-        }
-    )
-    drive(build(declared, folder), loss, reports=reports)
-    info = {"study": "simulated", "metric": "loss", "mode": declared.mode, "status": "finished", "started": "2026"}
-    info |= {"space": space_record(declared.search_space), "rungs": [3], "budget": {"max_epochs": 9}, "options": {}}
-    write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": "elsewhere"})
-    return load_run(folder)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,155 @@
+"""A run's trials for other tools: tables as CSV or Parquet, and an Optuna storage."""
+
+from __future__ import annotations
+
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.errors import RunFolderError
+from tuner.results.events import finite
+from tuner.results.records import TrialRecord
+from tuner.results.run import Run
+from tuner.space import Choice, Domain, Float, Integer
+from tuner.space.values import is_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["csv", "parquet", "optuna"]
+KINDS: tuple[Kind, ...] = ("csv", "parquet", "optuna")
+
+
+def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
+    """Write the run's trials in another tool's form; the files written.
+
+    "csv" and "parquet" write `trials` and `history` into the folder `path`; "optuna" writes a SQLite file for
+    `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and `optuna-dashboard sqlite:///PATH`.
+
+    Raises:
+        RunFolderError: a file is there already or can't be written, or the optuna package is missing.
+    """
+    target = Path(path)
+    try:
+        if kind == "optuna":
+            return [_to_optuna(run, _new(target))]
+        target.mkdir(parents=True, exist_ok=True)
+        files = [_new(target / f"{name}.{kind}") for name in ("trials", "history")]
+        for table, file in zip((run.trials, run.history), files, strict=True):
+            if kind == "csv":
+                table.to_csv(file, index=False)
+            else:
+                _without_mixtures(table).to_parquet(file, index=False)
+    except OSError as error:
+        raise RunFolderError(f"export needs a place to write to, got {str(path)!r} ({error.strerror})") from error
+    return files
+
+
+def _new(path: Path) -> Path:
+    if path.exists():
+        raise RunFolderError(f"export writes new files, got {str(path)!r}, which exists; remove it or choose another")
+    return path
+
+
+def _without_mixtures(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with columns of different types as text, as Parquet's columns have one type."""
+    types = {name: {*map(type, table[name].dropna())} for name in table.columns if table[name].dtype == object}
+    mixed = [name for name, kinds in types.items() if len(kinds) > 1]
+    return table.assign(**{name: table[name].map(str, na_action="ignore") for name in mixed})
+
+
+def _to_optuna(run: Run, path: Path) -> Path:
+    try:
+        import optuna
+    except ImportError as error:
+        raise RunFolderError(
+            "export --to optuna needs the optuna package, which is missing; pip install 'optuna>=5,<6'"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ranges that are no multiple of their step
+        study = optuna.create_study(
+            storage=f"sqlite:///{path}",
+            study_name=run.name,
+            direction="maximize" if run.mode == "max" else "minimize",
+        )
+        study.set_metric_names([run.metric])
+        for key in ("search", "scheduler", "seed", "git_commit", "started", "host"):
+            study.set_user_attr(key, run.info.get(key))
+        distributions = _distributions(run)
+        study.add_trials([_as_optuna(run, trial, distributions) for trial in run.record.trials.values()])
+    return path
+
+
+def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:
+    """A stopped trial is a pruned one, unless it is the best: Optuna's best trial is a completed one."""
+    from optuna.trial import TrialState, create_trial
+
+    found = run.record.best_of(trial.trial)
+    is_best = run.best is not None and run.best.trial == trial.trial
+    states = {"completed": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+    state = TrialState.COMPLETE if is_best else states.get(trial.status, TrialState.RUNNING)
+    if state is TrialState.COMPLETE and found is None:
+        state = TrialState.FAIL
+    params = {n: _param(v) for n, v in run.space.flatten(trial.config).items() if n in distributions}
+    attributes = {
+        "trial": trial.trial,
+        "status": trial.status,
+        "cause": trial.cause,
+        "message": trial.message,
+        "seed": trial.seed,
+        "best_epoch": found and found[0],
+        "running_seconds": round(trial.running_seconds, 3),
+        **({f"metrics/{name}": value for name, value in trial.epochs[found[0]].metrics.items()} if found else {}),
+    }
+    made = create_trial(
+        state=state,
+        value=found[1] if found and state is not TrialState.FAIL else None,
+        params=params,
+        distributions={name: distributions[name] for name in params},
+        intermediate_values={
+            e.epoch: float(e.metrics[run.metric]) for e in trial.epochs.values() if finite(e.metrics.get(run.metric))
+        },
+        user_attrs=attributes,
+    )
+    made.datetime_start = _local(trial.started)
+    if state.is_finished() and trial.ended is not None:
+        made.datetime_complete = _local(trial.ended)
+    return made
+
+
+def _local(seconds: float) -> datetime:
+    """Optuna's times are local ones without a zone."""
+    return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
+
+
+def _distributions(run: Run) -> dict[str, Any]:
+    """Optuna's distribution for each dimension, wide enough for every value that was tried."""
+    tried: dict[str, list[Any]] = {name: [] for name in run.space.dimensions}
+    for trial in run.record.trials.values():
+        for name, value in run.space.flatten(trial.config).items():
+            if name in tried:
+                tried[name].append(value)
+    return {name: _distribution(run.space.dimensions[name], values) for name, values in tried.items() if values}
+
+
+def _distribution(domain: Domain, tried: list[Any]) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(domain, Choice) or not all(is_number(value) for value in tried):
+        options = domain.options if isinstance(domain, Choice) else tried
+        return CategoricalDistribution(list(dict.fromkeys(map(_param, options))))
+    low, high = min(tried), max(tried)
+    if isinstance(domain, Float | Integer):
+        low, high = min(low, domain.low), max(high, domain.high)
+    log = bool(getattr(domain, "log", False))
+    if isinstance(domain, Integer):
+        return IntDistribution(int(low), int(high), log=log)
+    return FloatDistribution(float(low), float(high), log=log)
+
+
+def _param(value: Any) -> Any:
+    """What Optuna's categories can be; anything else as text."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
