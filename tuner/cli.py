@@ -160,6 +160,18 @@ def _refine(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _compare(options: argparse.Namespace) -> int:
+    from tuner.console.tables import print_comparison
+    from tuner.results import compare, load_run
+
+    found = compare([load_run(path) for path in options.runs])
+    if options.json:
+        print(found.table.to_json(orient="records"))
+    else:
+        print_comparison(found)
+    return SUCCESS
+
+
 def _export(options: argparse.Namespace) -> int:
     from tuner.results import export, load_run
 
@@ -261,6 +273,11 @@ def _parser() -> argparse.ArgumentParser:
         "--configurations", type=_count, default=30, metavar="N", help="of a grid, at most (default: 30)"
     )
     refine.add_argument("--force", action="store_true", help="replace the file if it exists")
+
+    compare = verbs.add_parser("compare", help="runs side by side, at equal cost")
+    compare.set_defaults(verb=_compare)
+    compare.add_argument("runs", metavar="RUN", nargs="+")
+    compare.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
     export = verbs.add_parser("export", help="write a run's trials for other tools")
     export.set_defaults(verb=_export)

@@ -14,7 +14,7 @@ from tuner.results.records import flat_config
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
-    from tuner.results import Refinement, Run
+    from tuner.results import Comparison, Refinement, Run
     from tuner.space import Space
     from tuner.study import Study
 
@@ -58,6 +58,17 @@ def _limits(study: Study) -> list[str]:
         "min_improvement": f"no more expectation of improving by {budget.min_improvement}",
     }
     return [text for name, text in texts.items() if getattr(budget, name) is not None]
+
+
+def print_comparison(found: Comparison) -> None:
+    """A row per run, and who wins at equal cost."""
+    columns = found.table
+    table = _table(*map(str, columns.columns))
+    for _, row in columns.iterrows():
+        table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
+    console = _console()
+    console.print(table)
+    console.print(found.conclusion)
 
 
 def print_runs(runs: Sequence[Run], storage: str) -> None:

@@ -1,8 +1,21 @@
 """Reads and writes run folders: events, tables, summaries, what follows from them. Knows neither Ray nor torch."""
 
+from tuner.results.comparison import Comparison, compare
 from tuner.results.export import export
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.refining import Refinement, refine
 from tuner.results.run import Run, find_runs, load_run
 
-__all__ = ["Folder", "LocalFolder", "Refinement", "Run", "export", "find_runs", "load_run", "open_folder", "refine"]
+__all__ = [
+    "Comparison",
+    "Folder",
+    "LocalFolder",
+    "Refinement",
+    "Run",
+    "compare",
+    "export",
+    "find_runs",
+    "load_run",
+    "open_folder",
+    "refine",
+]

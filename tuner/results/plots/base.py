@@ -23,6 +23,7 @@ COLOURS = {
     "failed": "#D55E00",
 }
 SYMBOLS = {"completed": "circle", "stopped": "square", "failed": "x"}
+CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 BEST = "#0072B2"
 GREY = "#8A8A8A"
 HEIGHT = 420  # pixels

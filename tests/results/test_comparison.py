@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.results.simulated import simulated
+from tuner import Budget, NoEarlyStopping, Random
+from tuner.cli import main
+from tuner.errors import RunFolderError
+from tuner.results import Run, compare, load_run
+from tuner.results.folder import LocalFolder
+from tuner.results.run import write_info
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """The same search with early stopping and without, which costs more."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        simulated(folder / "stopping", search=Random(sobol=False)),
+        simulated(
+            folder / "whole",
+            search=Random(sobol=False),
+            seed=1,
+            scheduler=NoEarlyStopping(),
+            budget=Budget(trials=40, max_epochs=9),
+        ),
+    ]
+
+
+def best_after(run: Run, epochs: int) -> float:
+    reports = sorted((e.time, e.metrics["loss"]) for t in run.record.trials.values() for e in t.epochs.values())[
+        :epochs
+    ]
+    failed = {e.metrics["loss"] for t in run.record.trials.values() if t.status == "failed" for e in t.epochs.values()}
+    return min(value for _, value in reports if value is not None and value not in failed)
+
+
+def test_runs_are_compared_at_what_the_cheaper_one_cost(runs: list[Run]) -> None:
+    found = compare(runs)
+    table = found.table
+    assert found.epochs == runs[0].record.epochs() < runs[1].record.epochs()
+    assert table["run"].tolist() == ["stopping", "whole"]
+    assert table["loss"].tolist() == [run.record.best_value for run in runs]
+    assert table[found.equal_cost][0] == runs[0].record.best_value
+    assert table[found.equal_cost][1] == best_after(runs[1], found.epochs) > table["loss"][1]
+
+
+def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run]) -> None:
+    found = compare(runs)
+    values = dict(zip(found.names, found.table[found.equal_cost], strict=True))
+    best, other = sorted(values, key=lambda name: values[name])
+    assert found.conclusion == (
+        f"after {found.epochs} epochs {best} is best with loss {values[best]:.4g}, "
+        f"{values[other] - values[best]:.4g} ahead of {other}"
+    )
+    assert compare([runs[0], load_run(runs[0].path)]).conclusion.endswith(
+        f"even at loss {runs[0].record.best_value:.4g}"
+    )
+
+
+def test_all_runs_are_drawn_on_the_same_axes(runs: list[Run]) -> None:
+    found = compare(runs).plot()
+    assert [trace.name for trace in found.figure.data] == ["stopping", "whole"]
+    assert found.figure.layout.xaxis.title.text == "epochs trained in all"
+    assert set(found.table["run"]) == {"stopping", "whole"}
+
+
+def test_the_command_prints_a_row_per_run_and_json(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [run.path for run in runs]
+    assert main(["compare", *paths]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == compare(runs).conclusion
+    assert len(lines) == 4
+    assert main(["compare", *paths, "--json"]) == 0
+    assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["stopping", "whole"]
+
+
+def test_runs_that_cannot_be_compared_are_refused(runs: list[Run], tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="compare needs at least two runs, got 1; name another"):
+        compare(runs[:1])
+    other = simulated(tmp_path)
+    write_info(LocalFolder(tmp_path), {**other.info, "metric": "accuracy", "mode": "max"})
+    with pytest.raises(RunFolderError, match="compare needs runs of the same metric, got others: "):
+        compare([runs[0], load_run(tmp_path)])
