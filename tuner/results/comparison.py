@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
-from tuner.results.events import finite
 from tuner.results.plots.base import CATEGORIES, Plot, new_figure
-from tuner.results.plots.progress import AXES, Against, optimisation_history
+from tuner.results.plots.progress import AXES, Against, optimisation_history, reports
 from tuner.results.run import Run
 
 if TYPE_CHECKING:
@@ -88,11 +87,8 @@ class Comparison:
 
     def _after(self, run: Run) -> float | None:
         """The best value that a run had when all its trials together had trained so many epochs."""
-        reports = sorted(
-            ((e.time, t, e.metrics.get(run.metric)) for t in run.record.trials.values() for e in t.epochs.values()),
-            key=lambda report: report[0],
-        )
-        values = [value for _, t, value in reports[: self.epochs] if t.status != "failed" and finite(value)]
+        told = reports(run)[: self.epochs]
+        values = [value for _, trial, _, value in told if trial.status != "failed" and value is not None]
         return (max if run.mode == "max" else min)(values, default=None)
 
 

@@ -190,19 +190,33 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
     import pandas as pd
 
     begun = run.events[0]["time"] if run.events else 0.0
-    reports = sorted(
-        ((e.time, t, e.epoch) for t in run.record.trials.values() for e in t.epochs.values()), key=lambda row: row[0]
-    )
+    better = max if run.mode == "max" else min
+    so_far: list[float] = []
     rows = []
-    for count, (time, trial, epoch) in enumerate(reports, start=1):
+    for count, (time, trial, epoch, value) in enumerate(reports(run), start=1):
+        if value is not None and trial.status != "failed":
+            so_far = [better(*so_far, value)] if so_far else [value]
         found = run.record.best_of(trial.trial)
         if found is not None and found[0] == epoch:
             place = {"trials": trial.number + 1, "epochs": count, "time": (time - begun) / 60}[against]
-            rows.append({against: place, "trial": trial.trial, "status": trial.status, "value": found[1]})
-    table = pd.DataFrame(rows, columns=[against, "trial", "status", "value"]).sort_values(against, ignore_index=True)
-    eligible = table["value"].where(table["status"] != "failed")
-    table["best so far"] = eligible.cummax().ffill() if run.mode == "max" else eligible.cummin().ffill()
+            best = so_far[0] if so_far else None
+            rows.append((place, trial.trial, trial.status, found[1], best))
+    table = pd.DataFrame(rows, columns=[against, "trial", "status", "value", "best so far"])
+    table = table.sort_values(against, ignore_index=True).astype({"value": "float64", "best so far": "float64"})
+    if against == "trials":  # the order of their numbers is not that of time
+        eligible = table["value"].where(table["status"] != "failed")
+        table["best so far"] = eligible.cummax().ffill() if run.mode == "max" else eligible.cummin().ffill()
     return table
+
+
+def reports(run: Run) -> list[tuple[float, TrialRecord, int, float | None]]:
+    """Every reported epoch in the order of time: time, trial, epoch, and the metric's value where it is a number."""
+    found = [
+        (e.time, t, e.epoch, float(e.metrics[run.metric]) if finite(e.metrics.get(run.metric)) else None)
+        for t in run.record.trials.values()
+        for e in t.epochs.values()
+    ]
+    return sorted(found, key=lambda report: report[0])
 
 
 def _curve(run: Run, trial: TrialRecord) -> list[tuple[int, float]]:
