@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import Budget, uniform
+from tuner import Budget, load_run, uniform
 from tuner.results import Run
-from tuner.results.plots import Plots, progress, space
+from tuner.results.plots import Plots, progress, space, winner
 
 NAMES = [name for name, value in inspect.getmembers(Plots, inspect.isfunction) if not name.startswith("_")]
 
@@ -109,3 +109,30 @@ def test_importance_names_what_matters(run: Run) -> None:
     found = space.importances(run)
     assert found.table["hyperparameter"].iloc[0] == "lr"
     assert found.figure.layout.title.text.startswith("lr matters most: ")
+
+
+def scored(folder: Path) -> Run:
+    best = folder / "best"
+    best.mkdir()
+    counts = [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
+    (best / "confusion_matrix.json").write_text(json.dumps({"classes": ["cat", "dog", "1"], "counts": counts}))
+    mistake = {"index": 7, "label": "dog", "predicted": "cat", "confidence": 0.99, "image": "iVBORw0KGgo="}
+    (best / "mistakes.json").write_text(json.dumps([mistake] * 30))
+    return load_run(folder)
+
+
+def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    found = winner.confusion_matrix(scored(tmp_path))
+    assert found.figure.layout.title.text == "Most often, dog is taken for cat: 3 of the test images"
+    assert found.table.to_numpy().tolist() == [["dog", "cat", 3], ["cat", "1", 1]]
+    assert found.figure.data[0].z.tolist() == [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
+
+
+def test_confident_mistakes_are_shown_as_images(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    found = winner.mistakes(scored(tmp_path))
+    assert len(found.figure.layout.images) == len(found.table) == 16
+    assert found.figure.layout.annotations[0].text == "cat (99%)<br>is dog"
+    (tmp_path / "best" / "mistakes.json").write_text("[{")
+    assert winner.mistakes(load_run(tmp_path)).figure.layout.title.text == "The winner has no mistakes to show"

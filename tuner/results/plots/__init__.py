@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.results.plots import progress, space
+from tuner.results.plots import progress, space, winner
 from tuner.results.plots.base import Plot
 from tuner.results.plots.progress import Against
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tuner.results.run import Run
 
-__all__ = ["Plot", "Plots", "progress", "space"]
+__all__ = ["Plot", "Plots", "progress", "space", "winner"]
 
 
 class Plots:
@@ -65,3 +65,11 @@ class Plots:
     def costs(self) -> go.Figure:
         """Memory and throughput of each trial."""
         return progress.costs(self._run).figure
+
+    def confusion(self) -> go.Figure:
+        """How often the winner takes each class for another, on the test split."""
+        return winner.confusion_matrix(self._run).figure
+
+    def mistakes(self) -> go.Figure:
+        """The test images that the winner is most confidently wrong about."""
+        return winner.mistakes(self._run).figure

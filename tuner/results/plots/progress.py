@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 Against = Literal["trials", "epochs", "time"]
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 MOST_CURVES = 300
+MOST_TICKS = 20
 
 
 def optimisation_history(run: Run, against: Against = "trials") -> Plot:
@@ -76,6 +77,8 @@ def learning_curves(run: Run) -> Plot:
             hovertemplate=f"trial {trial.trial}, epoch %{{x}}: %{{y:.5g}}<extra></extra>",
         )
         shown.add(trial.status)
+    if max((row["epoch"] for row in rows), default=0) <= MOST_TICKS:
+        figure.update_xaxes(dtick=1)
     for rung in run.info.get("rungs") or []:
         figure.add_vline(x=rung, line={"color": GREY, "dash": "dot", "width": 1})
     columns = ["trial", "status", "epoch", run.metric]

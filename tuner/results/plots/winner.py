@@ -1,0 +1,91 @@
+"""What the winner gets wrong on the test split, from the data in `best/`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tuner.results.plots.base import GREY, Plot, new_figure
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+SHOWN_MISTAKES = 16
+COLUMNS = 8
+LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
+
+
+def confusion_matrix(run: Run) -> Plot:
+    """How often the winner takes each class for each other one, on the test split."""
+    import pandas as pd
+
+    content = _content(run, "confusion_matrix.json") or {"classes": [], "counts": []}
+    classes = content["classes"]
+    counts = np.array(content["counts"], dtype=int).reshape(len(classes), len(classes))
+    rows = [
+        (label, predicted, int(counts[i, j]))
+        for i, label in enumerate(classes)
+        for j, predicted in enumerate(classes)
+        if i != j and counts[i, j]
+    ]
+    table = pd.DataFrame(sorted(rows, key=lambda row: -row[2]), columns=["class", "taken for", "images"])
+    if not len(classes):
+        return Plot("confusion matrix", new_figure("The winner was not scored on a test split"), table)
+    worst = table.iloc[0] if len(table) else None
+    title = "No test image was taken for another class"
+    if worst is not None:
+        title = f"Most often, {worst['class']} is taken for {worst['taken for']}: {worst['images']} of the test images"
+    figure = new_figure(title, x="predicted", y="class")
+    figure.add_heatmap(
+        z=counts,
+        x=classes,
+        y=classes,
+        colorscale="Blues",
+        showscale=False,
+        text=counts,
+        texttemplate="%{text}" if len(classes) <= LARGEST_WRITTEN else None,
+        hovertemplate="%{y} taken for %{x}: %{z}<extra></extra>",
+    )
+    figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
+    figure.update_layout(height=max(360, min(900, 160 + 34 * len(classes))))
+    return Plot("confusion matrix", figure, table)
+
+
+def mistakes(run: Run) -> Plot:
+    """The test images that the winner is most confidently wrong about."""
+    import pandas as pd
+
+    found = (_content(run, "mistakes.json") or [])[:SHOWN_MISTAKES]
+    columns = ["index", "label", "predicted", "confidence"]
+    table = pd.DataFrame([{name: one[name] for name in columns} for one in found], columns=columns)
+    if not found:
+        return Plot("mistakes", new_figure("The winner has no mistakes to show"), table)
+    lines = -(-len(found) // COLUMNS)
+    figure = new_figure("What the winner is most confidently wrong about: what it says, and what it is")
+    for position, one in enumerate(found):
+        x, y = position % COLUMNS, -(position // COLUMNS) * 1.5
+        figure.add_layout_image(
+            source=f"data:image/png;base64,{one['image']}",
+            xref="x",
+            yref="y",
+            x=x + 0.05,
+            y=y,
+            sizex=0.9,
+            sizey=0.9,
+            sizing="contain",
+        )
+        text = f"{one['predicted']} ({one['confidence']:.0%})<br>is {one['label']}"
+        figure.add_annotation(x=x + 0.5, y=y - 0.95, text=text, showarrow=False, yanchor="top", font={"color": GREY})
+    figure.update_xaxes(visible=False, range=[0, COLUMNS]).update_yaxes(visible=False, range=[-1.5 * lines + 0.1, 0.05])
+    figure.update_layout(height=100 + 190 * lines)
+    return Plot("mistakes", figure, table)
+
+
+def _content(run: Run, name: str) -> Any:
+    """A file of `best/`, None where the run has no scored winner or the file is damaged."""
+    try:
+        return json.loads(run.folder.read(f"best/{name}"))
+    except (FileNotFoundError, ValueError):
+        return None
