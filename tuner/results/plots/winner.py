@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.results.plots.base import GREY, Plot, new_figure
 
@@ -23,7 +24,7 @@ def confusion_matrix(run: Run) -> Plot:
 
     content = _content(run, "confusion_matrix.json") or {"classes": [], "counts": []}
     classes = content["classes"]
-    counts = np.array(content["counts"], dtype=int).reshape(len(classes), len(classes))
+    counts: npt.NDArray[np.int64] = np.array(content["counts"], dtype=np.int64).reshape(len(classes), len(classes))
     rows = [
         (label, predicted, int(counts[i, j]))
         for i, label in enumerate(classes)
