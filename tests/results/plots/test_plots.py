@@ -126,7 +126,7 @@ def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) ->
     found = winner.confusion_matrix(scored(tmp_path))
     assert found.figure.layout.title.text == "Most often, dog is taken for cat: 3 of the test images"
     assert found.table.to_numpy().tolist() == [["dog", "cat", 3], ["cat", "1", 1]]
-    assert found.figure.data[0].z.tolist() == [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
+    assert [list(row) for row in found.figure.data[0].z] == [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
 
 
 def test_confident_mistakes_are_shown_as_images(tmp_path: Path) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tuner.results.plots.base import GREY, Plot, new_figure
 
 if TYPE_CHECKING:
@@ -23,16 +20,15 @@ def confusion_matrix(run: Run) -> Plot:
     import pandas as pd
 
     content = _content(run, "confusion_matrix.json") or {"classes": [], "counts": []}
-    classes = content["classes"]
-    counts: npt.NDArray[np.int64] = np.array(content["counts"], dtype=np.int64).reshape(len(classes), len(classes))
+    classes, counts = content["classes"], content["counts"]
     rows = [
-        (label, predicted, int(counts[i, j]))
-        for i, label in enumerate(classes)
-        for j, predicted in enumerate(classes)
-        if i != j and counts[i, j]
+        (label, classes[other], count)
+        for label, row in zip(classes, counts, strict=True)
+        for other, count in enumerate(row)
+        if count and classes[other] != label
     ]
     table = pd.DataFrame(sorted(rows, key=lambda row: -row[2]), columns=["class", "taken for", "images"])
-    if not len(classes):
+    if not classes:
         return Plot("confusion matrix", new_figure("The winner was not scored on a test split"), table)
     worst = table.iloc[0] if len(table) else None
     title = "No test image was taken for another class"
