@@ -27,7 +27,8 @@ def confusion_matrix(run: Run) -> Plot:
         for other, count in enumerate(row)
         if count and classes[other] != label
     ]
-    table = pd.DataFrame(sorted(rows, key=lambda row: -row[2]), columns=["class", "taken for", "images"])
+    rows.sort(key=lambda row: -row[2])
+    table = pd.DataFrame(rows, columns=["class", "taken for", "images"])
     if not classes:
         return Plot("confusion matrix", new_figure("The winner was not scored on a test split"), table)
     worst = table.iloc[0] if len(table) else None
