@@ -1,7 +1,7 @@
 """Fashion-MNIST: the published recipe to beat. Its best configuration reached 0.9144 on the test split, with ImageNet
 weights; a run that starts from other weights is no comparison."""
 
-from tuner import ASHA, Budget, HyperOpt, ImageClassifier, Resources, Study, choice, loguniform, randint
+from tuner import ASHA, Budget, ImageClassifier, MultiFidelityGP, Resources, Study, choice, loguniform, randint
 
 study = Study(
     name="fashion-resnet18",
@@ -13,7 +13,7 @@ study = Study(
     },
     metric="val_accuracy",
     mode="max",
-    search=HyperOpt(),
+    search=MultiFidelityGP(),
     scheduler=ASHA(grace_epochs=3, reduction_factor=3),
     budget=Budget(trials=10, max_epochs=9),
     resources=Resources(cpus=1),
