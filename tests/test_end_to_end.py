@@ -215,9 +215,9 @@ def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Pat
         "tuner: --total-epochs is for the run in all and needs to be above the 12 that it has, got 12; "
         "use --total-epochs with another value"
     )
-    second = tuner("resume", "runs", "--total-epochs", "1000", "--target", "0.15", folder=tmp_path)
-    assert "the search ended as loss reached the target of 0.15\n" in second.out
-    assert load_run(tmp_path / "runs").record.best_value <= 0.15
+    second = tuner("resume", "runs", "--total-epochs", "1000", "--target", "0.1125", folder=tmp_path)
+    assert "the search ended as loss reached the target of 0.1125\n" in second.out
+    assert load_run(tmp_path / "runs").record.best_value <= 0.1125
 
 
 def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path: Path) -> None:
