@@ -16,6 +16,7 @@ import os
 import sys
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,7 @@ def unit_of(simulator: Any, values: list[float]) -> np.ndarray:
     return np.clip((scaled - simulator._LOW) / (simulator._HIGH - simulator._LOW), 0, 1)
 
 
-class Peer:
+class Peer(ABC):
     """A strategy that the simulator asks and tells; `seconds` were spent on `suggestions`."""
 
     seconds = 0.0
@@ -60,9 +61,9 @@ class Peer:
             self.suggestions += 1
         return found
 
+    @abstractmethod
     def suggest(self) -> tuple[Any, Any]:
         """What `ask` returns."""
-        raise NotImplementedError
 
 
 class RandomSearch(Peer):

@@ -28,8 +28,7 @@ def resume(path: str | Path, **options: Any) -> Run:
     """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
     Options: trials, hours, device_hours, total_epochs, target; `study` where the run was started from Python;
-    concurrency, address, listeners. Raises
-    RunFolderError where there is nothing to go on with.
+    concurrency, address, listeners. Raises RunFolderError where there is nothing to go on with.
     """
     from tuner import driver
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
 from tuner.results.events import Event
-from tuner.results.records import RunRecord, TrialRecord
+from tuner.results.records import RunRecord, TrialRecord, full_length
 
 STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": "yellow", "failed": "red"}
 SHOWN_TRIALS = 12
@@ -222,6 +222,5 @@ class Progress:
         return line
 
     def full_length(self, trial: TrialRecord) -> int:
-        """Epochs of the trial unless it is stopped: the budget's, or fewer where its config says so."""
-        own = trial.config.get("epochs")
-        return min(own, self.plan.max_epochs) if isinstance(own, int) and own >= 1 else self.plan.max_epochs
+        """Epochs of the trial unless it is stopped."""
+        return full_length(trial.config, self.plan.max_epochs)

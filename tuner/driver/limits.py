@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Literal
 
@@ -34,22 +35,31 @@ class Limits:
             self._reached = self._find(epochs, value)
         return self._reached
 
+    def spent(self, limit: Limit) -> float:
+        """What the run has of it so far: time, epochs, its best value (NaN for none), or failures."""
+        if limit == "hours":
+            return (self._spent_before + time.monotonic() - self._begun) / SECONDS_PER_HOUR
+        if limit == "device_hours":
+            return self._devices * self._record.running_seconds() / SECONDS_PER_HOUR
+        if limit == "total_epochs":
+            return self._record.epochs()
+        if limit == "target":
+            best = self._record.best_value
+            return math.nan if best is None else best
+        return self._record.failed_from_the_start - self._failed_before
+
     def _find(self, epochs: int, value: float | None) -> Limit | None:
         budget = self._study.budget
-        seconds = self._spent_before + time.monotonic() - self._begun
-        if budget.hours is not None and seconds >= budget.hours * SECONDS_PER_HOUR:
+        if budget.hours is not None and self.spent("hours") >= budget.hours:
             return "hours"
-        if budget.device_hours is not None and self._device_seconds() >= budget.device_hours * SECONDS_PER_HOUR:
+        if budget.device_hours is not None and self.spent("device_hours") >= budget.device_hours:
             return "device_hours"
-        if budget.total_epochs is not None and self._record.epochs() + epochs >= budget.total_epochs:
+        if budget.total_epochs is not None and self.spent("total_epochs") + epochs >= budget.total_epochs:
             return "total_epochs"
-        if self._record.failed_from_the_start - self._failed_before >= MOST_FAILURES:
+        if self.spent("failures") >= MOST_FAILURES:
             return "failures"
         if budget.target is not None:
-            values = [v for v in (value, self._record.best_value) if v is not None]
+            values = [v for v in (value, self.spent("target")) if v is not None and not math.isnan(v)]
             if any(not self._study.better(budget.target, than=v) for v in values):
                 return "target"
         return None
-
-    def _device_seconds(self) -> float:
-        return self._devices * self._record.running_seconds()

@@ -18,7 +18,7 @@ from tuner.driver.earlier import describe
 from tuner.driver.limits import Limit, Limits
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
-from tuner.results.records import RunRecord, TrialRecord
+from tuner.results.records import RunRecord, TrialRecord, full_length
 from tuner.schedule import Decision, EarlyStopper
 from tuner.search import EndStatus, Learned, Proposals
 from tuner.study import Study
@@ -84,7 +84,7 @@ class SearchLoop:
         self._journal: list[tuple[str, str, int, float]] = []
         self._stopper = self._build_stopper(can_pause=True)
         self._running: set[str] = set()
-        self._exhausted = self._idle = self._improved = False
+        self._exhausted = self._idle = self._nothing_expected = False
         self._here: set[str] = set()
         for event in history:
             self._replay(event)
@@ -120,7 +120,7 @@ class SearchLoop:
         reached = self._limits.reached()
         if reached is not None:
             return reached
-        if self._improved:
+        if self._nothing_expected:
             return "min_improvement"
         budget = self.study.budget.trials
         return "space" if budget is None or len(self.record.trials) < budget else "trials"
@@ -198,8 +198,8 @@ class SearchLoop:
         if self._exhausted:
             return None
         number = len(self.record.trials)
-        self._improved = self._expects_too_little(number)
-        config = None if self._improved else self._proposals.suggest(number)
+        self._nothing_expected = self._expects_too_little(number)
+        config = None if self._nothing_expected else self._proposals.suggest(number)
         if config is None:
             self._exhausted = True
             self._stopper.more_coming(False)
@@ -296,10 +296,8 @@ class SearchLoop:
             self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
 
     def _epochs(self, config: dict[str, Any]) -> int:
-        """How long the trial is: the budget's epochs, or fewer where its config says so."""
-        own = config.get("epochs")
-        longest = self.study.budget.max_epochs
-        return min(own, longest) if isinstance(own, int) and own >= 1 else longest
+        """How long the trial is."""
+        return full_length(config, self.study.budget.max_epochs)
 
     # The early stopper, and how it is rebuilt
 

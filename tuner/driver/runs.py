@@ -14,7 +14,7 @@ from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
 from tuner.driver.earlier import learned
 from tuner.driver.interruption import Interruption, interruptions
-from tuner.driver.limits import SECONDS_PER_HOUR, Limits
+from tuner.driver.limits import Limits
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, Listener
@@ -268,15 +268,10 @@ def _check_something_left(earlier: Run, study: Study) -> None:
             f"use --trials {done + 10}"
         )
     resources = earlier.info["resources"]
-    reached = Limits(study, record, resources["gpus"] or resources["cpus"] or 1).reached()
+    limits = Limits(study, record, resources["gpus"] or resources["cpus"] or 1)
+    reached = limits.reached()
     if reached is not None:
-        limit = getattr(study.budget, reached)
-        spent = {
-            "hours": record.active_seconds / SECONDS_PER_HOUR,
-            "device_hours": (resources["gpus"] or resources["cpus"]) * record.running_seconds() / SECONDS_PER_HOUR,
-            "total_epochs": record.epochs(),
-            "target": record.best_value,
-        }[reached]
+        limit, spent = getattr(study.budget, reached), limits.spent(reached)
         option = f"--{reached.replace('_', '-')}"
         beyond = "better than" if reached == "target" else "above"
         raise RunFolderError(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Kind = Literal["csv", "parquet", "optuna"]
-KINDS: tuple[Kind, ...] = ("csv", "parquet", "optuna")
 
 
 def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:

@@ -260,6 +260,12 @@ class RunRecord:
             self._bests.pop(trial.trial, None)
 
 
+def full_length(config: dict[str, Any], longest: int) -> int:
+    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
+    own = config.get("epochs")
+    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
+
+
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
     flat: dict[str, Any] = {}

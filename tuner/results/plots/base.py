@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tuner.results.records import TrialRecord
-from tuner.space import Domain, Space
+from tuner.space import Domain
 from tuner.space.values import is_number
 
 if TYPE_CHECKING:
@@ -77,8 +76,3 @@ def is_log(domain: Domain | None) -> bool:
 def is_numeric(domain: Domain) -> bool:
     """Whether its values are numbers on an axis rather than names."""
     return not hasattr(domain, "options") or all(is_number(option) for option in domain.options)
-
-
-def value_of(trial: TrialRecord, name: str, space: Space) -> Any:
-    """The trial's value of a hyperparameter by its dotted name; None where it has none."""
-    return space.flatten(trial.config).get(name)

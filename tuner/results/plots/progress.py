@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.results.events import finite
 from tuner.results.plots.base import BEST, COLOURS, GREY, SYMBOLS, Plot, new_figure
-from tuner.results.records import TrialRecord
+from tuner.results.records import TrialRecord, full_length
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ MOST_TICKS = 20
 def optimisation_history(run: Run, against: Against = "trials") -> Plot:
     """Each trial's best value, and the best of all so far: against trials, epochs trained, or wall-clock time."""
     table = _bests(run, against)
-    worth = f"{run.metric} {_short(table['best so far'].iloc[-1])}" if len(table) else "nothing yet"
+    worth = f"{run.metric} {table['best so far'].iloc[-1]:.4g}" if len(table) else "nothing yet"
     figure = new_figure(f"The search reached {worth}", x=AXES[against], y=run.metric)
     for status in dict.fromkeys(table["status"]):
         rows = table[table["status"] == status]
@@ -92,7 +92,7 @@ def distribution(run: Run) -> Plot:
     values = sorted(best[1] for best in map(run.record.best_of, run.record.trials) if best is not None)
     shares = [(index + 1) / len(values) for index in range(len(values))]
     table = pd.DataFrame({run.metric: values, "share of trials": shares})
-    middle = _short(values[len(values) // 2]) if values else "unknown"
+    middle = f"{values[len(values) // 2]:.4g}" if values else "unknown"
     figure = new_figure(f"Half of the trials reached {middle}", x=run.metric, y="share of trials at or below")
     figure.add_scatter(
         x=table[run.metric], y=table["share of trials"], mode="lines", line={"color": BEST, "shape": "hv"}
@@ -140,7 +140,7 @@ def savings(run: Run) -> Plot:
     rows = []
     for epochs in sorted({t.epoch for t in run.record.trials.values() if t.epoch}):
         here = [t for t in run.record.trials.values() if t.epoch == epochs]
-        saved = sum(_full_length(t, longest) - epochs for t in here if t.status == "stopped")
+        saved = sum(full_length(t.config, longest) - epochs for t in here if t.status == "stopped")
         rows.append({"ended after epoch": epochs, "trials": len(here), "spent": epochs * len(here), "saved": saved})
     table = pd.DataFrame(rows, columns=["ended after epoch", "trials", "spent", "saved"])
     spent, saved = int(table["spent"].sum()), int(table["saved"].sum())
@@ -254,12 +254,3 @@ def _spans(run: Run) -> list[dict[str, Any]]:
     last = run.events[-1]["time"] if run.events else 0.0
     spans += [{"trial": name, "start": start - origin, "end": last - origin} for name, start in begun.items()]
     return [{**span, "status": run.record.trials[span["trial"]].status} for span in spans]
-
-
-def _full_length(trial: TrialRecord, longest: int) -> int:
-    own = trial.config.get("epochs")
-    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
-
-
-def _short(value: float) -> str:
-    return f"{value:.4g}"
