@@ -145,6 +145,8 @@ def _refine(options: argparse.Namespace) -> int:
     from tuner.results import load_run, refine
 
     path = Path(options.output)
+    if path.suffix != ".py":
+        raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
     if path.exists() and not options.force:
         raise StudyError(f"-o names a new file, got {options.output!r}, which exists; choose another, or add --force")
     with redirect_stdout(sys.stderr):

@@ -67,6 +67,7 @@ def _to_optuna(run: Run, path: Path) -> Path:
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()  # an OSError says why it can't be written, SQLite's error doesn't
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ranges that are no multiple of their step
         study = optuna.create_study(

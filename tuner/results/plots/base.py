@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tuner.search.features import is_ordered
 from tuner.space import Domain
-from tuner.space.values import is_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
 
 def axis_of(domain: Domain) -> dict[str, Any]:
     """How a hyperparameter's axis is drawn."""
-    if not is_numeric(domain):
+    if not is_ordered(domain):
         return {"type": "category"}
     return {"type": "log", "dtick": 1, "exponentformat": "power"} if is_log(domain) else {"type": "linear"}
 
@@ -71,8 +71,3 @@ def axis_of(domain: Domain) -> dict[str, Any]:
 def is_log(domain: Domain | None) -> bool:
     """Whether the hyperparameter is searched on a logarithmic scale, and so drawn."""
     return bool(getattr(domain, "log", False))
-
-
-def is_numeric(domain: Domain) -> bool:
-    """Whether its values are numbers on an axis rather than names."""
-    return not hasattr(domain, "options") or all(is_number(option) for option in domain.options)

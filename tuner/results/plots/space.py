@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.results.plots.base import BEST, GREY, Plot, axis_of, is_log, is_numeric, new_figure
+from tuner.results.plots.base import BEST, GREY, Plot, axis_of, is_log, new_figure
 from tuner.results.records import TrialRecord
+from tuner.search.features import is_ordered
 from tuner.space import Choice, Domain, Integer
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def slices(run: Run) -> Plot:
         place = {"row": index // columns + 1, "col": index % columns + 1}
         domain = run.space.dimensions[name]
         grid.add_scatter(
-            x=rows[name] if is_numeric(domain) else rows[name].astype(str),
+            x=rows[name] if is_ordered(domain) else rows[name].astype(str),
             y=rows[run.metric],
             mode="markers",
             text=rows["trial"],
@@ -108,8 +109,8 @@ def slices(run: Run) -> Plot:
 def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot:
     """The metric over two hyperparameters, by default the two that matter most of those with an order."""
     table = configurations(run)
-    ordered = [one.name for one in run.importance() if is_numeric(run.space.dimensions[one.name])]
-    ordered += [name for name in run.space.dimensions if name in table and is_numeric(run.space.dimensions[name])]
+    ordered = [one.name for one in run.importance() if is_ordered(run.space.dimensions[one.name])]
+    ordered += [name for name in run.space.dimensions if name in table and is_ordered(run.space.dimensions[name])]
     names = list(dict.fromkeys(name for name in (first, second, *ordered) if name is not None))[:2]
     if len(names) < 2:
         return Plot("contour", new_figure("A contour needs two hyperparameters that are numbers"), table)
