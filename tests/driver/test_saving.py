@@ -138,3 +138,11 @@ def test_orders_travel_as_plain_data() -> None:
     from dataclasses import asdict
 
     assert Order(**json.loads(json.dumps(asdict(ORDER)))) == ORDER
+
+
+def test_an_announced_checkpoint_is_waited_for(tmp_path: Path) -> None:
+    writer = BackgroundWriter()
+    writer.announce("00003")
+    assert not writer.flush(0.01)
+    writer.submit("00003", 2, checkpoint(2), str(tmp_path))
+    assert writer.flush(10)

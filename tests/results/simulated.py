@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.driver.simulation import build, drive, study
+from tests.driver.simulation import Curve, build, drive, study
 from tuner import ASHA, Budget, Random, choice, load_run, loguniform, randint, uniform
 from tuner.results import Run
 from tuner.results.folder import LocalFolder
@@ -20,10 +20,12 @@ SPACE = {
 
 
 def loss(config: dict[str, Any], epoch: int) -> float:
-    return float("nan") if config["depth"] == 4 and epoch == 2 else abs(config["lr"] - 0.01) * 10 + 1 / epoch
+    if config["depth"] == 4:  # better than all others, and then fails
+        return 0.0 if epoch == 1 else float("nan")
+    return abs(config["lr"] - 0.01) * 10 + 1 / epoch
 
 
-def simulated(folder: Path, *, reports: int | None = None, **changes: Any) -> Run:
+def simulated(folder: Path, *, reports: int | None = None, curve: Curve = loss, **changes: Any) -> Run:
     declared = study(
         **{
             "space": SPACE,
@@ -33,7 +35,7 @@ def simulated(folder: Path, *, reports: int | None = None, **changes: Any) -> Ru
             **changes,
         }
     )
-    drive(build(declared, folder), loss, reports=reports)
+    drive(build(declared, folder), curve, reports=reports)
     info = {"study": "simulated", "metric": "loss", "mode": declared.mode, "status": "finished", "started": "2026"}
     info |= {"space": space_record(declared.search_space), "rungs": [3], "budget": {"max_epochs": 9}, "options": {}}
     write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": "elsewhere"})
