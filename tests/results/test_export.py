@@ -63,17 +63,6 @@ def test_optuna_loads_the_study_with_the_right_best_trial(run: Run, tmp_path: Pa
     assert distributions["kind"].choices == ("a", "b")
 
 
-def test_a_stopped_trial_that_is_the_best_is_optunas_best_too(tmp_path: Path) -> None:
-    run = simulated(
-        tmp_path / "run", curve=lambda config, epoch: -1.0 if config["width"] == 16 and epoch == 1 else epoch
-    )
-    assert run.best is not None
-    assert run.best.status == "stopped"
-    export(run, "optuna", tmp_path / "study.db")
-    study = optuna.load_study(study_name="simulated", storage=f"sqlite:///{tmp_path}/study.db")
-    assert study.best_trial.user_attrs["trial"] == run.best.trial
-
-
 @pytest.mark.parametrize("reports", [0, 5])
 def test_a_search_that_has_not_ended_can_be_exported(tmp_path: Path, reports: int) -> None:
     run = simulated(tmp_path / "run", reports=reports)
