@@ -1,6 +1,6 @@
 """How good a network a search finds: the default strategy against HyperOpt with ASHA's usual settings, at equal epochs.
 
-    python benchmarks/winners.py [--seeds 10] [--epochs 180] [--data-dir DIR] [--quick]
+    python benchmarks/winners.py [--seeds 10] [--epochs 180] [--data-dir DIR] [--only digits|fashion] [--quick]
 
 Real searches on Ray: a small convolutional network on scikit-learn's digits, and on 1,000 Fashion-MNIST images where
 DIR has them (1,000 more for validation, its own 10,000 for the test). Each search may train so many epochs in all; its
@@ -108,10 +108,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=20 * MAX_EPOCHS, help="that one search trains in all")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
+    parser.add_argument("--only", choices=["digits", "fashion"])
     parser.add_argument("--quick", action="store_true", help="two seeds of few epochs on digits: does it run?")
     options = parser.parse_args()
-    tasks = {"digits": (ImageClassifier("digits", network), 8)}
-    if not options.quick and (options.data_dir / "FashionMNIST").is_dir():
+    tasks = {}
+    if options.only != "fashion":
+        tasks["digits"] = (ImageClassifier("digits", network), 8)
+    if options.only == "fashion" or (not options.quick and (options.data_dir / "FashionMNIST").is_dir()):
         data = partial(fashion, str(options.data_dir.resolve()), 1000)
         tasks["1,000 of Fashion-MNIST"] = (ImageClassifier(data, network), 28)
     if options.quick:
