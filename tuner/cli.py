@@ -140,6 +140,13 @@ def _show(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _report(options: argparse.Namespace) -> int:
+    from tuner.results import load_run, write_report
+
+    print(write_report(load_run(options.run)))
+    return SUCCESS
+
+
 def _refine(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_refinement
     from tuner.results import load_run, refine
@@ -225,7 +232,13 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
+    _add_search_verbs(verbs)
+    _add_result_verbs(verbs)
+    return parser
 
+
+def _add_search_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
+    """What declares, starts and continues a search."""
     run = verbs.add_parser("run", help="run the search that a study file declares")
     run.set_defaults(verb=_run)
     run.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
@@ -246,6 +259,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_limits(resume.add_argument_group("limits", "for the run in all, what it has spent included"))
     _add_driver_options(resume)
 
+
+def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
+    """What reads runs."""
     runs = verbs.add_parser("runs", help="list the runs under a storage folder, newest first")
     runs.set_defaults(verb=_runs)
     runs.add_argument("--storage", default="runs", metavar="DIR|s3://…")
@@ -256,6 +272,10 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
     show.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
     show.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+    report = verbs.add_parser("report", help="write report.html into a run's folder, also while the run goes on")
+    report.set_defaults(verb=_report)
+    report.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
 
     refine = verbs.add_parser("refine", help="write a new study file around the good region of a run")
     refine.set_defaults(verb=_refine)
@@ -292,7 +312,6 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("run", metavar="RUN")
     predict.add_argument("images", metavar="IMAGE", nargs="+")
     predict.add_argument("--json", action="store_true", help="one JSON list on stdout")
-    return parser
 
 
 def _add_study_options(parser: argparse.ArgumentParser) -> None:

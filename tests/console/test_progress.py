@@ -10,8 +10,8 @@ from tests.driver.simulation import build, drive, events_of, study
 from tests.results.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
-from tuner.console.text import best_so_far, duration, settings, short
 from tuner.results.events import Event
+from tuner.results.text import best_so_far, duration, settings, short
 
 PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 

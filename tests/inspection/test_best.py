@@ -46,6 +46,7 @@ def test_best_holds_what_the_contract_says(best: Path, trainer: Trainer, colours
             "test_top5_accuracy": scored.top5_accuracy,
             "test_f1": scored.f1,
         },
+        "images": {"train": 48, "validation": 6, "test": 6},
     }
     assert content(best / "config.json") == CONFIG
     assert content(best / "confusion_matrix.json")["classes"] == ["blue", "green", "red"]

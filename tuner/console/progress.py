@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.console.text import best_so_far, duration, outcome, plural, settings, short
 from tuner.results.events import Event
 from tuner.results.records import RunRecord, TrialRecord, full_length
+from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": "yellow", "failed": "red"}
 SHOWN_TRIALS = 12

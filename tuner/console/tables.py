@@ -9,8 +9,8 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from tuner.console.text import best_so_far, duration, ending, outcome, plural, settings, short
 from tuner.results.records import flat_config
+from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -130,6 +130,9 @@ def print_winner(run: Run) -> None:
     if why:
         console.print(f"the search ended as {why}")
     console.print(f"run folder: {run.path}")
+    report = run.info.get("report")
+    if report:
+        console.print(f"report: {report}")
 
 
 def print_refinement(found: Refinement, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +158,23 @@ class _Search:
         self.loop.close(interrupted=interrupted)
         write_tables(self.folder, self.loop.record)
         self._finish(interrupted)
+        self._write_report()
         return Run(self.folder)
+
+    def _write_report(self) -> None:
+        """As with the winner's test score: a search without its report is still a search."""
+        from tuner.results.report import write_report
+
+        try:
+            self.info["report"] = write_report(Run(self.folder))
+        except Exception as error:
+            warnings.warn(
+                f"report.html could not be written ({error!r}); try again with `python -m tuner report "
+                f"{self.folder.uri}`",
+                stacklevel=1,
+            )
+        else:
+            write_info(self.folder, self.info)
 
     def _write_winner(self) -> None:
         """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""

@@ -231,7 +231,7 @@ def _contents(
     return {
         "model.json": asdict(card),
         "config.json": config,
-        "metrics.json": {**record, "metrics": {**record.get("metrics", {}), **scored}},
+        "metrics.json": {**record, "metrics": {**record.get("metrics", {}), **scored}, "images": score.images},
         "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},
         "mistakes.json": [asdict(mistake) for mistake in score.mistakes],
     }

@@ -66,6 +66,7 @@ class Score:
         classes: names of rows and columns
         mistakes: at most 16, the surest first
         inputs: what the model was fed
+        images: in the splits "train", "validation" and "test"
     """
 
     test: Metrics
@@ -74,6 +75,7 @@ class Score:
     classes: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
     inputs: Inputs
+    images: dict[str, int]
 
 
 def score(
@@ -109,6 +111,7 @@ def score(
         classes=splits.classes,
         mistakes=confident_mistakes(splits.test, logits, splits.classes),
         inputs=Inputs(splits.channels, splits.image_size, splits.normalisation),
+        images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
 
 

@@ -4,6 +4,7 @@ from tuner.results.comparison import Comparison, compare
 from tuner.results.export import export
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.refining import Refinement, refine
+from tuner.results.report import report_html, write_report
 from tuner.results.run import Run, find_runs, load_run
 
 __all__ = [
@@ -18,4 +19,6 @@ __all__ = [
     "load_run",
     "open_folder",
     "refine",
+    "report_html",
+    "write_report",
 ]

@@ -66,8 +66,7 @@ def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurati
     study = run.declared_study().with_options(**run.info["options"])
     study = replace(study, source=Path(run.info["study_file"]))
     space, sign = study.search_space, 1 if study.mode == "max" else -1
-    found = [(t.config, run.record.best_of(t.trial)) for t in run.record.trials.values() if t.status != "failed"]
-    told = [(space.project(config), sign * best[1]) for config, best in found if best is not None]
+    told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
     if len(told) < FEWEST_TRIALS:
         raise RunFolderError(
             f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got {len(told)} in "

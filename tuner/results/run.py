@@ -15,7 +15,7 @@ from tuner.errors import RunFolderError
 from tuner.results.events import Event, read_events
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
-from tuner.space import Space, recorded_space
+from tuner.space import Config, Space, recorded_space
 from tuner.study import Study, load_study
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ RUN_FILE = "run.json"
 BEST = "best"
 STUDY_FILE = "study.py"
 FORMAT = 1
+SECONDS_PER_HOUR = 3600
 _NEEDED = ("study", "metric", "mode", "status", "started")
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 
@@ -131,6 +132,19 @@ class Run:
 
         return history_table(self.record)
 
+    def top(self, count: int = 10) -> pd.DataFrame:
+        """The rows of `trials` of the best so many trials, the best first; failed ones don't count."""
+        table = self.trials
+        told = table[(table["status"] != "failed") & table[self.metric_column].notna()]
+        return told.sort_values(self.metric_column, ascending=self.mode == "min", kind="stable").head(count)
+
+    @property
+    def metric_column(self) -> str:
+        """The metric's column in `trials`: its name, unless that is one of the table's own."""
+        from tuner.results.tables import metric_column
+
+        return metric_column(self.metric)
+
     @property
     def best(self) -> TrialRecord | None:
         """The winner: the trial with the best value of the metric at any epoch."""
@@ -149,6 +163,23 @@ class Run:
             metrics |= scored["metrics"]
         return metrics
 
+    @property
+    def images(self) -> dict[str, int]:
+        """How many images the splits "train", "validation" and "test" have; empty while no winner was scored."""
+        scored = self._best_file("metrics.json")
+        return dict(scored.get("images", {})) if isinstance(scored, dict) else {}
+
+    @property
+    def devices(self) -> float:
+        """What a running trial holds: its GPUs, or its CPUs where it has none."""
+        resources = self.info.get("resources") or {}
+        return float(resources.get("gpus") or resources.get("cpus") or 1)
+
+    @property
+    def device_hours(self) -> float:
+        """Hours of the devices of all trials together."""
+        return self.devices * self.record.running_seconds() / SECONDS_PER_HOUR
+
     @cached_property
     def space(self) -> Space:
         """The space that was searched, but for functions in it; where the run doesn't say, that of its study file."""
@@ -157,11 +188,19 @@ class Run:
 
     def importance(self) -> list[Importance]:
         """The hyperparameters by how much they matter for each trial's best value, those that matter most first."""
+        return list(self._importance)
+
+    @cached_property
+    def _importance(self) -> list[Importance]:
         from tuner.results.importance import importance
 
-        values = {t.trial: self.record.best_of(t.trial) for t in self.record.trials.values() if t.status != "failed"}
-        told = {trial: best[1] for trial, best in values.items() if best is not None}
-        return importance(self.space, [self.record.trials[trial].config for trial in told], list(told.values()))
+        return importance(self.space, *self.outcomes())
+
+    def outcomes(self) -> tuple[list[Config], list[float]]:
+        """Configurations and best values of the trials that reported one; failed trials don't count."""
+        told = [(t, self.record.best_of(t.trial)) for t in self.record.trials.values() if t.status != "failed"]
+        pairs = [(trial.config, best[1]) for trial, best in told if best is not None]
+        return [config for config, _ in pairs], [value for _, value in pairs]
 
     @property
     def plot(self) -> Plots:

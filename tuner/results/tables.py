@@ -32,7 +32,7 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     (`metric/NAME` where that is one of these columns'), started and ended (UTC), seconds (of running), losses, seed,
     message, then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
     """
-    metric = _metric_column(record.metric, _TRIAL_COLUMNS)
+    metric = metric_column(record.metric)
     rows = [_trial_row(record, trial, metric) for trial in record.trials.values()]
     leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
     leading += ["started", "ended", "seconds", "losses", "seed", "message"]
@@ -68,6 +68,11 @@ def write_tables(folder: Folder, record: RunRecord) -> None:
     """`trials.csv` and `history.csv`, replaced as a whole."""
     folder.write("trials.csv", trials_table(record).to_csv(index=False).encode())
     folder.write("history.csv", history_table(record).to_csv(index=False).encode())
+
+
+def metric_column(name: str) -> str:
+    """The column of `trials_table` that holds the study's metric."""
+    return _metric_column(name, _TRIAL_COLUMNS)
 
 
 def _metric_column(name: str, own: tuple[str, ...]) -> str:

@@ -57,6 +57,11 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
         yaxis_title=y,
         **layout,
     )
+    return style_axes(figure)
+
+
+def style_axes(figure: go.Figure) -> go.Figure:
+    """Lines that are seen on light and dark pages; for all axes that the figure has by now."""
     grid = {"gridcolor": "rgba(128,128,128,0.2)", "zerolinecolor": "rgba(128,128,128,0.4)", "automargin": True}
     return figure.update_xaxes(**grid).update_yaxes(**grid)
 

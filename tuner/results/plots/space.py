@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.results.plots.base import BEST, GREY, Plot, axis_of, is_log, new_figure
+from tuner.results.plots.base import BEST, GREY, Plot, axis_of, is_log, new_figure, style_axes
 from tuner.results.records import TrialRecord
 from tuner.search.features import is_ordered
 from tuner.space import Choice, Domain, Integer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SCALE = "Viridis"
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
+OUTLINE = {"color": GREY, "width": 1}  # without it the darkest points are lost on a dark page
 SMOOTHING = 0.12  # of a contour, as a share of an axis
 
 Floats = npt.NDArray[np.float64]
@@ -33,8 +34,12 @@ def importances(run: Run) -> Plot:
     found = run.importance()
     rows = [(one.name, one.share, one.deviation) for one in found]
     table = pd.DataFrame(rows, columns=["hyperparameter", "share", "standard error"])
-    title = f"{found[0].name} matters most: {found[0].share:.0%} of the variance" if found else "Too few trials to tell"
-    figure = new_figure(title, x="share of the variance explained alone")
+    title = (
+        f"{found[0].name} matters most: {found[0].share:.0%} ± {found[0].deviation:.0%} of the variance"
+        if found
+        else "Too few trials to tell"
+    )
+    figure = new_figure(title, x="share of the variance")
     figure.add_bar(
         x=table["share"],
         y=table["hyperparameter"],
@@ -95,13 +100,22 @@ def slices(run: Run) -> Plot:
             mode="markers",
             text=rows["trial"],
             showlegend=False,
-            marker={"color": rows["number"], "colorscale": SCALE, "size": 6, "opacity": 0.8, "coloraxis": "coloraxis"},
+            marker={
+                "color": rows["number"],
+                "colorscale": SCALE,
+                "size": 6,
+                "opacity": 0.8,
+                "coloraxis": "coloraxis",
+                "line": OUTLINE,
+            },
             hovertemplate="trial %{text}: %{x} gives %{y:.5g}<extra></extra>",
             **place,
         )
         grid.update_xaxes(**axis_of(domain), **place)
-    grid.update_layout(
-        height=110 + 260 * lines, coloraxis={"colorscale": SCALE, "colorbar": {"title": {"text": "trial"}}}
+    style_axes(grid).update_layout(
+        height=130 + 260 * lines,
+        margin={"t": 100},
+        coloraxis={"colorscale": SCALE, "colorbar": {"title": {"text": "trial"}}},
     )
     return Plot("slices", grid, table)
 
@@ -160,6 +174,7 @@ def ranks(run: Run) -> Plot:
             "color": table["rank"],
             "colorscale": SCALE,
             "size": 9,
+            "line": OUTLINE,
             "colorbar": {"title": {"text": "rank"}},
         },
         hovertemplate="trial %{text}: %{x}, %{y}<extra></extra>",

@@ -55,7 +55,7 @@ def mistakes(run: Run) -> Plot:
     """The test images that the winner is most confidently wrong about."""
     import pandas as pd
 
-    found = (_content(run, "mistakes.json") or [])[:SHOWN_MISTAKES]
+    found = shown_mistakes(run)
     columns = ["index", "label", "predicted", "confidence"]
     table = pd.DataFrame([{name: one[name] for name in columns} for one in found], columns=columns)
     if not found:
@@ -79,6 +79,16 @@ def mistakes(run: Run) -> Plot:
     figure.update_xaxes(visible=False, range=[0, COLUMNS]).update_yaxes(visible=False, range=[-1.5 * lines + 0.1, 0.05])
     figure.update_layout(height=100 + 190 * lines)
     return Plot("mistakes", figure, table)
+
+
+def scored(run: Run) -> bool:
+    """Whether the winner was scored on a test split."""
+    return _content(run, "confusion_matrix.json") is not None
+
+
+def shown_mistakes(run: Run) -> list[dict[str, Any]]:
+    """The most confident mistakes: index, label, predicted, confidence, and the image as PNG in base64."""
+    return list(_content(run, "mistakes.json") or [])[:SHOWN_MISTAKES]
 
 
 def _content(run: Run, name: str) -> Any:

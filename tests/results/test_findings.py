@@ -1,0 +1,143 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.results.simulated import simulated
+from tuner import Budget, NoEarlyStopping, loguniform, uniform
+from tuner.results import Run, findings
+from tuner.results.run import write_info
+
+
+def with_accuracies(folder: Path, best: list[float], *, images: int | None = 1000, **changes: Any) -> Run:
+    """A run whose trial N reached `best[N]`, with as many validation images."""
+    place = iter(best)
+    reached: dict[float, float] = {}
+
+    def curve(config: dict[str, Any], epoch: int) -> float:
+        if config["lr"] not in reached:
+            reached[config["lr"]] = next(place)
+        return reached[config["lr"]] - 0.1 / epoch + 0.1 / 2
+
+    run = simulated(
+        folder,
+        curve=curve,
+        space={"lr": uniform(0, 1)},
+        scheduler=NoEarlyStopping(),
+        budget=Budget(trials=len(best), max_epochs=2),
+        mode="max",
+        **changes,
+    )
+    run.info |= {"metric": "val_accuracy"}
+    run.folder.write("best/metrics.json", json.dumps({"images": {"validation": images} if images else {}}).encode())
+    events = run.folder.read("events/000001.jsonl").replace(b'"loss"', b'"val_accuracy"')
+    run.folder.write("events/000001.jsonl", events)
+    write_info(run.folder, run.info)
+    return Run(run.folder)
+
+
+def test_a_lead_within_the_noise_of_the_validation_set_is_none(tmp_path: Path) -> None:
+    found = findings.certainty(with_accuracies(tmp_path, [0.90, 0.91, 0.905, 0.5]))
+    assert found is not None
+    assert found.value == pytest.approx(0.91)
+    assert found.runner_up.trial == "00002"
+    assert found.difference == pytest.approx(0.005)
+    assert found.error == pytest.approx(math.sqrt(0.91 * 0.09 / 1000), rel=0.05)
+    assert not found.clear
+    assert found.equals == ("00002", "00000")
+
+
+def test_a_lead_beyond_the_noise_is_clear(tmp_path: Path) -> None:
+    found = findings.certainty(with_accuracies(tmp_path, [0.80, 0.95, 0.90]))
+    assert found is not None
+    assert found.clear
+    assert found.equals == ()
+
+
+@pytest.mark.parametrize(("best", "images"), [([0.9, 0.8], None), ([0.9], 1000)])
+def test_without_a_runner_up_or_a_known_number_of_images_nothing_is_claimed(
+    tmp_path: Path, best: list[float], images: int | None
+) -> None:
+    assert findings.certainty(with_accuracies(tmp_path, best, images=images)) is None
+
+
+def test_another_metric_than_a_share_of_images_has_no_known_noise(tmp_path: Path) -> None:
+    assert findings.certainty(simulated(tmp_path)) is None
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_all_right_or_all_wrong_is_not_certain_either(share: float) -> None:
+    assert 0 < findings.share_error(share, 100) < 0.05
+
+
+def test_failures_are_counted_by_cause(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    (found,) = findings.failures(run)
+    assert found.cause == "diverged"
+    assert found.trials == tuple(t.trial for t in run.record.trials.values() if t.status == "failed")
+    assert found.first.trial == found.trials[0]
+
+
+def test_trained_and_saved_epochs_add_up_to_full_trials(tmp_path: Path) -> None:
+    run = simulated(tmp_path, curve=lambda config, epoch: abs(config["lr"] - 0.01) + 1 / epoch)
+    assert run.record.counts()["stopped"]
+    assert sum(findings.saved_epochs(run)) == 9 * len(run.record.trials)
+
+
+def texts(run: Run) -> str:
+    return "\n".join(f"{one.text} {one.command or ''}" for one in findings.advice(run))
+
+
+def test_a_best_value_at_the_border_of_its_range_is_told(tmp_path: Path) -> None:
+    run = simulated(tmp_path, space={"lr": loguniform(1e-4, 1e-1)}, curve=lambda config, epoch: -config["lr"] / epoch)
+    assert "of lr, 0.0" in texts(run)
+    assert "lies at the border of loguniform(0.0001, 0.1)" in texts(run)
+
+
+def test_a_best_value_in_the_middle_is_not_told_as_one_at_the_border(tmp_path: Path) -> None:
+    run = simulated(tmp_path, space={"lr": uniform(0, 1)}, curve=lambda config, epoch: abs(config["lr"] - 0.5) / epoch)
+    assert "border" not in texts(run)
+
+
+def test_what_hardly_matters_can_be_fixed(tmp_path: Path) -> None:
+    space = {"lr": uniform(0, 1), "idle": uniform(0, 1)}
+    run = simulated(
+        tmp_path, space=space, budget=Budget(trials=60, max_epochs=9), curve=lambda config, epoch: config["lr"] / epoch
+    )
+    assert "can be fixed: idle=" in texts(run)
+
+
+def test_a_winner_best_at_its_last_epoch_and_many_failures_are_told(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    first = findings.failures(run)[0].first.trial
+    assert "trials longer than max_epochs=9" in texts(run)
+    assert f"python -m tuner show {run.path} --trial {first}" in texts(run)
+
+
+def test_trials_that_are_as_good_as_the_winner_are_told(tmp_path: Path) -> None:
+    assert "2 other trials are as good" in texts(with_accuracies(tmp_path, [0.90, 0.91, 0.905, 0.5]))
+
+
+def test_a_search_that_was_still_improving_can_go_on_with_a_command(tmp_path: Path) -> None:
+    values = iter(range(100, 0, -1))
+    run = simulated(
+        tmp_path,
+        space={"lr": uniform(0, 1)},
+        scheduler=NoEarlyStopping(),
+        budget=Budget(trials=24, max_epochs=1),
+        curve=lambda config, epoch: float(next(values)),
+    )
+    assert f"python -m tuner resume {run.path} --trials 36" in texts(run)
+
+
+def test_an_interrupted_run_is_told_to_go_on(tmp_path: Path) -> None:
+    run = simulated(tmp_path, reports=5)
+    write_info(run.folder, {**run.info, "status": "interrupted"})
+    assert f"python -m tuner resume {run.path}" in texts(Run(run.folder))
+
+
+@pytest.mark.parametrize("reports", [0, 1])
+def test_a_run_that_has_hardly_begun_gets_no_advice_on_its_space(tmp_path: Path, reports: int) -> None:
+    assert "border" not in texts(simulated(tmp_path, reports=reports))

@@ -1,0 +1,196 @@
+"""The report, in a real headless browser where there is one."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.results.simulated import simulated
+from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
+from tuner.results import Run, report_html, write_report
+from tuner.results.run import write_info
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+)
+needs_browser = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+# a figure's WebGL, drawn without a GPU
+HARMLESS = re.compile(r"GPU stall due to ReadPixels")
+
+
+def dressed(run: Run) -> Run:
+    """With a scored winner, as an image classifier's run has it, and where it came from."""
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    best = run.best
+    assert best is not None
+    metrics = {"trial": best.trial, "metrics": {"test_accuracy": 0.93}, "images": {"validation": 500, "test": 100}}
+    wrong = {"index": 3, "label": "</script><b>cat", "predicted": "dog", "confidence": 0.9, "image": pixel}
+    matrix = {"classes": ["</script><b>cat", "dog"], "counts": [[50, 3], [4, 43]]}
+    for name, content in (("metrics", metrics), ("mistakes", [wrong]), ("confusion_matrix", matrix)):
+        run.folder.write(f"best/{name}.json", json.dumps(content).encode())
+    versions = {"ray": "2.60.0", "torch": "2.15.0"}
+    write_info(run.folder, {**run.info, "study_file": "space.py", "command": ["tuner", "run"], "versions": versions})
+    return load_run(run.path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return dressed(simulated(tmp_path_factory.mktemp("run")))
+
+
+class Visit:
+    """A page that is open, and what it has complained of and asked for."""
+
+    def __init__(self, page: Page, path: str) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._heard)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(f"file://{path}")
+
+    def _heard(self, message: Any) -> None:
+        if not HARMLESS.search(message.text):
+            self.complaints.append(message.text)
+
+    def drawn(self) -> set[str]:
+        self.page.wait_for_timeout(500)
+        return set(self.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(e => e.id)"))
+
+    def column(self, index: int) -> list[str]:
+        rows = "[...document.querySelectorAll('#all-trials tbody tr:not([hidden])')]"
+        return list(self.page.evaluate(f"{rows}.map(row => row.cells[{index}].textContent)"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+
+
+@pytest.fixture
+def visit(browser: Any, run: Run) -> Iterator[Visit]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    yield Visit(page, write_report(run))
+    page.close()
+
+
+@needs_browser
+def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
+    wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
+    assert len(wanted) == 14
+    visit.page.locator("details.more > summary").click()
+    assert visit.drawn() == wanted
+    empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
+    assert visit.page.evaluate(empty) == 0
+    assert visit.complaints == []
+    assert len(visit.requests) == 1
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_fits_its_screen(browser: Any, run: Run, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    visit = Visit(page, write_report(run))
+    assert visit.drawn()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
+    assert dark is (scheme == "dark")
+    page.close()
+
+
+@needs_browser
+def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
+    visit.drawn()
+    visit.page.emulate_media(media="print")
+    assert not visit.page.locator("nav").is_visible()
+    assert not visit.page.locator("input").is_visible()
+    assert visit.page.pdf().startswith(b"%PDF")
+
+
+@needs_browser
+def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
+    table = visit.page.locator("#all-trials")
+    values = [float(value) for value in visit.column(3) if value]
+    assert run.best is not None
+    assert visit.column(0)[0] == run.best.trial
+    visit.page.locator("#all-trials th button").nth(3).focus()
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values)
+    assert table.locator("th").nth(3).get_attribute("aria-sort") == "ascending"
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values, reverse=True)
+    assert table.locator("th[aria-sort]").count() == 1
+
+
+@needs_browser
+def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
+    names = visit.page.locator("#all-trials th").all_inner_texts()
+    momentum = next(index for index, name in enumerate(names) if name.startswith("momentum"))
+    button = visit.page.locator("#all-trials th button").nth(momentum)
+    for descending in (False, True):
+        button.click()
+        cells = visit.column(momentum)
+        known = [float(cell) for cell in cells if cell]
+        assert known == sorted(known, reverse=descending)
+        assert "" in cells
+        assert cells[: len(known)] == [cell for cell in cells if cell]
+
+
+@needs_browser
+def test_the_table_of_trials_filters_by_all_words_typed(visit: Visit, run: Run) -> None:
+    visit.page.locator("input[type=search]").focus()
+    visit.page.keyboard.type("FAILED b")
+    found = visit.column(0)
+    failed = [t.trial for t in run.record.trials.values() if t.status == "failed"]
+    assert found
+    assert set(found) <= set(failed)
+    assert visit.page.locator("#count-all-trials").inner_text() == f"{len(found)} of {len(run.record.trials)}"
+    visit.page.locator("input[type=search]").fill("")
+    assert len(visit.column(0)) == len(run.record.trials)
+
+
+def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:
+    page = report_html(run)
+    best = run.best
+    assert best is not None
+    assert f"Trial {best.trial} is the best" in page
+    assert "test_accuracy 0.93 ±" in page
+    for text in ("loguniform(0.0001, 0.1)", "kind is b", "space.py", "torch 2.15.0", "diverged"):
+        assert text in page
+
+
+def test_no_text_of_the_user_becomes_markup(tmp_path: Path) -> None:
+    options = ["</script><img src=x onerror=alert(1)>", "b & c"]
+    page = report_html(dressed(simulated(tmp_path, space={"kind": choice(options), "lr": uniform(0, 1), "depth": 1})))
+    assert "<img src=x" not in page
+    assert "</script><b>" not in page
+
+
+@pytest.mark.parametrize("reports", [0, 1, 7])
+def test_a_run_can_be_reported_at_any_time(tmp_path: Path, reports: int) -> None:
+    run = simulated(tmp_path, reports=reports)
+    page = report_html(run)
+    assert ("No trial has reported loss" in page) is (reports == 0)
+
+
+def test_a_run_of_which_only_the_events_are_left_is_reported(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    kept = ("study", "metric", "mode", "status", "started", "format", "space")
+    write_info(run.folder, {name: run.info[name] for name in kept})
+    assert "is the best" in report_html(load_run(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_of_fifty_epochs_stay_below_eight_megabytes(tmp_path: Path) -> None:
+    budget = Budget(trials=1000, max_epochs=50)
+    run = simulated(tmp_path, search=Random(sobol=False), scheduler=NoEarlyStopping(), budget=budget)
+    assert len(report_html(run)) < 8e6

@@ -1,0 +1,211 @@
+"""What a reader should take from a run: how sure its winner is, what failed, what it cost, what to try next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner.results.importance import FEWEST_TRIALS
+from tuner.results.records import TrialRecord, full_length
+from tuner.results.text import plural, settings, short
+from tuner.search import good_region
+from tuner.trial import HYPERPARAMETERS
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+SHARES = ("val_accuracy", "val_top5_accuracy")  # of the validation images
+CLEAR = 2.0  # standard errors that make a difference one
+LATE = 0.8  # of a search's epochs; what still improves after them may go on improving
+NEGLIGIBLE = 0.03  # of the variance
+MANY_FAILURES = 0.1  # of the trials
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Whether the winner is better than the runner-up beyond the noise of the validation set.
+
+    `error` is the standard error of the winner's share of right answers, `difference` how far it is ahead and
+    `difference_error` the standard error of that, as if both had been asked about images of their own: an upper bound,
+    as the same images are as hard for both. `equals` are the trials that can't be told from the winner by it.
+    """
+
+    images: int
+    value: float
+    error: float
+    runner_up: TrialRecord
+    difference: float
+    difference_error: float
+    equals: tuple[str, ...]
+
+    @property
+    def clear(self) -> bool:
+        """Whether the winner is ahead by two standard errors or more."""
+        return self.difference >= CLEAR * self.difference_error
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Trials that failed for the same cause, with the first of them."""
+
+    cause: str
+    trials: tuple[str, ...]
+    first: TrialRecord
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to try next, and the command that does it, where there is one."""
+
+    text: str
+    command: str | None = None
+
+
+def certainty(run: Run) -> Certainty | None:
+    """None where there is nobody to compare with, or the metric is no share of a known number of images."""
+    images, best = run.images.get("validation"), run.best
+    ranked = _ranked(run)
+    if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
+        return None
+    (_, value), (runner_up, second), *_ = ranked
+    error = share_error(value, images)
+
+    def error_beside(other: float) -> float:
+        return math.hypot(error, share_error(other, images))
+
+    equals = [trial.trial for trial, other in ranked[1:] if abs(value - other) < CLEAR * error_beside(other)]
+    return Certainty(images, value, error, runner_up, abs(value - second), error_beside(second), tuple(equals))
+
+
+def share_error(share: float, images: int) -> float:
+    """The standard error of a share of right answers; never 0, as two right and two wrong ones are added.
+
+    After Agresti and Coull (1998), whose intervals hold for shares near 0 and 1 too.
+    """
+    adjusted = (share * images + 2) / (images + 4)
+    return math.sqrt(adjusted * (1 - adjusted) / (images + 4))
+
+
+def failures(run: Run) -> list[Failure]:
+    """What failed and why, the most frequent cause first."""
+    failed = [trial for trial in run.record.trials.values() if trial.status == "failed"]
+    groups = {cause: [t for t in failed if (t.cause or "error") == cause] for cause in run.record.failures()}
+    return [Failure(cause, tuple(t.trial for t in trials), trials[0]) for cause, trials in groups.items()]
+
+
+def saved_epochs(run: Run) -> tuple[int, int]:
+    """Epochs that were trained, and those that early stopping saved."""
+    longest = int(run.budget.get("max_epochs") or max((t.epoch for t in run.record.trials.values()), default=1))
+    stopped = (t for t in run.record.trials.values() if t.status == "stopped")
+    return run.record.epochs(), sum(max(0, full_length(t.config, longest) - t.epoch) for t in stopped)
+
+
+def advice(run: Run) -> list[Advice]:
+    """What the run says about the next one, the most promising first."""
+    found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
+    if len(_ranked(run)) >= FEWEST_TRIALS and run.info.get("study_file"):
+        found.append(
+            Advice(
+                "Search the good region with a grid, or with narrower ranges (--as narrowed):",
+                f"python -m tuner refine {run.path} -o next.py",
+            )
+        )
+    return found
+
+
+# Inside
+
+
+def _ranked(run: Run) -> list[tuple[TrialRecord, float]]:
+    """Trials with their best values, the best first; failed ones don't count."""
+    record = run.record
+    told = [(t, record.best_of(t.trial)) for t in record.trials.values() if t.status != "failed"]
+    pairs = [(trial, best[1]) for trial, best in told if best is not None]
+    sign = -1 if run.mode == "max" else 1
+    return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0].number))
+
+
+def _going_on(run: Run) -> list[Advice]:
+    trials = len(run.record.trials)
+    if run.status == "interrupted":
+        return [Advice("The search was interrupted; it goes on where it was:", f"python -m tuner resume {run.path}")]
+    best, epochs = run.best, run.record.epochs()
+    if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
+        return []
+    found = run.record.best_of(best.trial)
+    reached = best.epochs[found[0]].time if found else 0.0
+    before = sum(e.time <= reached for t in run.record.trials.values() for e in t.epochs.values())
+    if before < LATE * epochs:
+        return []
+    more = max(10, trials // 2)
+    return [
+        Advice(
+            f"The best value came after {before / epochs:.0%} of the epochs, so the search was not done improving; "
+            f"{more} more trials:",
+            f"python -m tuner resume {run.path} --trials {trials + more}",
+        )
+    ]
+
+
+def _borders(run: Run) -> list[Advice]:
+    configs, values = run.outcomes()
+    if len(values) < FEWEST_TRIALS:
+        return []
+    space, sign = run.space, 1 if run.mode == "max" else -1
+    limits = {}
+    if str(run.info.get("trial", "")).startswith("ImageClassifier("):
+        limits = {name: (row.low, row.high) for name, row in HYPERPARAMETERS.items() if name in space.dimensions}
+    projected = [space.project(config) for config in configs]
+    region = good_region(space, projected, [sign * value for value in values], limits=limits)
+    best = space.flatten(region.best)
+    return [
+        Advice(f"The best value of {name}, {short(best[name])}, lies at the border of "
+               f"{space.dimensions[name].describe()}: search beyond it.")
+        for name in region.widened
+    ]  # fmt: skip
+
+
+def _longer(run: Run) -> list[Advice]:
+    best, longest = run.best, run.budget.get("max_epochs")
+    if best is None or longest is None or run.best_epoch != longest or longest == 1:
+        return []
+    return [Advice(f"The winner was best at its last epoch: trials longer than max_epochs={longest} may do better.")]
+
+
+def _noise(run: Run) -> list[Advice]:
+    found = certainty(run)
+    if found is None or found.clear:
+        return []
+    count = len(found.equals)
+    others = "is" if count == 1 else "are"
+    return [
+        Advice(
+            f"{plural(count, 'other trial')} {others} as good as the winner, as far as {found.images} validation "
+            "images can tell: choose among them by cost, or train each with several seeds."
+        )
+    ]
+
+
+def _unimportant(run: Run) -> list[Advice]:
+    best = run.best
+    if best is None or len(run.outcomes()[1]) < 3 * FEWEST_TRIALS:
+        return []
+    flat = run.space.flatten(best.config)
+    small = [one.name for one in run.importance() if one.share + CLEAR * one.deviation < NEGLIGIBLE]
+    fixed = {name: flat[name] for name in small if name in flat}
+    if not fixed:
+        return []
+    return [Advice(f"By itself, this hardly mattered and can be fixed: {settings(fixed)}.")]
+
+
+def _failing(run: Run) -> list[Advice]:
+    total = len(run.record.trials)
+    return [
+        Advice(
+            f"{len(one.trials)} of {total} trials failed ({one.cause}); see the first with its traceback:",
+            f"python -m tuner show {run.path} --trial {one.first.trial}",
+        )
+        for one in failures(run)
+        if len(one.trials) >= max(2, MANY_FAILURES * total)
+    ]

@@ -1,0 +1,212 @@
+"""The page: what it says in its sections, put into `page.html` with its style, its script and plotly's."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from tuner.results import findings
+from tuner.results.plots import Plot, progress, space, winner
+from tuner.results.records import flat_config
+from tuner.results.text import best_so_far, duration, ending, outcome, plural, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jinja2 import Template
+
+    from tuner.results.run import Run
+
+REPORT = "report.html"
+MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
+MOST_TRIALS = 1000  # of the table of trials
+NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, rows of them, and what is left out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot for the page: its title as text, plotly's JSON, its numbers; `wide` ones scroll on a narrow screen."""
+
+    name: str
+    title: str
+    height: int
+    json: Markup
+    table: Table
+    wide: bool
+
+
+def write_report(run: Run) -> str:
+    """Write the run's `report.html`, replacing an older one; returns its path or URI."""
+    run.folder.write(REPORT, report_html(run).encode())
+    return f"{run.path}/{REPORT}"
+
+
+def report_html(run: Run) -> str:
+    """The page: HTML that needs no other file and no network."""
+    from plotly.offline import get_plotlyjs
+
+    best = run.best
+    trained, saved = findings.saved_epochs(run)
+    return _template().render(
+        run=run,
+        best=best,
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        plotly=Markup(get_plotlyjs()),
+        certainty=findings.certainty(run),
+        test=_test_metrics(run),
+        winner_settings=flat_config(best.config) if best else {},
+        incumbent=best_so_far(run.record),
+        ending=ending(run),
+        trained=trained,
+        saved=saved,
+        saved_share=saved / (trained + saved) if saved else 0.0,
+        dimensions=_dimensions(run),
+        constants=run.space.constants,
+        failures=findings.failures(run),
+        advice=findings.advice(run),
+        trials=_trials(run),
+        images=winner.shown_mistakes(run),
+        going=_figures(run, [progress.optimisation_history, progress.learning_curves, progress.distribution]),
+        more_histories=_figures(
+            run, [partial(progress.optimisation_history, against=axis) for axis in ("epochs", "time")]
+        ),
+        learned=_figures(run, [space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks])
+        if len(run.outcomes()[1])
+        else [],
+        spent=_figures(run, [progress.timeline, progress.savings, progress.costs]),
+        wrong=_figures(run, [winner.confusion_matrix]) if winner.scored(run) else [],
+        facts=_facts(run),
+    )
+
+
+# Inside
+
+WIDE = ("parallel coordinates", "slices", "confusion matrix")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("tuner.results.report", "assets")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"short": short, "duration": duration, "outcome": outcome}
+    environment.globals |= {"plural": plural}
+    for name in ("style.css", "script.js"):
+        environment.globals[name.partition(".")[0]] = Markup(loader.get_source(environment, name)[0])
+    return environment.get_template("page.html")
+
+
+def _figures(run: Run, draws: Iterable[Callable[[Run], Plot]]) -> list[Figure]:
+    return [_figure(draw(run)) for draw in draws]
+
+
+def _figure(plot: Plot) -> Figure:
+    figure, title = plot.figure, plot.figure.layout.title.text
+    height = int(figure.layout.height) - NARROW_HEIGHT
+    figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - NARROW_HEIGHT})
+    json = Markup(figure.to_json().replace("<", "\\u003c"))  # so that no text in it ends the script element
+    return Figure(
+        plot.name.replace(" ", "-"), title, height, json, _table(plot.table, most=MOST_ROWS), plot.name in WIDE
+    )
+
+
+def _table(table: pd.DataFrame, most: int) -> Table:
+    shown = table.head(most)
+    rows = [tuple(_cell(value) for value in row) for row in shown.itertuples(index=False, name=None)]
+    return Table(tuple(map(str, table.columns)), tuple(rows), len(table) - len(shown))
+
+
+def _cell(value: Any) -> str:
+    """A value as text; nothing where there is none."""
+    missing = value is None or value != value or str(value) == "<NA>"  # noqa: PLR0124 -- NaN
+    return "" if missing else short(value)
+
+
+def _trials(run: Run) -> Table:
+    """A row per trial, the best first."""
+    record, sign = run.record, -1 if run.mode == "max" else 1
+    names = list(dict.fromkeys(name for trial in record.trials.values() for name in flat_config(trial.config)))
+    searched = [name for name in names if name not in run.space.constants]
+
+    def worth(trial_id: str) -> tuple[bool, float]:
+        found = record.best_of(trial_id)
+        return (record.trials[trial_id].status == "failed" or found is None, sign * found[1] if found else 0.0)
+
+    order = sorted(record.trials, key=worth)
+    rows = []
+    for trial in (record.trials[trial_id] for trial_id in order[:MOST_TRIALS]):
+        found, flat = record.best_of(trial.trial), flat_config(trial.config)
+        cells = [trial.trial, outcome(trial), trial.epoch, found[1] if found else None]
+        cells += [round(trial.running_seconds, 1), *(flat.get(name) for name in searched)]
+        rows.append(tuple(map(_cell, cells)))
+    columns = ("trial", "status", "epochs", run.metric, "seconds", *searched)
+    return Table(columns, tuple(rows), max(0, len(order) - MOST_TRIALS))
+
+
+def _test_metrics(run: Run) -> list[tuple[str, str]]:
+    """What the winner scored on the test split, a share with its standard error."""
+    images = run.images.get("test")
+    told = []
+    for name, value in run.best_metrics.items():
+        if name.startswith("test_") and isinstance(value, int | float):
+            share = images and name.endswith("_accuracy")
+            error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
+            told.append((name, short(value) + error))
+    return told
+
+
+def _dimensions(run: Run) -> list[tuple[str, str, str]]:
+    """Name, domain and condition of each hyperparameter."""
+    return [
+        (name, domain.describe(), ", ".join(f"{other} is {_any_of(values)}" for other, values in domain.conditions))
+        for name, domain in run.space.dimensions.items()
+    ]
+
+
+def _any_of(values: Sequence[Any]) -> str:
+    return " or ".join(map(str, values))
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """What it takes to do the search again."""
+    info = run.info
+    machine = info.get("machine") or {}
+    versions = ", ".join(f"{name} {found}" for name, found in (info.get("versions") or {}).items() if found)
+    facts = {
+        "study": info.get("study_file") or "declared in Python",
+        "command": " ".join(map(str, info.get("command") or [])),
+        "seed": info.get("seed"),
+        "what a trial is": info.get("trial"),
+        "weights": info.get("started_from"),
+        "data fingerprint": info.get("data_fingerprint"),
+        "search": info.get("search"),
+        "scheduler": info.get("scheduler"),
+        "learned from": info.get("warm_start"),
+        "trials at once": info.get("concurrency"),
+        "a trial's resources": ", ".join(f"{v:g} {k}" for k, v in (info.get("resources") or {}).items() if v),
+        "machine": ", ".join(f"{name} {value}" for name, value in machine.items() if value),
+        "versions": versions + (f", Python {info['python']}" if info.get("python") else ""),
+        "git commit": info.get("git_commit"),
+        "begun": info.get("started"),
+        "ended": info.get("ended"),
+        "run folder": run.path,
+        "report written by": f"Python {platform.python_version()}",
+    }
+    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
