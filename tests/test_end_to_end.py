@@ -92,6 +92,7 @@ def test_the_demo_finds_a_network_that_reads_digits(demo: tuple[Finished, Run]) 
     finished, run = demo
     summary = finished.json
     assert list(summary) == KEYS
+    assert Path(summary["report"]).read_text().startswith("<!doctype html>")
     assert summary["status"] == "finished"
     assert summary["best"]["metrics"]["test_accuracy"] >= 0.95
     assert summary["trials"]["total"] == 10

@@ -304,7 +304,7 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     export = verbs.add_parser("export", help="write a run's trials for other tools")
     export.set_defaults(verb=_export)
     export.add_argument("run", metavar="RUN")
-    export.add_argument("--to", choices=["csv", "parquet", "optuna"], required=True, dest="kind")
+    export.add_argument("--to", choices=["csv", "parquet", "optuna", "tensorboard"], required=True, dest="kind")
     export.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
 
     predict = verbs.add_parser("predict", help="classify images with a run's winner")

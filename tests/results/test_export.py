@@ -5,12 +5,14 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.results.simulated import SPACE, simulated
-from tuner import choice, uniform
+from tuner import ASHA, choice, uniform
 from tuner.errors import RunFolderError
 from tuner.results import Run, export
 
@@ -113,3 +115,37 @@ def test_what_cannot_be_written_is_refused(run: Run, tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(RunFolderError, match="needs the optuna package, which is missing; pip install"):
         export(run, "optuna", tmp_path / "study.db")
+
+
+def test_a_stopped_winner_is_optunas_best_trial(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def early_best(config: dict[str, Any], epoch: int) -> float:
+        """One of the trials is the best after an epoch, and the worst at the rung."""
+        if config["lr"] not in seen:
+            seen.append(config["lr"])
+        return (0.0 if epoch == 1 else 9.0) if config["lr"] in seen[7:8] else 1.0 + config["lr"] / epoch
+
+    run = simulated(tmp_path / "run", space={"lr": uniform(0, 1)}, scheduler=ASHA(rule="stop"), curve=early_best)
+    assert run.best is not None
+    assert run.best.status == "stopped"
+    export(run, "optuna", tmp_path / "study.db")
+    best = optuna.load_study(study_name="simulated", storage=f"sqlite:///{tmp_path}/study.db").best_trial
+    assert (best.user_attrs["trial"], best.user_attrs["status"], best.value) == (run.best.trial, "stopped", 0.0)
+
+
+def test_tensorboard_reads_every_value(run: Run, tmp_path: Path) -> None:
+    folders = export(run, "tensorboard", tmp_path / "board")
+    assert [folder.name for folder in folders] == list(run.record.trials)
+    for folder, trial in zip(folders, run.record.trials.values(), strict=True):
+        found = EventAccumulator(str(folder)).Reload()
+        losses = [(e.epoch, e.metrics["loss"]) for e in trial.epochs.values() if e.metrics["loss"] is not None]
+        told = found.Scalars("loss") if losses else []
+        assert [(one.step, one.value) for one in told] == [(epoch, pytest.approx(loss)) for epoch, loss in losses]
+        assert [one.wall_time for one in told] == pytest.approx([e.time for e in trial.epochs.values()][: len(told)])
+        assert ("_hparams_/session_start_info" in found.summary_metadata) is bool(losses)
+
+
+def test_tensorboard_needs_a_new_folder(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match="exists"):
+        export(run, "tensorboard", tmp_path)
