@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "trial": ({"space", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
-    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna"}),
+    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "driver": (
         {
@@ -73,6 +73,11 @@ def test_a_module_imports_only_what_its_room_may(path: Path) -> None:
     } & MAY_IMPORT.keys()
     assert of_tuner - rooms - {room} == set()
     assert {name.split(".")[0] for name in names} & HEAVY - libraries == set()
+
+
+def test_one_module_alone_imports_wandb() -> None:
+    importing = [path.name for path in MODULES if "wandb" in {name.split(".")[0] for name in imports(path)}]
+    assert importing == ["wandb_mirror.py"]
 
 
 def loaded_by(code: str) -> set[str]:

@@ -57,14 +57,18 @@ def _run(options: argparse.Namespace) -> int:
         ready = study.with_options(**changes)
     plan = Plan(ready.name, ready.metric, ready.mode, ready.trials, ready.budget.max_epochs)
     ready.check_here(cluster=options.address is not None)
-    from tuner.driver import run
+    from tuner.driver import run, wandb_mode
+    from tuner.results.wandb_mirror import HOW_TO_SWITCH_ON
 
+    if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
+        print(HOW_TO_SWITCH_ON, file=sys.stderr)
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
         finished = run(
             study,
             storage=options.storage,
             concurrency=options.concurrency,
             address=options.address,
+            wandb=options.wandb,
             listeners=[shown],
             **changes,
         )
@@ -85,6 +89,7 @@ def _resume(options: argparse.Namespace) -> int:
             options.run,
             concurrency=options.concurrency,
             address=options.address,
+            wandb=options.wandb,
             listeners=[shown],
             **{name: getattr(options, name) for name in LIMITS},
         )
@@ -342,6 +347,9 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it runs")
     group.add_argument("--concurrency", type=_count, metavar="N", help="trials at once, at most")
     group.add_argument("--address", metavar="HOST:PORT", help="an existing Ray cluster ('auto' to find it)")
+    group.add_argument(
+        "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
+    )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from tuner.driver.earlier import learned
 from tuner.driver.interruption import Interruption, interruptions
 from tuner.driver.limits import Limits
 from tuner.driver.loop import SearchLoop, StudyInterrupted
+from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, wandb_mode
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
@@ -26,6 +27,7 @@ from tuner.study import Resources, Study, load_study
 from tuner.trial import ImageClassifier
 
 TUNE = "tune"
+_log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
 
 
 def run(
@@ -34,16 +36,19 @@ def run(
     storage: str | Path = "runs",
     concurrency: int | None = None,
     address: str | None = None,
+    wandb: str | None = None,
     listeners: Iterable[Listener] = (),
     **options: Any,
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
-    `options` are those of `Study.with_options`.
+    `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
+    `Study.with_options`.
     Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
+    mode = wandb_mode(wandb)
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in options.items() if value is not None}
     ready = declared.with_options(**options)
@@ -54,7 +59,7 @@ def run(
     with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
         folder = new_run_folder(storage, ready.name)
-        info = describe_run(ready, options, resources, address)
+        info = {**describe_run(ready, options, resources, address), "wandb": mode}
         _write_study_file(folder, declared)
         search = _Search(ready, folder, info, resources, concurrency, listeners, interrupted, start_from=start_from)
         return search.perform()
@@ -71,15 +76,18 @@ def resume(
     target: float | None = None,
     concurrency: int | None = None,
     address: str | None = None,
+    wandb: str | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Run:
     """Go on with an interrupted run, or extend a finished one to other limits of its budget.
 
-    `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all. `study` is needed where the run
+    `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all; `wandb` is what it was, unless
+    given. `study` is needed where the run
     was started from Python rather than from a file. Raises RunFolderError where there is nothing to go on with, or a
     driver works on the run.
     """
     earlier = load_run(path)
+    mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
     if earlier.alive:
         raise RunFolderError(
             f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process "
@@ -106,6 +114,7 @@ def resume(
             **earlier.info,
             **describe_session(ready, address),
             "options": options,
+            "wandb": mode,
             "sessions": earlier.info["sessions"] + 1,
         }
         search = _Search(ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events)
@@ -143,8 +152,8 @@ class _Search:
         )
 
     def perform(self) -> Run:
-        """Run Ray Tune until the search ends or is interrupted; then tables, winner and the final run.json."""
-        interrupted = False
+        """Run Ray Tune until the search ends or is interrupted; then tables, winner, the final run.json and report."""
+        interrupted, mirror = False, self._start_mirror()
         try:
             self._tune()
         except (StudyInterrupted, KeyboardInterrupt):
@@ -159,7 +168,21 @@ class _Search:
         write_tables(self.folder, self.loop.record)
         self._finish(interrupted)
         self._write_report()
+        if mirror is not None:
+            problem = mirror.finish(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+            if problem is not None:
+                _log.warning(problem)
         return Run(self.folder)
+
+    def _start_mirror(self) -> MirrorProcess | None:
+        """A search goes on without W&B where its process can't be started."""
+        if self.info["wandb"] == "off":
+            return None
+        try:
+            return MirrorProcess(self.folder, self.info["wandb"])
+        except OSError as error:
+            self.loop.notice(f"W&B is left out: {error}")
+            return None
 
     def _write_report(self) -> None:
         """As with the winner's test score: a search without its report is still a search."""
@@ -168,10 +191,10 @@ class _Search:
         try:
             self.info["report"] = write_report(Run(self.folder))
         except Exception as error:
-            warnings.warn(
-                f"report.html could not be written ({error!r}); try again with `python -m tuner report "
-                f"{self.folder.uri}`",
-                stacklevel=1,
+            _log.warning(
+                "report.html could not be written (%r); try again with: python -m tuner report %s",
+                error,
+                self.folder.uri,
             )
         else:
             write_info(self.folder, self.info)

@@ -98,18 +98,45 @@ class EventLog:
             self._written = time.monotonic()
 
 
+class EventFollower:
+    """Reads a run's events while its driver writes them."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._segment, self._taken = "", 0  # the newest segment seen, and the bytes read of it
+
+    def new(self) -> list[Event]:
+        """The events that have come since the last call; a line that isn't whole yet comes later."""
+        found: list[Event] = []
+        for name in _segments(self._folder):
+            if name < self._segment:
+                continue
+            start = self._taken if name == self._segment else 0
+            content = self._folder.read_from(f"{EVENTS}/{name}", start)
+            whole = content[: content.rfind(b"\n") + 1]
+            found += _parsed(whole)
+            self._segment, self._taken = name, start + len(whole)
+        return found
+
+
 def read_events(folder: Folder) -> Iterator[Event]:
     """All events of a run in the order they happened; a torn last line of a segment is passed over."""
-    for name in folder.files(EVENTS):
-        if not name.endswith(".jsonl"):
+    for name in _segments(folder):
+        yield from _parsed(folder.read(f"{EVENTS}/{name}"))
+
+
+def _segments(folder: Folder) -> list[str]:
+    return [name for name in folder.files(EVENTS) if name.endswith(".jsonl")]
+
+
+def _parsed(lines: bytes) -> Iterator[Event]:
+    for line in lines.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
             continue
-        for line in folder.read(f"{EVENTS}/{name}").splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "event" in event:
-                yield event
+        if isinstance(event, dict) and "event" in event:
+            yield event
 
 
 def _segment_number(name: str) -> int:

@@ -32,6 +32,10 @@ class Folder(ABC):
     def read(self, name: str) -> bytes:
         """The file's content; raises FileNotFoundError."""
 
+    def read_from(self, name: str, start: int) -> bytes:
+        """The file's content after its first `start` bytes; raises FileNotFoundError."""
+        return self.read(name)[start:]
+
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
         """Replace the file as a whole: a reader sees the old content or the new one, never a part."""
@@ -70,6 +74,11 @@ class LocalFolder(Folder):
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
+
+    def read_from(self, name: str, start: int) -> bytes:
+        with (self.path / name).open("rb") as file:
+            file.seek(start)
+            return file.read()
 
     def write(self, name: str, content: bytes) -> None:
         target = self.path / name

@@ -1,4 +1,3 @@
-import inspect
 import json
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from tuner import Budget, load_run, uniform
 from tuner.results import Run
 from tuner.results.plots import Plots, progress, space, winner
 
-NAMES = [name for name, value in inspect.getmembers(Plots, inspect.isfunction) if not name.startswith("_")]
+NAMES = Plots.names()
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,11 @@ class Plots:
     def __init__(self, run: Run) -> None:
         self._run = run
 
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The methods that draw a plot."""
+        return tuple(name for name in vars(cls) if not name.startswith("_") and name != "names")
+
     def history(self, against: Against = "trials") -> go.Figure:
         """Each trial's best value and the best so far, against "trials", "epochs" or "time"."""
         return progress.optimisation_history(self._run, against).figure
