@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
@@ -21,10 +22,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tuner.errors import StudyError, TrialError
 
 if TYPE_CHECKING:
+    from tuner.console.progress import Plan
     from tuner.results import Run
     from tuner.study import Study
 
 LIMITS = ("trials", "hours", "device_hours", "total_epochs", "target")
+WATCH_SECONDS = 0.5
 SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -55,7 +58,10 @@ def _run(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         study = load_study(options.space)
         ready = study.with_options(**changes)
-    plan = Plan(ready.name, ready.metric, ready.mode, ready.trials, ready.budget.max_epochs)
+    budget = ready.budget
+    plan = Plan(
+        ready.name, ready.metric, ready.mode, ready.trials, budget.max_epochs, budget.hours, budget.total_epochs
+    )
     ready.check_here(cluster=options.address is not None)
     from tuner.driver import run, wandb_mode
     from tuner.results.wandb_mirror import HOW_TO_SWITCH_ON
@@ -76,12 +82,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from tuner.console.progress import Plan, display
+    from tuner.console.progress import display
     from tuner.results import load_run
 
     earlier = load_run(options.run)
-    budget = earlier.info["budget"]
-    plan = Plan(earlier.name, earlier.metric, earlier.mode, options.trials or budget["trials"], budget["max_epochs"])
+    plan = _plan_of(earlier, **{name: getattr(options, name) for name in LIMITS})
     from tuner.driver import resume
 
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
@@ -94,6 +99,15 @@ def _resume(options: argparse.Namespace) -> int:
             **{name: getattr(options, name) for name in LIMITS},
         )
     return _conclude(finished, options)
+
+
+def _plan_of(run: Run, **limits: Any) -> Plan:
+    """What a run set out to do, with other limits where they are given."""
+    from tuner.console.progress import Plan
+
+    budget = run.budget | {name: value for name, value in limits.items() if value is not None}
+    names = ("trials", "max_epochs", "hours", "total_epochs")
+    return Plan(run.name, run.metric, run.mode, *(budget.get(name) for name in names))  # type: ignore[arg-type]
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -138,11 +152,32 @@ def _show(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     run = load_run(options.run)
+    if options.watch:
+        _watch(run)
+        run = load_run(run.path)
     if options.json:
         print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
     else:
         print_run(run, traceback_of=options.trial)
     return SUCCESS
+
+
+def _watch(run: Run) -> None:
+    """Show a search that another process runs, until it ends or Ctrl-C."""
+    from tuner.console.progress import display
+    from tuner.results import EventFollower, load_run
+
+    follower = EventFollower(run.folder)
+    with display(_plan_of(run), sys.stderr, quiet=False, earlier=follower.new(), opening="followed") as shown:
+        try:
+            alive = True
+            while alive:
+                alive = load_run(run.path).alive  # asked before the last events are read
+                for event in follower.new():
+                    shown.on_event(event)
+                time.sleep(WATCH_SECONDS if alive else 0)
+        except KeyboardInterrupt:
+            return
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -276,6 +311,7 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     show.set_defaults(verb=_show)
     show.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
     show.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
+    show.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
     show.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
     report = verbs.add_parser("report", help="write report.html into a run's folder, also while the run goes on")

@@ -46,8 +46,9 @@ def test_the_live_table_shows_trials_bar_totals_and_best_on_lines_of_their_own(t
     last = stream.getvalue().split("trial  status")[-1]
     lines = [line.strip() for line in last.splitlines()]
     assert [line[:5] for line in lines[1:7]] == [f"{number:05d}" for number in range(6)]
-    assert set(lines[7]) == {"━"}
-    assert lines[8].startswith("6 of 6 trials: ")
+    assert lines[7] == "loss, best so far"
+    assert set(lines[12]) == {"━"}
+    assert lines[13].startswith("6 of 6 trials: ")
     assert any(line.startswith("best loss ") for line in lines)
 
 
@@ -103,7 +104,7 @@ def trained(number: int, epochs: int, status: str, /, **config: int) -> list[Eve
 
 def a_minute_ago(progress: Progress) -> None:
     """As if the search had begun then."""
-    progress._begun = time.monotonic() - 60
+    progress._begun = time.time() - 60
 
 
 def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None:
@@ -121,7 +122,7 @@ def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None
         event("study_ended", reason="trials"),
     ]:
         lines.on_event(one)
-    assert re.sub(r"about \d+ s left", "about N s left", stream.getvalue()).splitlines() == [
+    assert re.sub(r"about .* left", "about N s left", stream.getvalue()).splitlines() == [
         "trial 00000 started: lr=0.1",
         "trial 00000 lost its worker and starts again: node died",
         "trial 00000 started, going on from epoch 1: lr=0.1",
@@ -180,25 +181,43 @@ def test_a_search_without_early_stopping_saves_nothing(tmp_path: Path) -> None:
     assert "saved" not in progress.totals()
 
 
-def test_the_time_left_follows_the_pace_of_the_trials_that_ended() -> None:
+def test_the_time_left_follows_the_pace_of_the_epochs() -> None:
     progress = followed(event("study_started", trials=4), started(0))
     a_minute_ago(progress)
     assert progress.eta() == "1 min 00 s so far"
-    progress.on_event(ended(0, "completed"))
+    progress.on_event(reported(0, 1, accuracy=0.1))
+    assert progress.eta() == "about 39 min 00 s left"  # 9 epochs and three trials of 10
+    for one in trained(0, 10, "completed"):
+        progress.on_event(one)
     assert progress.eta() == "about 3 min 00 s left"
     for number in (1, 2):
-        progress.on_event(started(number))
-        progress.on_event(ended(number, "completed"))
+        for one in trained(number, 10, "completed"):
+            progress.on_event(one)
     assert progress.eta() == "about 20 s left"
     progress.on_event(started(3))
     progress.on_event(ended(3, "failed", cause="error"))
     assert progress.eta() == "1 min 00 s in all"
 
 
+def test_trials_are_expected_to_be_as_long_as_those_that_ended() -> None:
+    progress = followed(*trained(0, 2, "stopped"), *trained(1, 4, "stopped"), started(2), reported(2, 1, accuracy=0.1))
+    a_minute_ago(progress)
+    assert progress.eta() == "about 43 s left"  # 2 + 3 epochs at 7 a minute
+
+
+def test_the_limit_that_comes_first_says_what_is_left() -> None:
+    limited = Plan("digits", "accuracy", "max", 100, 10, total_epochs=12)
+    progress = followed(*trained(0, 6, "stopped"), plan=limited)
+    a_minute_ago(progress)
+    assert progress.eta() == "about 1 min 00 s left"
+    hours = followed(event("study_started", trials=None), plan=Plan("digits", "accuracy", "max", None, 10, hours=0.5))
+    assert hours.eta() == "about 30 min 00 s left"
+
+
 def test_the_start_of_ray_says_nothing_of_the_pace() -> None:
     progress = Progress(ACCURACY)
     a_minute_ago(progress)
-    progress.on_event(event("study_started", trials=4))
+    progress.on_event(event("study_started", time.time(), trials=4))
     assert progress.eta() == "0 s so far"
 
 
@@ -239,12 +258,12 @@ def test_before_the_first_trial_a_terminal_says_that_ray_starts() -> None:
 
 def test_settings_that_look_like_markup_are_drawn_as_they_are() -> None:
     lines = drawn(started(0, time.time(), {"path": "[/data]", "kind": "[red]", "icon": ":x:"}))
-    assert "00000  running  0/10             0 s   path=[/data] kind=[red] icon=:x:" in lines
+    assert "00000  running  0/10                    0 s   path=[/data] kind=[red] icon=:x:" in lines
 
 
 def test_a_trial_is_drawn_with_the_length_that_it_has_itself() -> None:
     lines = drawn(*trained(0, 4, "completed", epochs=4))
-    assert "00000  completed  4/4    0.4       0 s   epochs=4" in lines
+    assert "00000  completed  4/4    0.4       ▁▃▅█   0 s   epochs=4" in lines
 
 
 def test_a_notice_stands_above_the_table() -> None:
@@ -255,7 +274,7 @@ def test_a_notice_stands_above_the_table() -> None:
 def test_a_long_search_fits_a_low_terminal() -> None:
     events = [one for number in range(50) for one in trained(number, 2, "stopped")]
     rows = [line for line in drawn(*events, height=12) if re.match(r"\d{5} ", line)]
-    assert rows[-4:] == [f"{number:05d}  stopped  2/10   0.2       0 s" for number in (0, 47, 48, 49)]
+    assert rows[-3:] == [f"{number:05d}  stopped  2/10   0.2       ▁█     0 s" for number in (0, 48, 49)]
 
 
 def test_a_trial_of_any_state_can_be_drawn() -> None:
@@ -269,6 +288,26 @@ def test_a_trial_of_any_state_can_be_drawn() -> None:
         "failed",
         "interrupted",
     ]
+
+
+def test_the_best_so_far_is_drawn_as_a_curve_where_there_is_room() -> None:
+    events = [one for number in range(4) for one in trained(number, 2 * number + 2, "stopped")]
+    lines = drawn(*events, height=40)
+    first = max(index for index, line in enumerate(lines) if line == "accuracy, best so far")
+    assert [line.split()[-1] for line in (lines[first + 1], lines[first + 4])] == ["0.8", "0.1"]
+    assert "accuracy, best so far" not in drawn(*events, height=20)
+    assert "accuracy, best so far" not in drawn(*trained(0, 1, "completed"), height=40)
+
+
+def test_what_running_trials_use_of_their_devices_is_added_up() -> None:
+    told = {"memory_bytes": 2e9, "images_per_second": 600.0}
+    progress = followed(started(0), reported(0, 1, accuracy=0.1, **told), started(1), reported(1, 1, **told))
+    assert progress.device_use() == "2 trials running: 4.0 GB of memory, 1,200 images/s"
+    on_gpu = {"device_utilisation": 80.0, "device_memory_bytes": 5e9, "memory_bytes": 1e9}
+    assert followed(started(0), reported(0, 1, **on_gpu)).device_use() == (
+        "1 trial running: device 80 % busy, 5.0 GB of memory"
+    )
+    assert followed(*trained(0, 2, "completed")).device_use() == ""
 
 
 def test_a_resumed_search_is_drawn_from_what_is_known(tmp_path: Path) -> None:

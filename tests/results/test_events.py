@@ -9,7 +9,7 @@ import torch
 from pyarrow.fs import LocalFileSystem
 
 from tuner.results import events
-from tuner.results.events import EventLog, finite, plain, read_events
+from tuner.results.events import EventFollower, EventLog, finite, plain, read_events
 from tuner.results.folder import LocalFolder, ObjectFolder
 
 
@@ -128,3 +128,36 @@ def test_numbers_that_compare_are_finite_and_no_truth_values() -> None:
 
 def test_a_tensor_of_many_values_becomes_text_rather_than_an_error() -> None:
     assert json.dumps({"weights": torch.zeros(2)}, default=plain) == '{"weights": "tensor([0., 0.])"}'
+
+
+# Following
+
+
+def test_a_follower_gets_each_event_once_and_a_line_only_when_it_is_whole(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    follower = EventFollower(folder)
+    assert follower.new() == []
+    log = EventLog(folder)
+    log.append("notice", message="one")
+    assert [event["message"] for event in follower.new()] == ["one"]
+    assert follower.new() == []
+    with (tmp_path / "events/000001.jsonl").open("ab") as file:
+        file.write(b'{"event": "notice", "time": 1, "mess')
+        file.flush()
+        assert follower.new() == []
+        file.write(b'age": "two"}\n')
+    assert [event["message"] for event in follower.new()] == ["two"]
+
+
+def test_a_follower_goes_on_with_the_next_segment_past_a_torn_line(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    follower = EventFollower(folder)
+    EventLog(folder).append("notice", message="one")
+    with (tmp_path / "events/000001.jsonl").open("ab") as file:
+        file.write(b'{"event": "notice", "ti')
+    assert len(follower.new()) == 1
+    later = EventLog(folder)
+    later.append("notice", message="two")
+    later.append("notice", message="three")
+    assert [event["message"] for event in follower.new()] == ["two", "three"]
+    assert [event["message"] for event in read_events(folder)] == ["one", "two", "three"]

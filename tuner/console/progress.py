@@ -13,12 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tuner.results.events import Event
+from tuner.console.charts import chart, sparkline
+from tuner.results.events import Event, finite
 from tuner.results.records import RunRecord, TrialRecord, full_length
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": "yellow", "failed": "red"}
 SHOWN_TRIALS = 12
+SPARKLINE = 10  # characters
+CURVE_HEIGHT, CURVE_NEEDS_HEIGHT = 4, 26  # lines: of the curve, and of a terminal that has room for it
+SECONDS_PER_HOUR = 3600
+_DEVICE_METRICS = ("device_utilisation", "device_memory_bytes", "memory_bytes", "images_per_second")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Plan:
     mode: str
     trials: int | None
     max_epochs: int
+    hours: float | None = None
+    total_epochs: int | None = None
 
 
 class Display(Protocol):
@@ -40,12 +47,17 @@ class Display(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
-def display(plan: Plan, stream: IO[str], *, quiet: bool, earlier: Iterable[Event] = ()) -> Display:
-    """The display that fits the stream: nothing, a live table, or lines. `earlier` events are known but not shown."""
+def display(
+    plan: Plan, stream: IO[str], *, quiet: bool, earlier: Iterable[Event] = (), opening: str = "starting Ray"
+) -> Display:
+    """The display that fits the stream: nothing, a live table, or lines.
+
+    `earlier` events are known but not shown; `opening` says what is done before the first trial is there.
+    """
     if quiet:
         return Silence()
     progress, console = Progress(plan, earlier), Console(file=stream)
-    return LiveTable(progress, console) if console.is_terminal else Lines(progress, stream)
+    return LiveTable(progress, console, opening) if console.is_terminal else Lines(progress, stream, opening)
 
 
 class Silence:
@@ -64,11 +76,11 @@ class Silence:
 class Lines:
     """A line per trial that starts or ends, for logs and pipes."""
 
-    def __init__(self, progress: Progress, stream: IO[str]) -> None:
-        self._plan, self._stream, self._progress = progress.plan, stream, progress
+    def __init__(self, progress: Progress, stream: IO[str], opening: str = "starting Ray") -> None:
+        self._plan, self._stream, self._progress, self._opening = progress.plan, stream, progress, opening
 
     def __enter__(self) -> Lines:
-        self._say(f"{self._plan.study}: starting Ray")
+        self._say(f"{self._plan.study}: {self._opening}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -110,8 +122,8 @@ class Lines:
 class LiveTable:
     """A table that is drawn anew a few times a second, and stays when the search ends."""
 
-    def __init__(self, progress: Progress, console: Console) -> None:
-        self._progress, self._console = progress, console
+    def __init__(self, progress: Progress, console: Console, opening: str = "starting Ray") -> None:
+        self._progress, self._console, self._opening = progress, console, opening
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> LiveTable:
@@ -130,17 +142,30 @@ class LiveTable:
     def _render(self) -> RenderableType:
         progress = self._progress
         if not progress.record.trials:
-            return Text(f"{progress.plan.study}: starting Ray", style="dim")
-        return Group(
-            self._table(), progress.bar(), Text(progress.totals()), Text(f"best {best_so_far(progress.record)}")
-        )
+            return Text(f"{progress.plan.study}: {self._opening}", style="dim")
+        parts = [self._table(), *self._curve(), progress.bar(), Text(progress.totals())]
+        use = progress.device_use()
+        parts += [Text(use, style="dim")] if use else []
+        return Group(*parts, Text(f"best {best_so_far(progress.record)}"))
+
+    def _curve(self) -> list[RenderableType]:
+        """The best value so far against the epochs trained, where there is room and something to see."""
+        bests = self._progress.bests
+        if len(set(bests)) < 2 or self._console.size.height < CURVE_NEEDS_HEIGHT:
+            return []
+        width = min(60, self._console.size.width - 24)
+        lines = chart(bests, width, CURVE_HEIGHT)
+        label = f"{self._progress.plan.metric}, best so far"
+        ends = {0: short(max(bests)), CURVE_HEIGHT - 1: short(min(bests))}
+        drawn = [Text(f"{line.ljust(width)} {ends.get(row, '')}", style="cyan") for row, line in enumerate(lines)]
+        return [Text(label, style="dim"), *drawn]
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("trial", "status", "epoch", self._progress.plan.metric, "time"):
+        for name in ("trial", "status", "epoch", self._progress.plan.metric, "curve", "time"):
             table.add_column(name, no_wrap=True)
         table.add_column("settings", no_wrap=True, overflow="ellipsis")
-        rows = max(3, min(SHOWN_TRIALS, self._console.size.height - 8))
+        rows = max(3, min(SHOWN_TRIALS, self._console.size.height - 9))
         for trial in self._progress.shown(rows):
             table.add_row(*self._cells(trial))
         return table
@@ -154,7 +179,8 @@ class LiveTable:
         status = Text(outcome(trial), style=STYLES.get(trial.status, ""))
         epochs = f"{trial.epoch}/{self._progress.full_length(trial)}"
         config = Text(settings(trial.config))  # a setting may look like rich's markup
-        return trial.trial, status, epochs, value, duration(trial.running_seconds + since), config
+        seconds = duration(trial.running_seconds + since)
+        return trial.trial, status, epochs, value, self._progress.sparkline(trial), seconds, config
 
 
 class Progress:
@@ -163,14 +189,29 @@ class Progress:
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
         self.record = RunRecord(plan.metric, plan.mode, earlier)
-        self._ended_before = sum(1 for trial in self.record.trials.values() if not trial.live)
-        self._begun = time.monotonic()
+        self.bests: list[float] = []  # the best value so far, after each report
+        self._range: tuple[float, float] | None = None  # of all values reported
+        self._epochs_before = self.record.epochs()
+        self._begun = time.time()
+        for trial in self.record.trials.values():
+            for epoch in trial.epochs.values():
+                self._see(epoch.metrics.get(plan.metric))
 
     def on_event(self, event: Event) -> None:
         """Fold the event in."""
         if event["event"] in ("study_started", "study_resumed"):
-            self._begun = time.monotonic()  # the start of Ray says nothing of the pace
+            self._begun = event["time"]  # the start of Ray says nothing of the pace
+            self._epochs_before = self.record.epochs()
         self.record.apply(event)
+        if event["event"] == "epoch_reported":
+            self._see(event["metrics"].get(self.plan.metric))
+
+    def _see(self, value: object) -> None:
+        if isinstance(value, int | float) and finite(value):
+            low, high = self._range or (value, value)
+            self._range = min(low, value), max(high, value)
+            better = max if self.plan.mode == "max" else min
+            self.bests.append(better(self.bests[-1], value) if self.bests else value)
 
     def shown(self, rows: int) -> list[TrialRecord]:
         """The trials worth a row: those that run or wait, the best, then the latest, in the order of their numbers."""
@@ -204,15 +245,57 @@ class Progress:
         return saved / (trained + saved) if saved else 0.0
 
     def eta(self) -> str:
-        """Time left at the pace of the trials that ended since this search was started or resumed."""
-        elapsed = time.monotonic() - self._begun
+        """Time left at the pace of the epochs that were trained since this search was started or resumed."""
+        elapsed = max(0.0, time.time() - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
-        if self.plan.trials is not None and ended >= self.plan.trials:
+        if self.record.ended is not None or (self.plan.trials is not None and ended >= self.plan.trials):
             return f"{duration(elapsed)} in all"
-        if self.plan.trials is None or ended <= self._ended_before:
-            return f"{duration(elapsed)} so far"
-        left = elapsed * (self.plan.trials - ended) / (ended - self._ended_before)
-        return f"about {duration(left)} left"
+        left = self._seconds_left(elapsed)
+        return f"{duration(elapsed)} so far" if left is None else f"about {duration(left)} left"
+
+    def _seconds_left(self, elapsed: float) -> float | None:
+        """Until the first limit of those whose time can be told."""
+        limits = []
+        if self.plan.hours is not None:
+            limits.append(max(0.0, SECONDS_PER_HOUR * self.plan.hours - self.record.wall_seconds))
+        trained = self.record.epochs() - self._epochs_before
+        if trained:
+            pace = elapsed / trained
+            if self.plan.total_epochs is not None:
+                limits.append(pace * max(0, self.plan.total_epochs - self.record.epochs()))
+            if self.plan.trials is not None:
+                limits.append(pace * self._epochs_left(self.plan.trials))
+        return min(limits, default=None)
+
+    def _epochs_left(self, planned: int) -> float:
+        """What trials that haven't ended will train, if they are as long as those that have, on average."""
+        trials = self.record.trials.values()
+        ended = [trial.epoch for trial in trials if not trial.live and trial.epochs]
+        length = sum(ended) / len(ended) if ended else self.plan.max_epochs
+        begun = sum(max(0.0, length - trial.epoch) for trial in trials if trial.live)
+        return begun + length * max(0, planned - len(trials))
+
+    def sparkline(self, trial: TrialRecord) -> str:
+        """The trial's values by epoch, as high as they are among all that were reported."""
+        if self._range is None:
+            return ""
+        told = (epoch.metrics.get(self.plan.metric) for epoch in trial.epochs.values())
+        values = [float(value) for value in told if value is not None and finite(value)]
+        return sparkline(values, *self._range, SPARKLINE)
+
+    def device_use(self) -> str:
+        """What the running trials said last of their devices: how many, utilisation, memory, images a second."""
+        running = [trial.metrics() for trial in self.record.trials.values() if trial.status == "running"]
+        told = {name: [float(m[name]) for m in running if finite(m.get(name))] for name in _DEVICE_METRICS}
+        parts = []
+        if told["device_utilisation"]:
+            values = told["device_utilisation"]
+            parts.append(f"device {sum(values) / len(values):.0f} % busy")
+        memory = told["device_memory_bytes"] or told["memory_bytes"]
+        parts += [f"{sum(memory) / 1e9:.1f} GB of memory"] if memory else []
+        speed = told["images_per_second"]
+        parts += [f"{sum(speed):,.0f} images/s"] if speed else []
+        return f"{plural(len(running), 'trial')} running: {', '.join(parts)}" if parts else ""
 
     def bar(self) -> RenderableType:
         """Trials ended, of those planned."""

@@ -1,6 +1,7 @@
 """Reads and writes run folders: events, tables, summaries, what follows from them. Knows neither Ray nor torch."""
 
 from tuner.results.comparison import Comparison, compare
+from tuner.results.events import EventFollower
 from tuner.results.export import export
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.refining import Refinement, refine
@@ -9,6 +10,7 @@ from tuner.results.run import Run, find_runs, load_run
 
 __all__ = [
     "Comparison",
+    "EventFollower",
     "Folder",
     "LocalFolder",
     "Refinement",

@@ -1,0 +1,66 @@
+"""`show --watch` from another terminal than the search's."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import start, study_file, tuner
+from tests.results.simulated import simulated
+
+STUDY = """
+def train(config):
+    for epoch in range(3):
+        time.sleep(0.5)
+        tuner.report(loss=config["lr"] / (epoch + 1))
+
+study = Study("slow", trial=train, space={"lr": uniform(0, 1)}, metric="loss", mode="min", search=Random(), scheduler=NoEarlyStopping(),
+    budget=Budget(trials=8, max_epochs=3), resources=Resources(cpus=1), warm_start=None)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_running_search_is_followed_to_its_end(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY)
+    search = start("run", "space.py", "--concurrency", "1", "--quiet", folder=tmp_path)
+    while not list(tmp_path.glob("runs/slow/*/run.json")):
+        assert search.poll() is None
+        time.sleep(0.1)
+    watched = tuner("show", "--watch", "runs", folder=tmp_path)
+    assert search.wait(timeout=60) == 0
+    search.communicate()
+    assert watched.code == 0
+    assert watched.err.startswith("slow: followed\n")
+    assert "trial 00007 completed after 3 epochs" in watched.err
+    assert "8 of 8 trials: 8 done" in watched.err
+    assert "best: loss" in watched.out
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_who_stops_watching_leaves_the_search_alone(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY)
+    search = start("run", "space.py", "--concurrency", "1", "--quiet", folder=tmp_path)
+    while not list(tmp_path.glob("runs/slow/*/run.json")):
+        assert search.poll() is None
+        time.sleep(0.1)
+    watcher = start("show", "--watch", "runs", folder=tmp_path)
+    assert watcher.stderr is not None
+    assert watcher.stderr.readline() == "slow: followed\n"
+    watcher.send_signal(signal.SIGINT)
+    out, err = watcher.communicate(timeout=60)
+    assert watcher.returncode == 0
+    assert "Traceback" not in err
+    assert "running" in out
+    search.communicate(timeout=60)
+    assert search.returncode == 0
+
+
+def test_a_run_that_is_over_is_shown_at_once(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    watched = tuner("show", "--watch", tmp_path, folder=tmp_path)
+    assert watched.code == 0
+    assert f"{len(run.record.trials)} trials" in watched.err
+    assert "best: loss" in watched.out
