@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
@@ -16,6 +16,9 @@ check: $(STAMP)  ## lint, format, strict types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+notebooks: $(STAMP)  ## run the notebooks and keep their outputs; needs Chromium to draw the figures
+	cd notebooks && PLOTLY_RENDERER=png ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace first_search.ipynb best_trials.ipynb
 
 bench: $(STAMP)  ## the measured claims
 	$(BIN)/python benchmarks/overhead.py

@@ -39,7 +39,7 @@ MAY_IMPORT = {
         {"ray", "torch"},
     ),
     "console": ({"results", "study", "space", "inspection", "errors"}, {"rich"}),
-    "api": ({"driver", "inspection", "results", "study"}, set()),
+    "api": ({"console", "driver", "inspection", "results", "study"}, set()),
     "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
 }
 HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich"}

@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.results import Run
-from tuner.study import Study
+from tuner.results.events import Listener
+from tuner.study import Study, load_study
 
 if TYPE_CHECKING:
     from tuner.inspection import LoadedModel
 
 
-def run(study: Study | str | Path, **options: Any) -> Run:
-    """Search; returns the run. Options: those of `tuner.driver.run`, which are the command line's.
+def run(
+    study: Study | str | Path,
+    *,
+    storage: str | Path = "runs",
+    concurrency: int | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    listeners: Iterable[Listener] = (),
+    **changes: Any,
+) -> Run:
+    """Search; returns the run. In a notebook a table and the curve of the best value are drawn meanwhile.
 
-    storage, concurrency, address, listeners, and what changes the study: name, trials, hours, device_hours,
-    total_epochs, target, cpus, gpus, seed, fixed (a dict of hyperparameters), weights, data_dir, history. Raises
-    StudyError before anything is started where it can't work.
+    Args:
+        study: or the path of its file
+        storage: folder or URI under which run folders lie
+        concurrency: trials at once, at most
+        address: of an existing Ray cluster
+        wandb: "online", "offline" or "off"; by default online where the user is logged in
+        listeners: told of every event while the search runs
+        changes: to the study: name, trials, hours, device_hours, total_epochs, target, cpus, gpus, seed, fixed (a dict
+            of hyperparameters), weights, data_dir, history
+
+    Raises:
+        StudyError: it can't work; nothing was started or written.
     """
     from tuner import driver
+    from tuner.console.notebook import NotebookDisplay, in_notebook
 
-    return driver.run(study, **options)
+    listeners = list(listeners)
+    if in_notebook():
+        from tuner.console.progress import Plan
+
+        study = study if isinstance(study, Study) else load_study(study)
+        listeners.append(NotebookDisplay(Plan.of(study.with_options(**changes))))
+    return driver.run(
+        study, storage=storage, concurrency=concurrency, address=address, wandb=wandb, listeners=listeners, **changes
+    )
 
 
 def resume(path: str | Path, **options: Any) -> Run:
     """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
     Options: trials, hours, device_hours, total_epochs, target; `study` where the run was started from Python;
-    concurrency, address, listeners. Raises RunFolderError where there is nothing to go on with.
+    concurrency, address, wandb, listeners. Raises RunFolderError where there is nothing to go on with.
     """
     from tuner import driver
 

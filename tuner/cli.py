@@ -58,10 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         study = load_study(options.space)
         ready = study.with_options(**changes)
-    budget = ready.budget
-    plan = Plan(
-        ready.name, ready.metric, ready.mode, ready.trials, budget.max_epochs, budget.hours, budget.total_epochs
-    )
+    plan = Plan.of(ready)
     ready.check_here(cluster=options.address is not None)
     from tuner.driver import run, wandb_mode
     from tuner.results.wandb_mirror import HOW_TO_SWITCH_ON

@@ -194,3 +194,44 @@ def test_a_thousand_trials_of_fifty_epochs_stay_below_eight_megabytes(tmp_path: 
     budget = Budget(trials=1000, max_epochs=50)
     run = simulated(tmp_path, search=Random(sobol=False), scheduler=NoEarlyStopping(), budget=budget)
     assert len(report_html(run)) < 8e6
+
+
+# Damaged folders
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_torn_segment_is_read_as_far_as_it_goes_and_left_as_it_is(tmp_path: Path) -> None:
+    total = len(simulated(tmp_path).record.trials)
+    events = tmp_path / "events/000001.jsonl"
+    events.write_bytes(events.read_bytes()[: events.stat().st_size // 2])
+    before = bytes_of(tmp_path)
+    run = load_run(tmp_path)
+    assert 0 < len(run.record.trials) < total
+    assert run.best is not None
+    page = report_html(run)
+    assert f"Trial {run.best.trial} is the best" in page
+    assert bytes_of(tmp_path) == before
+
+
+def test_a_line_of_garbage_costs_no_more_than_itself(tmp_path: Path) -> None:
+    whole = simulated(tmp_path).trials
+    events = tmp_path / "events/000001.jsonl"
+    lines = events.read_bytes().splitlines(keepends=True)
+    events.write_bytes(b"".join([*lines[:-1], b"\xff\x00garbage\n", b'["no event"]\n', lines[-1]]))
+    assert load_run(tmp_path).trials.equals(whole)
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "of another kind"])
+def test_a_winner_whose_files_are_damaged_is_reported_without_them(tmp_path: Path, damage: str) -> None:
+    run = dressed(simulated(tmp_path))
+    for file in (tmp_path / "best").iterdir():
+        if damage == "missing":
+            file.unlink()
+        else:
+            file.write_text("[1, 2]" if damage == "of another kind" else file.read_text()[:20])
+    page = report_html(load_run(tmp_path))
+    assert f"Trial {run.best.trial} is the best" in page
+    assert "What the winner gets wrong" not in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,6 +17,9 @@ from tuner.console.charts import chart, sparkline
 from tuner.results.events import Event, finite
 from tuner.results.records import RunRecord, TrialRecord, full_length
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
+
+if TYPE_CHECKING:
+    from tuner.study import Study
 
 STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": "yellow", "failed": "red"}
 SHOWN_TRIALS = 12
@@ -37,6 +40,14 @@ class Plan:
     max_epochs: int
     hours: float | None = None
     total_epochs: int | None = None
+
+    @classmethod
+    def of(cls, study: Study) -> Plan:
+        """What a study sets out to do."""
+        budget = study.budget
+        return cls(
+            study.name, study.metric, study.mode, study.trials, budget.max_epochs, budget.hours, budget.total_epochs
+        )
 
 
 class Display(Protocol):

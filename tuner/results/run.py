@@ -21,6 +21,7 @@ from tuner.study import Study, load_study
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tuner.results.findings import Advice
     from tuner.results.importance import Importance
     from tuner.results.plots import Plots
 
@@ -30,6 +31,7 @@ BEST = "best"
 STUDY_FILE = "study.py"
 FORMAT = 1
 SECONDS_PER_HOUR = 3600
+SHOWN_TRIALS = 10  # in a notebook
 _NEEDED = ("study", "metric", "mode", "status", "started")
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 
@@ -202,6 +204,12 @@ class Run:
         pairs = [(trial.config, best[1]) for trial, best in told if best is not None]
         return [config for config, _ in pairs], [value for _, value in pairs]
 
+    def advice(self) -> list[Advice]:
+        """What the run says about what to try next, the most promising first."""
+        from tuner.results.findings import advice
+
+        return advice(self)
+
     @property
     def plot(self) -> Plots:
         """Plots of the run: `run.plot.history()` and others, as plotly figures."""
@@ -260,6 +268,21 @@ class Run:
         """The winner's best epoch."""
         found = self.record.best_of(self.best.trial) if self.best else None
         return found[0] if found else None
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the run in a few lines, and its best trials."""
+        from html import escape
+
+        from tuner.results.text import best_so_far, duration, shown_path
+
+        counts = ", ".join(f"{count} {status}" for status, count in self.record.counts().items() if count)
+        head = (
+            f"<p><b>{escape(self.name)}</b>, {self.status}: {len(self.record.trials)} trials ({counts or 'none'}) in "
+            f"{duration(self.record.wall_seconds)}<br>best {escape(best_so_far(self.record))}<br>"
+            f"<code>{escape(shown_path(self.path))}</code></p>"
+        )
+        left_out = ["number", "started", "ended", "losses", "seed", "message"]
+        return head + self.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
 
     def _best_file(self, name: str) -> Any:
         try:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SHOWN_MISTAKES = 16
+MISTAKE = ("index", "label", "predicted", "confidence", "image")
 COLUMNS = 8
 LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
 
@@ -19,8 +20,7 @@ def confusion_matrix(run: Run) -> Plot:
     """How often the winner takes each class for each other one, on the test split."""
     import pandas as pd
 
-    content = _content(run, "confusion_matrix.json") or {"classes": [], "counts": []}
-    classes, counts = content["classes"], content["counts"]
+    classes, counts = _confusion(run) or ([], [])
     rows = [
         (label, classes[other], count)
         for label, row in zip(classes, counts, strict=True)
@@ -56,7 +56,7 @@ def mistakes(run: Run) -> Plot:
     import pandas as pd
 
     found = shown_mistakes(run)
-    columns = ["index", "label", "predicted", "confidence"]
+    columns = [name for name in MISTAKE if name != "image"]
     table = pd.DataFrame([{name: one[name] for name in columns} for one in found], columns=columns)
     if not found:
         return Plot("mistakes", new_figure("The winner has no mistakes to show"), table)
@@ -83,12 +83,23 @@ def mistakes(run: Run) -> Plot:
 
 def scored(run: Run) -> bool:
     """Whether the winner was scored on a test split."""
-    return _content(run, "confusion_matrix.json") is not None
+    return _confusion(run) is not None
 
 
 def shown_mistakes(run: Run) -> list[dict[str, Any]]:
     """The most confident mistakes: index, label, predicted, confidence, and the image as PNG in base64."""
-    return list(_content(run, "mistakes.json") or [])[:SHOWN_MISTAKES]
+    found = _content(run, "mistakes.json")
+    if not isinstance(found, list) or not all(isinstance(one, dict) and set(MISTAKE) <= set(one) for one in found):
+        return []
+    return found[:SHOWN_MISTAKES]
+
+
+def _confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
+    """Classes, and for each a row of counts by predicted class; None where the winner was not scored."""
+    found = _content(run, "confusion_matrix.json")
+    return (
+        (found["classes"], found["counts"]) if isinstance(found, dict) and {"classes", "counts"} <= set(found) else None
+    )
 
 
 def _content(run: Run, name: str) -> Any:

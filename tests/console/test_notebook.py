@@ -1,0 +1,57 @@
+import re
+
+import pytest
+
+from tests.results.events_of_a_run import ended, event, reported, started
+from tuner.console import notebook
+from tuner.console.notebook import NotebookDisplay, in_notebook, progress_html
+from tuner.console.progress import Plan, Progress
+
+PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
+
+
+def followed(*events: dict[str, object]) -> Progress:
+    progress = Progress(PLAN)
+    for one in events:
+        progress.on_event(one)
+    return progress
+
+
+def test_python_outside_of_a_notebook_is_told_apart() -> None:
+    assert not in_notebook()
+
+
+def test_a_search_is_drawn_with_its_trials_totals_curve_and_notices() -> None:
+    html = progress_html(
+        followed(
+            started(0, config={"kind": "<b>"}), reported(0, 1, accuracy=0.5), reported(0, 2, accuracy=0.75),
+            ended(0, "completed"), started(1), event("notice", message="a & b", code=None),
+        )
+    )  # fmt: skip
+    assert "2 of 4 trials: 1 running, 1 done" in html
+    assert "<td style='text-align:left'>2/10</td>" in html
+    assert "kind=&lt;b&gt;" in html
+    assert "note: a &amp; b" in html
+    points = re.findall(r'points="([^"]*)"', html)
+    assert points == ["0.0,120.0 560.0,0.0"]
+
+
+@pytest.mark.parametrize("events", [[], [started(0)], [started(0), reported(0, 1, accuracy=0.5)]])
+def test_without_two_values_there_is_no_curve(events: list[dict[str, object]]) -> None:
+    assert "<svg" not in progress_html(followed(*events))
+
+
+def test_it_is_drawn_where_it_stands_and_always_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    class Handle:
+        def update(self, html: object) -> None:
+            drawn.append(html.data)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("IPython.display.display", lambda html, display_id: drawn.append(html.data) or Handle())
+    monkeypatch.setattr(notebook, "SECONDS", 1e9)
+    shown = NotebookDisplay(PLAN)
+    shown.on_event(started(0))
+    assert drawn == ["<p>digits: starting Ray</p>"]
+    shown.on_event(event("study_ended", reason="trials"))
+    assert "1 of 4 trials" in drawn[-1]

@@ -1,0 +1,90 @@
+"""A search while it runs, in a notebook: a table and the curve of the best value, drawn anew where they stand."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any
+
+from tuner.console.progress import Plan, Progress
+from tuner.results.events import Event
+from tuner.results.records import TrialRecord
+from tuner.results.text import best_so_far, duration, outcome, settings, short
+
+SECONDS = 0.5  # between two drawings
+ROWS = 15
+WIDTH, HEIGHT = 560, 120  # pixels of the curve
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a Jupyter kernel, which can draw HTML."""
+    try:
+        from IPython.core.getipython import get_ipython
+    except ImportError:
+        return False
+    shell = get_ipython()
+    return shell is not None and shell.has_trait("kernel")
+
+
+class NotebookDisplay:
+    """Draws a search into the cell that started it."""
+
+    def __init__(self, plan: Plan) -> None:
+        from IPython.display import HTML, display
+
+        self._progress, self._html = Progress(plan), HTML
+        self._handle: Any = display(HTML(f"<p>{escape(plan.study)}: starting Ray</p>"), display_id=True)
+        self._drawn = time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Take the event, and draw if the last drawing is old."""
+        self._progress.on_event(event)
+        over = event["event"] in ("study_ended", "study_interrupted")
+        if over or time.monotonic() - self._drawn > SECONDS:
+            self._handle.update(self._html(progress_html(self._progress)))
+            self._drawn = time.monotonic()
+
+
+def progress_html(progress: Progress) -> str:
+    """A search as it stands: trials, totals, the best so far, and its curve."""
+    columns = ("trial", "status", "epoch", progress.plan.metric, "curve", "time", "settings")
+    head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)
+    body = "".join(_row(progress, trial) for trial in progress.shown(ROWS))
+    notices = "".join(f"<p>note: {escape(notice)}</p>" for notice in progress.record.notices)
+    return (
+        f"<p><b>{escape(progress.plan.study)}</b>: {escape(progress.totals())}<br>"
+        f"best {escape(best_so_far(progress.record))}</p>{_curve(progress.bests)}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notices}"
+    )
+
+
+def _row(progress: Progress, trial: TrialRecord) -> str:
+    found = progress.record.best_of(trial.trial)
+    since = 0.0 if trial.running_since is None else max(0.0, time.time() - trial.running_since)
+    cells = (
+        trial.trial,
+        outcome(trial),
+        f"{trial.epoch}/{progress.full_length(trial)}",
+        short(found[1]) if found else "",
+        progress.sparkline(trial),
+        duration(trial.running_seconds + since),
+        settings(trial.config),
+    )
+    return "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _curve(bests: list[float]) -> str:
+    """The best value so far against the reports, as a drawing of steps."""
+    if len(set(bests)) < 2:
+        return ""
+    low, high = min(bests), max(bests)
+    step = max(1, len(bests) // WIDTH)
+    drawn = [*bests[:-1:step], bests[-1]]
+    places = [
+        (index * WIDTH / (len(drawn) - 1), HEIGHT - HEIGHT * (value - low) / (high - low))
+        for index, value in enumerate(drawn)
+    ]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    line = f'<polyline points="{points}" fill="none" stroke="#0072B2" stroke-width="2"/>'
+    box = f'viewBox="-4 -4 {WIDTH + 8} {HEIGHT + 8}" width="{WIDTH}" height="{HEIGHT}"'
+    return f'<svg {box} role="img" aria-label="best so far, from {low:.4g} to {high:.4g}">{line}</svg>'
