@@ -23,6 +23,7 @@ notebooks: $(STAMP)  ## run the notebooks and keep their outputs; needs Chromium
 bench: $(STAMP)  ## the measured claims
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/results.py
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"tuner needs Python >= 3.11, got {sys.version.split()[0]}; name a newer one: make PYTHON=python3.12 demo")'
