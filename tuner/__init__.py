@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tuner.api import load_model, resume, run
 from tuner.errors import StudyError, TrialError, TunerError
-from tuner.results import Run, load_run, refine
+from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
 from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
 from tuner.session import checkpoint, report
@@ -36,6 +36,7 @@ __all__ = [
     "ASHA",
     "BOHB",
     "Budget",
+    "Comparison",
     "Grid",
     "History",
     "HyperBand",
@@ -54,6 +55,9 @@ __all__ = [
     "TunerError",
     "checkpoint",
     "choice",
+    "compare",
+    "export",
+    "find_runs",
     "grid_search",
     "load_model",
     "load_run",

@@ -1,6 +1,5 @@
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -74,10 +73,9 @@ def test_a_search_is_shown_and_goes_on_there_when_it_is_extended(tmp_path: Path)
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("behaviour", ["drops", "stalls"])
-def test_a_search_ends_as_ever_whatever_the_server_does(tmp_path: Path, behaviour: Any) -> None:
+def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> None:
     study_file(tmp_path, STUDY)
-    with wandb_server(behaviour) as server:
+    with wandb_server("stalls") as server:
         reach = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "2"}
         finished = tuner("run", "space.py", folder=tmp_path, **reach)
         assert server.requests > 0

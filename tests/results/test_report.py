@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
+from tuner.errors import RunFolderError
 from tuner.results import Run, report_html, write_report
 from tuner.results.run import write_info
 
@@ -235,3 +238,25 @@ def test_a_winner_whose_files_are_damaged_is_reported_without_them(tmp_path: Pat
     page = report_html(load_run(tmp_path))
     assert f"Trial {run.best.trial} is the best" in page
     assert "What the winner gets wrong" not in page
+
+
+def test_reading_and_reporting_loads_neither_ray_nor_torch(run: Run) -> None:
+    code = "import sys, tuner; from tuner.results import report_html; report_html(tuner.load_run(sys.argv[1]))"
+    code += "; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code, run.path], check=False).returncode == 0
+
+
+def test_the_command_can_be_typed_again(tmp_path: Path) -> None:
+    run = dressed(simulated(tmp_path))
+    command = ["/somewhere/tuner/__main__.py", "run", "my space.py", "--seed", "1"]
+    write_info(run.folder, {**run.info, "command": command})
+    assert "python -m tuner run &#39;my space.py&#39; --seed 1" in report_html(load_run(tmp_path))
+
+
+def test_a_folder_that_can_not_be_written_to_is_a_clear_message(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, content: bytes) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(run.folder, "write", refuse)
+    with pytest.raises(RunFolderError, match=r"into the run's folder, got .* \(Permission denied\); copy"):
+        write_report(run)

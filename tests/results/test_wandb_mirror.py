@@ -115,9 +115,8 @@ def test_online_the_server_gets_every_value(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("behaviour", ["drops", "stalls"])
-def test_what_a_server_does_not_take_is_kept_for_later(tmp_path: Path, run: Run, behaviour: Any) -> None:
-    with wandb_server(behaviour) as server:
+def test_what_a_server_does_not_take_is_kept_for_later(run: Run) -> None:
+    with wandb_server("drops") as server:
         again = simulated_again(run)
         finished = mirror(again, "online", server.url)
         assert server.requests > 0

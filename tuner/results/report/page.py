@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from tuner.errors import RunFolderError
 from tuner.results import findings
 from tuner.results.plots import Plot, progress, space, winner
 from tuner.results.records import flat_config
@@ -50,8 +52,18 @@ class Figure:
 
 
 def write_report(run: Run) -> str:
-    """Write the run's `report.html`, replacing an older one; returns its path or URI."""
-    run.folder.write(REPORT, report_html(run).encode())
+    """Write the run's `report.html`, replacing an older one; returns its path or URI.
+
+    Raises RunFolderError where the folder can't be written to.
+    """
+    page = report_html(run).encode()
+    try:
+        run.folder.write(REPORT, page)
+    except OSError as error:
+        raise RunFolderError(
+            f"a report is written into the run's folder, got {run.path!r} ({error.strerror}); copy the run to "
+            "where you can write"
+        ) from error
     return f"{run.path}/{REPORT}"
 
 
@@ -180,6 +192,13 @@ def _dimensions(run: Run) -> list[tuple[str, str, str]]:
     ]
 
 
+def _command(arguments: Sequence[str]) -> str:
+    """What was typed, as it can be typed again."""
+    if arguments and arguments[0].endswith("__main__.py"):
+        return shlex.join(["python", "-m", "tuner", *arguments[1:]])
+    return shlex.join(arguments)
+
+
 def _any_of(values: Sequence[Any]) -> str:
     return " or ".join(map(str, values))
 
@@ -191,7 +210,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {found}" for name, found in (info.get("versions") or {}).items() if found)
     facts = {
         "study": info.get("study_file") or "declared in Python",
-        "command": " ".join(map(str, info.get("command") or [])),
+        "command": _command(info.get("command") or []),
         "seed": info.get("seed"),
         "what a trial is": info.get("trial"),
         "weights": info.get("started_from"),
