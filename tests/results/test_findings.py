@@ -80,12 +80,6 @@ def test_failures_are_counted_by_cause(tmp_path: Path) -> None:
     assert found.first.trial == found.trials[0]
 
 
-def test_trained_and_saved_epochs_add_up_to_full_trials(tmp_path: Path) -> None:
-    run = simulated(tmp_path, curve=lambda config, epoch: abs(config["lr"] - 0.01) + 1 / epoch)
-    assert run.record.counts()["stopped"]
-    assert sum(findings.saved_epochs(run)) == 9 * len(run.record.trials)
-
-
 def texts(run: Run) -> str:
     return "\n".join(f"{one.text} {one.command or ''}" for one in findings.advice(run))
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.driver.simulation import build, drive, events_of, study
 from tests.results.events_of_a_run import ended, event, fold, reported, saved, started
+from tests.results.simulated import simulated
 from tuner import ASHA, Budget, HyperBand
-from tuner.results.records import STATUSES, RunRecord, flat_config
+from tuner.results.records import STATUSES, RunRecord, flat_config, saved_epochs
 
 
 def test_a_started_trial_runs_with_its_config_and_seed() -> None:
@@ -214,3 +215,10 @@ def test_nested_settings_get_dotted_names() -> None:
         "net.width": 8,
         "net.act.name": "relu",
     }
+
+
+def test_trained_and_saved_epochs_add_up_to_full_trials(tmp_path: Path) -> None:
+    run = simulated(tmp_path, curve=lambda config, epoch: abs(config["lr"] - 0.01) + 1 / epoch)
+    assert run.record.counts()["stopped"]
+    spared = saved_epochs(run.record.trials.values(), run.longest_trial)
+    assert run.record.epochs() + spared == 9 * len(run.record.trials)

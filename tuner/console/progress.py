@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tuner.console.charts import chart, sparkline
 from tuner.results.events import Event, finite
-from tuner.results.records import RunRecord, TrialRecord, full_length
+from tuner.results.records import RunRecord, TrialRecord, full_length, saved_epochs
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Progress:
         """Share of the ended trials' full length that early stopping saved; a completed trial is as long as it is."""
         trials = self.record.trials.values()
         trained = sum(trial.epoch for trial in trials if trial.status in ("completed", "stopped"))
-        saved = sum(self.full_length(trial) - trial.epoch for trial in trials if trial.status == "stopped")
+        saved = saved_epochs(trials, self.plan.max_epochs)
         return saved / (trained + saved) if saved else 0.0
 
     def eta(self) -> str:

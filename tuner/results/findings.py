@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.records import TrialRecord, full_length
+from tuner.results.records import TrialRecord
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
 from tuner.trial import HYPERPARAMETERS
@@ -92,13 +92,6 @@ def failures(run: Run) -> list[Failure]:
     failed = [trial for trial in run.record.trials.values() if trial.status == "failed"]
     groups = {cause: [t for t in failed if (t.cause or "error") == cause] for cause in run.record.failures()}
     return [Failure(cause, tuple(t.trial for t in trials), trials[0]) for cause, trials in groups.items()]
-
-
-def saved_epochs(run: Run) -> tuple[int, int]:
-    """Epochs that were trained, and those that early stopping saved."""
-    longest = int(run.budget.get("max_epochs") or max((t.epoch for t in run.record.trials.values()), default=1))
-    stopped = (t for t in run.record.trials.values() if t.status == "stopped")
-    return run.record.epochs(), sum(max(0, full_length(t.config, longest) - t.epoch) for t in stopped)
 
 
 def advice(run: Run) -> list[Advice]:

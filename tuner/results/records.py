@@ -266,6 +266,11 @@ def full_length(config: dict[str, Any], longest: int) -> int:
     return min(own, longest) if isinstance(own, int) and own >= 1 else longest
 
 
+def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
+    """Epochs that the stopped ones of these trials would still have trained."""
+    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in trials if t.status == "stopped")
+
+
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
     flat: dict[str, Any] = {}

@@ -166,6 +166,11 @@ class Run:
         return metrics
 
     @property
+    def longest_trial(self) -> int:
+        """Epochs of a trial that isn't stopped: the budget's, or where that isn't known the longest's."""
+        return int(self.budget.get("max_epochs") or max((t.epoch for t in self.record.trials.values()), default=1))
+
+    @property
     def images(self) -> dict[str, int]:
         """How many images the splits "train", "validation" and "test" have; empty while no winner was scored."""
         scored = self._best_file("metrics.json")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.results.events import finite
 from tuner.results.plots.base import BEST, COLOURS, GREY, SYMBOLS, Plot, new_figure
-from tuner.results.records import TrialRecord, full_length
+from tuner.results.records import TrialRecord, saved_epochs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,11 +136,10 @@ def savings(run: Run) -> Plot:
     """The epochs that trials which ended at each rung were trained, and those that stopping them saved."""
     import pandas as pd
 
-    longest = int(run.budget.get("max_epochs") or max((t.epoch for t in run.record.trials.values()), default=1))
     rows = []
     for epochs in sorted({t.epoch for t in run.record.trials.values() if t.epoch}):
         here = [t for t in run.record.trials.values() if t.epoch == epochs]
-        saved = sum(full_length(t.config, longest) - epochs for t in here if t.status == "stopped")
+        saved = saved_epochs(here, run.longest_trial)
         rows.append({"ended after epoch": epochs, "trials": len(here), "spent": epochs * len(here), "saved": saved})
     table = pd.DataFrame(rows, columns=["ended after epoch", "trials", "spent", "saved"])
     spent, saved = int(table["spent"].sum()), int(table["saved"].sum())

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tuner.errors import RunFolderError
 from tuner.results import findings
 from tuner.results.plots import Plot, progress, space, winner
-from tuner.results.records import flat_config
+from tuner.results.records import flat_config, saved_epochs
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, short
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def report_html(run: Run) -> str:
     from plotly.offline import get_plotlyjs
 
     best = run.best
-    trained, saved = findings.saved_epochs(run)
+    trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return _template().render(
         run=run,
         best=best,
