@@ -171,6 +171,12 @@ def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:
         assert text in page
 
 
+def test_where_noise_is_not_known_the_runner_up_is_named_without_a_verdict(run: Run) -> None:
+    page = report_html(run)
+    assert "The runner-up, trial" in page
+    assert "can't be told from one training of each" in page
+
+
 def test_no_text_of_the_user_becomes_markup(tmp_path: Path) -> None:
     options = ["</script><img src=x onerror=alert(1)>", "b & c"]
     page = report_html(dressed(simulated(tmp_path, space={"kind": choice(options), "lr": uniform(0, 1), "depth": 1})))

@@ -1,9 +1,10 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.results.events_of_a_run import ended, fold, reported, started
-from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
+from tuner.results.text import best_so_far, duration, hours, outcome, plural, settings, short, shown_path
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,18 @@ def test_without_a_value_there_is_no_incumbent() -> None:
 def test_a_failure_says_its_cause_and_any_other_outcome_is_the_status() -> None:
     record = fold(started(0), ended(0, "failed", cause="diverged"), started(1), ended(1, "stopped"), started(2))
     assert [outcome(trial) for trial in record.trials.values()] == ["failed: diverged", "stopped", "running"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (3e-6, "under 0.01"), (0.012, "0.012"), (0.25, "0.25"), (12.51, "12.5"), (140.2, "140")],
+)
+def test_hours_are_told_as_people_say_them(count: float, text: str) -> None:
+    assert hours(count) == text
+
+
+def test_a_path_below_the_working_directory_is_told_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(str(tmp_path / "runs" / "a")) == "runs/a"
+    assert shown_path("/elsewhere/runs") == "/elsewhere/runs"
+    assert shown_path("s3://bucket/runs") == "s3://bucket/runs"

@@ -78,6 +78,12 @@ def certainty(run: Run) -> Certainty | None:
     return Certainty(images, value, error, runner_up, abs(value - second), error_beside(second), tuple(equals))
 
 
+def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
+    """The second best trial and its value."""
+    ranked = _ranked(run)
+    return ranked[1] if len(ranked) > 1 else None
+
+
 def share_error(share: float, images: int) -> float:
     """The standard error of a share of right answers; never 0, as two right and two wrong ones are added.
 

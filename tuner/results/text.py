@@ -35,6 +35,11 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def hours(count: float) -> str:
+    """Hours as 0.25, 12.5 or 140; "under 0.01" for less."""
+    return "under 0.01" if 0 < count < 0.01 else f"{count:.3g}"
+
+
 def shown_path(path: str) -> str:
     """A path as people write it: relative where it lies below the working directory."""
     here = Path.cwd()

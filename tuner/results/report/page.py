@@ -16,7 +16,7 @@ from tuner.errors import RunFolderError
 from tuner.results import findings
 from tuner.results.plots import Plot, progress, space, winner
 from tuner.results.records import flat_config, saved_epochs
-from tuner.results.text import best_so_far, duration, ending, outcome, plural, short
+from tuner.results.text import best_so_far, duration, ending, hours, outcome, plural, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,6 +79,7 @@ def report_html(run: Run) -> str:
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         plotly=Markup(get_plotlyjs()),
         certainty=findings.certainty(run),
+        runner_up=findings.runner_up(run),
         test=_test_metrics(run),
         winner_settings=flat_config(best.config) if best else {},
         incumbent=best_so_far(run.record),
@@ -118,7 +119,7 @@ def _template() -> Template:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"short": short, "duration": duration, "outcome": outcome}
+    environment.filters |= {"short": short, "duration": duration, "outcome": outcome, "hours": hours}
     environment.globals |= {"plural": plural}
     for name in ("style.css", "script.js"):
         environment.globals[name.partition(".")[0]] = Markup(loader.get_source(environment, name)[0])
