@@ -191,26 +191,37 @@ def _refine(options: argparse.Namespace) -> int:
     path = Path(options.output)
     if path.suffix != ".py":
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
-    if path.exists() and not options.force:
-        raise StudyError(f"-o names a new file, got {options.output!r}, which exists; choose another, or add --force")
+    _check_new(path, "-o", force=options.force)
     with redirect_stdout(sys.stderr):
         found = refine(
             load_run(options.run), options.kind, quantile=options.quantile, configurations=options.configurations
         )
         text = found.text(path)
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise StudyError(f"-o needs a file that can be written, got {options.output!r} ({error.strerror})") from error
+    _write_new(path, text, "-o", force=options.force)
     print_refinement(found, path)
     return SUCCESS
 
 
+def _check_new(path: Path, option: str, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise StudyError(f"{option} names a new file, got {str(path)!r}, which exists; choose another, or add --force")
+
+
+def _write_new(path: Path, text: str, option: str, *, force: bool) -> None:
+    _check_new(path, option, force=force)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"{option} needs a file that can be written, got {str(path)!r} ({error.strerror})") from error
+
+
 def _compare(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_comparison
-    from tuner.results import compare, load_run
+    from tuner.results import compare, comparison_html, load_run
 
     found = compare([load_run(path) for path in options.runs])
+    if options.html is not None:
+        _write_new(Path(options.html), comparison_html(found), "--html", force=options.force)
     if options.json:
         print(found.table.to_json(orient="records"))
     else:
@@ -337,6 +348,8 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     compare = verbs.add_parser("compare", help="runs side by side, at equal cost")
     compare.set_defaults(verb=_compare)
     compare.add_argument("runs", metavar="RUN", nargs="+")
+    compare.add_argument("--html", metavar="FILE", help="write the comparison as a page with its plots")
+    compare.add_argument("--force", action="store_true", help="replace the file if it exists")
     compare.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
     export = verbs.add_parser("export", help="write a run's trials for other tools")

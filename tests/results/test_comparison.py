@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
 from tuner.errors import RunFolderError
-from tuner.results import Run, compare, load_run
+from tuner.results import Run, compare, comparison_html, load_run
 from tuner.results.folder import LocalFolder
 from tuner.results.run import write_info
 
@@ -83,3 +84,26 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Run], tmp_path: Pat
     write_info(LocalFolder(tmp_path), {**other.info, "metric": "accuracy", "mode": "max"})
     with pytest.raises(RunFolderError, match="compare needs runs of the same metric, got others: "):
         compare([runs[0], load_run(tmp_path)])
+
+
+def test_a_comparison_is_a_page_with_every_run_on_the_same_axes(runs: list[Run]) -> None:
+    page = comparison_html(compare(runs))
+    assert compare(runs).conclusion[1:] in page
+    sources = re.findall(r'<script type="application/json" data-plot="([^"]*)">(.*?)</script>', page)
+    assert [name for name, _ in sources] == [f"plot-comparison-against-{axis}" for axis in ("epochs", "time", "trials")]
+    for _, source in sources:
+        assert [trace["name"] for trace in json.loads(source)["data"]] == ["stopping", "whole"]
+    for run in runs:
+        assert run.best is not None
+        assert f"{run.best.config['lr']:.4g}" in page
+
+
+def test_the_page_is_written_where_it_is_wanted_and_never_over_another_file(
+    runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", *(run.path for run in runs), "--html", str(tmp_path / "page.html")]
+    assert main(command) == 0
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert main(command) == 2
+    assert "--html names a new file" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0

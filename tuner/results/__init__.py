@@ -5,7 +5,7 @@ from tuner.results.events import EventFollower
 from tuner.results.export import export
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.refining import Refinement, refine
-from tuner.results.report import report_html, write_report
+from tuner.results.report import comparison_html, report_html, write_report
 from tuner.results.run import Run, find_runs, load_run
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Refinement",
     "Run",
     "compare",
+    "comparison_html",
     "export",
     "find_runs",
     "load_run",

@@ -74,7 +74,8 @@ class Comparison:
         """The best value so far of every run on the same axes."""
         import pandas as pd
 
-        figure = new_figure(self.conclusion[0].upper() + self.conclusion[1:], x=AXES[against], y=self.runs[0].metric)
+        told = self.conclusion if against == "epochs" else f"the best so far against {AXES[against]}"
+        figure = new_figure(told[0].upper() + told[1:], x=AXES[against], y=self.runs[0].metric)
         tables = []
         for index, (name, run) in enumerate(zip(self.names, self.runs, strict=True)):
             table = optimisation_history(run, against).table

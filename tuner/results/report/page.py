@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cache, partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
 
 from tuner.errors import RunFolderError
 from tuner.results import findings
-from tuner.results.plots import Plot, progress, space, winner
+from tuner.results.plots import progress, space, winner
 from tuner.results.records import flat_config, saved_epochs
-from tuner.results.text import best_so_far, duration, ending, hours, outcome, plural, short
+from tuner.results.report.elements import Table, cell, figures_of, render
+from tuner.results.text import best_so_far, ending, outcome, short
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from jinja2 import Template
-
     from tuner.results.run import Run
 
 REPORT = "report.html"
-MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
 MOST_TRIALS = 1000  # of the table of trials
-NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
-
-
-@dataclass(frozen=True)
-class Table:
-    """Cells as text, rows of them, and what is left out."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left_out: int = 0
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A plot for the page: its title as text, plotly's JSON, its numbers; `wide` ones scroll on a narrow screen."""
-
-    name: str
-    title: str
-    height: int
-    json: Markup
-    table: Table
-    wide: bool
+LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
+LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 
 
 def write_report(run: Run) -> str:
@@ -69,15 +41,12 @@ def write_report(run: Run) -> str:
 
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
-    from plotly.offline import get_plotlyjs
-
     best = run.best
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
-    return _template().render(
+    return render(
+        "run.html",
         run=run,
         best=best,
-        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        plotly=Markup(get_plotlyjs()),
         certainty=findings.certainty(run),
         runner_up=findings.runner_up(run),
         test=_test_metrics(run),
@@ -93,63 +62,18 @@ def report_html(run: Run) -> str:
         advice=findings.advice(run),
         trials=_trials(run),
         images=winner.shown_mistakes(run),
-        going=_figures(run, [progress.optimisation_history, progress.learning_curves, progress.distribution]),
-        more_histories=_figures(
-            run, [partial(progress.optimisation_history, against=axis) for axis in ("epochs", "time")]
+        going=figures_of(
+            draw(run) for draw in (progress.optimisation_history, progress.learning_curves, progress.distribution)
         ),
-        learned=_figures(run, [space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks])
-        if len(run.outcomes()[1])
-        else [],
-        spent=_figures(run, [progress.timeline, progress.savings, progress.costs]),
-        wrong=_figures(run, [winner.confusion_matrix]) if winner.scored(run) else [],
+        more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
+        learned=figures_of(draw(run) for draw in LEARNED) if len(run.outcomes()[1]) else [],
+        spent=figures_of(draw(run) for draw in (progress.timeline, progress.savings, progress.costs)),
+        wrong=figures_of([winner.confusion_matrix(run)]) if winner.scored(run) else [],
         facts=_facts(run),
     )
 
 
 # Inside
-
-WIDE = ("parallel coordinates", "slices", "confusion matrix")
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("tuner.results.report", "assets")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"short": short, "duration": duration, "outcome": outcome, "hours": hours}
-    environment.globals |= {"plural": plural}
-    for name in ("style.css", "script.js"):
-        environment.globals[name.partition(".")[0]] = Markup(loader.get_source(environment, name)[0])
-    return environment.get_template("page.html")
-
-
-def _figures(run: Run, draws: Iterable[Callable[[Run], Plot]]) -> list[Figure]:
-    return [_figure(draw(run)) for draw in draws]
-
-
-def _figure(plot: Plot) -> Figure:
-    figure, title = plot.figure, plot.figure.layout.title.text
-    height = int(figure.layout.height) - NARROW_HEIGHT
-    figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - NARROW_HEIGHT})
-    json = Markup(figure.to_json().replace("<", "\\u003c"))  # so that no text in it ends the script element
-    return Figure(
-        plot.name.replace(" ", "-"), title, height, json, _table(plot.table, most=MOST_ROWS), plot.name in WIDE
-    )
-
-
-def _table(table: pd.DataFrame, most: int) -> Table:
-    shown = table.head(most)
-    rows = [tuple(_cell(value) for value in row) for row in shown.itertuples(index=False, name=None)]
-    return Table(tuple(map(str, table.columns)), tuple(rows), len(table) - len(shown))
-
-
-def _cell(value: Any) -> str:
-    """A value as text; nothing where there is none."""
-    missing = value is None or value != value or str(value) == "<NA>"  # noqa: PLR0124 -- NaN
-    return "" if missing else short(value)
 
 
 def _trials(run: Run) -> Table:
@@ -168,7 +92,7 @@ def _trials(run: Run) -> Table:
         found, flat = record.best_of(trial.trial), flat_config(trial.config)
         cells = [trial.trial, outcome(trial), trial.epoch, found[1] if found else None]
         cells += [round(trial.running_seconds, 1), *(flat.get(name) for name in searched)]
-        rows.append(tuple(map(_cell, cells)))
+        rows.append(tuple(map(cell, cells)))
     columns = ("trial", "status", "epochs", run.metric, "seconds", *searched)
     return Table(columns, tuple(rows), max(0, len(order) - MOST_TRIALS))
 
