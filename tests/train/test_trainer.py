@@ -267,3 +267,16 @@ def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageCla
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
     assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)
+
+
+def test_a_step_goes_through_the_compiled_network(colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = trainer(colours)
+    through: list[int] = []
+
+    def compiled(images: torch.Tensor) -> torch.Tensor:
+        through.append(len(images))
+        return running.module(images)
+
+    monkeypatch.setattr(running._compilation, "begin_step", lambda steps_ahead: compiled)
+    running.train(steps=2)
+    assert through == [16, 16]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from tuner.train.data.splits import Split
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
+from tuner.train.parallel.group import ALONE, Group
 
 VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**23}  # pixels a step; few on the CPU, whose caches are small
 TOP = 5
@@ -45,13 +46,20 @@ class Evaluator:
         self._precision = precision or Precision("fp32", self.device)
         self._values = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"])
 
-    def logits(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Tensor:
+    def logits(
+        self,
+        module: nn.Module,
+        split: Split,
+        normalise: Callable[[Tensor], Tensor],
+        chosen: Tensor | None = None,
+    ) -> Tensor:
         """The model's answers, in the split's order; the module is left in evaluation mode.
 
         Args:
             module: on the device
             split: what is asked
             normalise: from the split's images as they are stored to what the model takes
+            chosen: [N] indices of the images that are asked about; None for all
 
         Returns:
             [N, classes] float32 on the device
@@ -60,11 +68,12 @@ class Evaluator:
             RuntimeError: a single image doesn't fit into memory.
         """
         module.eval()
+        indices = torch.arange(len(split)) if chosen is None else chosen
         values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()
         while True:
             size = max(1, self._values // values)
             try:
-                return self._in_batches(module, split, normalise, size)
+                return self._in_batches(module, split, normalise, indices, size)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or size == 1:
                     raise
@@ -72,14 +81,20 @@ class Evaluator:
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
-        """What the model's answers are worth."""
-        return metrics_of(self.logits(module, split, normalise), split.labels)
+    def metrics(
+        self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], group: Group = ALONE
+    ) -> Metrics:
+        """What the model's answers are worth; each process of a group asks for a part of them, and each image once."""
+        part = group.share(torch.arange(len(split)))
+        return metrics_of(group.joined(self.logits(module, split, normalise, part)), split.labels)
 
-    def _in_batches(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    def _in_batches(
+        self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], chosen: Tensor, size: int
+    ) -> Tensor:
         with torch.inference_mode(), self._precision.arithmetic():
-            answers = [module(normalise(images)).float() for images, _ in split.in_order(size, self.device)]
-        return torch.cat(answers)
+            parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+            batches = split.batches(parts, self.device)
+            return torch.cat([module(normalise(images)).float() for images, _ in batches])
 
 
 def metrics_of(logits: Tensor, labels: Tensor) -> Metrics:

@@ -17,6 +17,7 @@ from tuner.train.memory.errors import first_line, is_out_of_memory
 from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.optimizer import drop_unfinished_state
 from tuner.train.optimisation.precision import Precision
+from tuner.train.parallel.group import ALONE, Group, without_synchronising
 
 Prepare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -37,20 +38,28 @@ class TrainingStep:
     """
 
     def __init__(
-        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
+        self,
+        module: nn.Module,
+        objective: Objective,
+        precision: Precision,
+        *,
+        batch_size: int,
+        clip_norm: float,
+        group: Group = ALONE,
     ) -> None:
         self._module, self._objective, self._precision, self._clip_norm = module, objective, precision, clip_norm
+        self._group = group
         self._norms = BatchNorms(module)
         self._first_pass_fits = True
-        self.forward: Callable[[Tensor], Tensor] = module
+        self.forward: Callable[[Tensor], Tensor] = module  # of a group, with its gradients synchronised
         self.micro_batch_size = batch_size
         self.retries = 0
         self.batch_norm = WHOLE_BATCH
 
     def __call__(
         self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None]
-    ) -> tuple[Tensor, int]:
-        """One step; the mean loss, still on the device, and the number of images.
+    ) -> Tensor:
+        """One step; the mean loss, still on the device (of a group, this process's part of it).
 
         Args:
             optimizer: over the module's parameters
@@ -67,11 +76,13 @@ class TrainingStep:
                 seeded()
                 images, targets = batch()
                 size = min(size, len(images))
-                return self._attempt(optimizer, images, targets), len(images)
+                return self._attempt(optimizer, images, targets)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 reason = first_line(error)
+            if self._group.size > 1:  # the others wait for gradients that will never come: all have to begin again
+                raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})")
             # Outside of the handler: the frames that held the activations are gone, and their memory with them.
             images = targets = None  # type: ignore[assignment]
             restore()
@@ -80,17 +91,25 @@ class TrainingStep:
     def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         parts = micro_batches(len(images), self.micro_batch_size)
-        weight = self._objective.weight(targets)
+        weight = self._weight(targets)
         total = torch.zeros((), device=images.device)
         with self._statistics(images, whole=len(parts) == 1):
             for part in parts:
-                with self._precision.arithmetic():
-                    logits = self.forward(images[part])
-                loss = self._objective.total(logits, targets[part]) / weight
-                self._precision.backward(loss)
+                with without_synchronising(self.forward, last=part is parts[-1]):
+                    with self._precision.arithmetic():
+                        logits = self.forward(images[part])
+                    loss = self._objective.total(logits, targets[part]) / weight
+                    self._precision.backward(loss * self._group.size)  # the group's gradients are averaged
                 total += loss.detach()
         self._precision.step(optimizer, self._clip_norm)
         return total
+
+    def _weight(self, targets: Tensor) -> Tensor | int:
+        """What the group's whole batch is divided by for its mean."""
+        weight = self._objective.weight(targets)
+        if self._group.size == 1:
+            return weight
+        return self._group.sum(torch.as_tensor(weight, dtype=torch.float32, device=targets.device))
 
     def _statistics(self, images: Tensor, *, whole: bool) -> AbstractContextManager[None]:
         if whole or not self._norms.learning:

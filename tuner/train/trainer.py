@@ -36,6 +36,7 @@ from tuner.train.optimisation import (
     set_learning_rate,
 )
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
+from tuner.train.parallel import ALONE, Group
 from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
 from tuner.train.step import TrainingStep
 from tuner.trial import ImageClassifier
@@ -128,6 +129,7 @@ class Trainer:
         seed: int = 0,
         split_seed: int = 0,
         device: torch.device | str = "cpu",
+        group: Group = ALONE,
     ) -> None:
         """Load data and model, ready for the first epoch.
 
@@ -138,6 +140,7 @@ class Trainer:
             seed: of this trial, >= 0
             split_seed: of the study, decides which images are held out
             device: "cpu", "cuda", "cuda:1"
+            group: of processes that train together, each with its part of every batch; all call the same methods
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
@@ -147,7 +150,7 @@ class Trainer:
         self.hyperparameters = chosen = trial.hyperparameters(config)
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.seed = seed
-        self.device = _with_index(torch.device(device))
+        self.device, self.group = _with_index(torch.device(device)), group
         self.epoch = self.step = 0
         self.splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
         self.network = build_network(
@@ -183,7 +186,9 @@ class Trainer:
             self.precision,
             batch_size=chosen["batch_size"],
             clip_norm=chosen["clip_norm"],
+            group=self.group,
         )
+        self._synchronised: nn.Module | None = None
         self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
         self._watch = MemoryWatch(self.device)
         self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
@@ -229,7 +234,7 @@ class Trainer:
         first = self.step
         self.train()
         images = (len(self._batches()) - first) * self.hyperparameters["batch_size"]
-        train_loss = float(self._loss) / len(self._feed.train)  # the host waits for the device here
+        train_loss = float(self.group.sum(self._loss)) / len(self._feed.train)  # the host waits for the device here
         trained = time.perf_counter()
         self._check_loss(train_loss, "training")
         metrics = self.validate()
@@ -251,9 +256,10 @@ class Trainer:
         with generators, _fast_convolutions(self.device), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
-            for images, labels in feed.train.batches(batches[self.step : last], self.device):
+            shares = [self.group.share(batch) for batch in batches[self.step : last]]
+            for images, labels in feed.train.batches(shares, self.device):
                 set_learning_rate(self.optimizer, self._rate(len(batches)))
-                self.train_step(images, labels, seeds[self.step])
+                self.train_step(images, labels, seeds[self.step] + self.group.rank, len(batches[self.step]))
                 self.step += 1
                 if self.device.type == "cpu" and self.step % STEPS_BETWEEN_CHECKS == 0:
                     self._check_loss(float(self._loss), "training")
@@ -266,27 +272,38 @@ class Trainer:
             step.micro_batch_size = halved
             step.retries += 1
 
-    def train_step(self, images: Tensor, labels: Tensor, seed: int) -> None:
-        """One step of the optimizer on a batch as it is stored; all that is random in it comes from `seed`."""
-        if self._feed.whole:
-            self.training_step.forward = self._compilation.begin_step(self._steps_ahead())
+    def train_step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> None:
+        """One step of the optimizer on this process's images, as they are stored, of a batch of `count`.
+
+        All that is random in it comes from `seed`.
+        """
+        self.training_step.forward = self._forward()
         try:
-            loss, count = self._step(images, labels, seed)
+            loss = self._step(images, labels, seed)
         except Exception as error:
             if not self._compilation.active or isinstance(error, TrialError):
                 raise
             self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
             self.training_step.forward = self.module
-            loss, count = self._step(images, labels, seed)
+            loss = self._step(images, labels, seed)
         self._note(self._compilation.note)
         self._loss += loss.double() * count
         if self.average is not None:
             self.average.update()
 
-    def _step(self, images: Tensor, labels: Tensor, seed: int) -> tuple[Tensor, int]:
+    def _step(self, images: Tensor, labels: Tensor, seed: int) -> Tensor:
         return self.training_step(
             self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device)
         )
+
+    def _forward(self) -> Callable[[Tensor], Tensor]:
+        """What the next step goes through: all of the network or its head, compiled, or synchronised with the group."""
+        whole = self._feed.whole
+        if self.group.size > 1:
+            if self._synchronised is None:
+                self._synchronised = self.group.synchronised(self.module if whole else self.network.head_layer)
+            return self._synchronised
+        return self._compilation.begin_step(self._steps_ahead()) if whole else self.network.head_layer
 
     def _steps_ahead(self) -> int:
         """Steps of the trial that are still to be taken."""
@@ -298,11 +315,11 @@ class Trainer:
         """What the model's answers to the validation split are worth."""
         with memory_errors("validation with one image at a time", "use a smaller model or image_size"):
             module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
-            return self.evaluator.metrics(module, self._feed.validation, self._feed.normalise)
+            return self.evaluator.metrics(module, self._feed.validation, self._feed.normalise, self.group)
 
     def evaluate(self, split: Split) -> Metrics:
         """What the model's answers to any split of images are worth."""
-        return self.evaluator.metrics(self.best_module, split, self.splits.normalisation)
+        return self.evaluator.metrics(self.best_module, split, self.splits.normalisation, self.group)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once."""
@@ -313,7 +330,7 @@ class Trainer:
             "epoch": self.epoch,
             "step": self.step,
             "seed": self.seed,
-            "loss": float(self._loss),
+            "loss": float(self.group.sum(self._loss.clone())),
             "opened": self.fine_tuning.opened,
             "param_groups": self.optimizer.state_dict()["param_groups"],
             "scaler": self.precision.state(),
@@ -357,7 +374,7 @@ class Trainer:
         self.training_step.micro_batch_size = scalars["micro_batch_size"]
         self.training_step.retries = scalars["oom_retries"]
         self.epoch, self.step = scalars["epoch"], scalars["step"]
-        self._loss.fill_(scalars["loss"])
+        self._loss.fill_(scalars["loss"] if self.group.rank == 0 else 0.0)
 
     # What goes through the network
 
@@ -368,7 +385,6 @@ class Trainer:
             self._features = self._feature_feed()
             self._features_refused = self._features is None
         use = self._features if self.fine_tuning.only_the_head_learns else None
-        self.training_step.forward = self.module if use is None else self.network.head_layer
         return use or self._images
 
     def _image_feed(self) -> Feed:
@@ -427,12 +443,13 @@ class Trainer:
         return (prepared, labels) if self._mixup is None else self._mixup(prepared, labels)
 
     def _batches(self) -> list[Tensor]:
-        """Indices of the epoch's batches in a fresh order; a last batch of one joins the one before it."""
+        """Indices of the epoch's batches in a fresh order; a last one too small for the group joins the one before."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, self.epoch))
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.hyperparameters["batch_size"]
         batches = [order[start : start + size] for start in range(0, len(order), size)]
-        if len(batches) > 1 and len(batches[-1]) == 1:  # batch norm has no statistics of a single value
+        least = 2 * self.group.size  # batch norm has no statistics of a single value
+        if len(batches) > 1 and len(batches[-1]) < least:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
 
@@ -442,6 +459,7 @@ class Trainer:
         learning = self.fine_tuning.open(self.fine_tuning.due(self.epoch) if count is None else count)
         for group in parameter_groups(learning, self.hyperparameters["weight_decay"]):
             self.optimizer.add_param_group(group)
+            self._synchronised = None
 
     def _rate(self, steps: int) -> float:
         """Learning rate in the middle of the step that comes."""

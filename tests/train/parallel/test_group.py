@@ -1,0 +1,150 @@
+"""Two processes on the CPU train the same network as one does."""
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import start_processes
+
+from tuner import ImageClassifier
+from tuner.train import Trainer
+from tuner.train.parallel import ALONE, Group, joined
+
+IMAGES, HELD = 41, 13  # neither of which two processes can halve
+
+
+def data() -> Any:
+    """Small images of three classes, of which one is rarer."""
+    generator = torch.Generator().manual_seed(0)
+
+    def split(count: int) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(count) % 3
+        labels[::7] = 0
+        return torch.randint(0, 256, (count, 1, 12, 12), generator=generator).to(torch.uint8), labels
+
+    return split(IMAGES), split(HELD), split(HELD)
+
+
+def network(config: dict[str, Any]) -> nn.Module:
+    """Without batch norm, whose statistics are those of each process's own images."""
+    return nn.Sequential(nn.Conv2d(1, 6, 3), nn.GELU(), nn.Conv2d(6, 6, 3), nn.GELU(), nn.Flatten(), nn.Linear(384, 3))
+
+
+TRIAL = ImageClassifier(data, network)
+CASES: dict[str, dict[str, Any]] = {
+    "sgd": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8},
+    "odd batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 7},
+    "weighted classes, smooth labels": {
+        "optimizer": "sgd",
+        "lr": 0.05,
+        "batch_size": 9,
+        "class_weights": "balanced",
+        "label_smoothing": 0.1,
+    },
+    "clipped": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "clip_norm": 0.1},
+    "averaged weights": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "ema_decay": 0.9},
+    "micro-batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 16},
+    "bf16": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "precision": "bf16"},
+}
+
+
+def trained(config: dict[str, Any], group: Group, micro_batches: int) -> dict[str, Any]:
+    """What two epochs lead to."""
+    torch.set_num_threads(1)
+    trainer = Trainer(TRIAL, config, epochs=2, seed=3, group=group)
+    trainer.halve_micro_batch(micro_batches)
+    results = [asdict(trainer.run_epoch()) for _ in range(2)]
+    checkpoint = trainer.snapshot()
+    return {"results": results, "model": checkpoint.model, "test": asdict(trainer.evaluate(trainer.splits.test))}
+
+
+def resnet_steps(group: Group) -> dict[str, Tensor]:
+    """A ResNet18 after three steps in which batch norm has its running statistics."""
+    torch.set_num_threads(1)
+    trial = ImageClassifier("digits", "resnet18", weights=None)
+    config = {"optimizer": "sgd", "lr": 0.01, "batch_size": 10, "image_size": 16}
+    trainer = Trainer(trial, config, epochs=1, group=group)
+    trainer.fine_tuning.set_mode = trainer.module.eval  # type: ignore[method-assign, assignment]
+    trainer.train(steps=3)
+    return trainer.snapshot().model
+
+
+def run_rank(rank: int, size: int, folder: str) -> None:
+    with joined(rank, size, Path(folder) / "meeting") as group:
+        found = {name: trained(config, group, int(name == "micro-batches")) for name, config in CASES.items()}
+        gathered = group.joined(torch.arange(10)[rank * 5 : 5 + rank * 4].float())
+        resnet = resnet_steps(group)
+    torch.save({**found, "gathered": gathered, "resnet": resnet}, Path(folder) / f"{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def of_two() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        start_processes(run_rank, args=(2, folder), nprocs=2, start_method="spawn")
+        return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_lead_to_the_same_weights_as_one(of_two: list[dict[str, Any]], name: str) -> None:
+    alone = trained(CASES[name], ALONE, int(name == "micro-batches"))
+    loose = name == "bf16"
+    for rank in range(2):
+        for parameter, value in of_two[rank][name]["model"].items():
+            torch.testing.assert_close(value, alone["model"][parameter], atol=2e-3 if loose else 1e-5, rtol=1e-5)
+    for one, other in zip(of_two[0][name]["results"], alone["results"], strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=5e-3 if loose else 1e-5)
+        assert one["val_loss"] == pytest.approx(other["val_loss"], rel=5e-3 if loose else 1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_process_knows_what_all_images_came_to(of_two: list[dict[str, Any]], name: str) -> None:
+    first, second = (found[name] for found in of_two)
+    measured = ("train_loss", "val_loss", "val_accuracy", "val_f1")
+    for one, other in zip(first["results"], second["results"], strict=True):
+        assert {key: one[key] for key in measured} == {key: other[key] for key in measured}
+    assert first["test"] == second["test"]
+    accuracy = first["results"][-1]["val_accuracy"] * HELD
+    assert accuracy == pytest.approx(round(accuracy), abs=1e-4)  # a whole number of images
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_resnet_as_one_does(of_two: list[dict[str, Any]]) -> None:
+    alone = resnet_steps(ALONE)
+    for found in of_two:
+        for name, value in found["resnet"].items():
+            torch.testing.assert_close(value, alone[name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_last_batch_that_leaves_a_process_without_two_images_joins_the_one_before() -> None:
+    trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1, group=Group(0, 2))
+    assert [len(batch) for batch in trainer._batches()] == [19, 22]
+    assert [len(batch) for batch in Trainer(TRIAL, {"batch_size": 19}, epochs=1)._batches()] == [19, 19, 3]
+
+
+@pytest.mark.slow
+def test_rows_are_joined_in_order_whatever_each_process_has(of_two: list[dict[str, Any]]) -> None:
+    for found in of_two:
+        assert found["gathered"].tolist() == list(range(9))
+
+
+@pytest.mark.parametrize(("count", "size"), [(10, 3), (7, 2), (3, 3), (64, 4)])
+def test_a_batch_is_shared_out_evenly_with_nothing_lost(count: int, size: int) -> None:
+    batch = torch.randperm(count)
+    parts = [Group(rank, size).share(batch) for rank in range(size)]
+    assert torch.cat(parts).tolist() == batch.tolist()
+    lengths = [len(part) for part in parts]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_alone_nothing_is_exchanged() -> None:
+    values = torch.arange(3.0)
+    assert ALONE.sum(values) is values
+    assert ALONE.joined(values) is values
+    module = nn.Linear(1, 1)
+    assert ALONE.synchronised(module) is module

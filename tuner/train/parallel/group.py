@@ -1,0 +1,89 @@
+"""The processes that train one model together, each on a device of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+SECONDS = 600.0  # that a process waits for the others, as where one of them reads data that the others have cached
+
+
+@dataclass(frozen=True)
+class Group:
+    """Process number `rank`, from 0, of `size`; what is asked of it is asked of all of them, in the same order."""
+
+    rank: int = 0
+    size: int = 1
+
+    def share(self, indices: Tensor) -> Tensor:
+        """The part of a batch's indices [B] that is this process's: parts differ by one at most, none is left out."""
+        return indices.tensor_split(self.size)[self.rank]
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all processes; the tensor is replaced by it."""
+        if self.size > 1:
+            torch.distributed.all_reduce(values)
+        return values
+
+    def joined(self, part: Tensor) -> Tensor:
+        """The rows of all processes one after the other, of a part [N, ...] whose lengths may differ by one."""
+        if self.size == 1:
+            return part
+        rows = self.sum(torch.tensor([len(part)], device=part.device))
+        longest = -(-int(rows) // self.size)
+        padded = torch.zeros(longest, *part.shape[1:], dtype=part.dtype, device=part.device)
+        padded[: len(part)] = part
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        torch.distributed.all_gather(parts, padded)
+        lengths = [len(chunk) for chunk in torch.arange(int(rows)).tensor_split(self.size)]
+        return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
+
+    def synchronised(self, module: nn.Module) -> nn.Module:
+        """The module with its gradients averaged over all processes in each backward pass.
+
+        It has to be made anew when other parameters learn. Buffers are those of process 0.
+        """
+        if self.size == 1:
+            return module
+        device = next(module.parameters()).device
+        return nn.parallel.DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
+
+
+ALONE = Group()
+
+
+def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) -> AbstractContextManager[object]:
+    """Within it, unless it is the last one of a step, a backward pass adds to the gradients of this process alone."""
+    if last or not isinstance(forward, nn.parallel.DistributedDataParallel):
+        return nullcontext()
+    kept: AbstractContextManager[object] = forward.no_sync()
+    return kept
+
+
+@contextmanager
+def joined(rank: int, size: int, meeting: Path, device: torch.device | str = "cpu") -> Iterator[Group]:
+    """Meet the other processes of this machine at the file `meeting`, which must not exist, and part at the end.
+
+    By NCCL on GPUs and by gloo on the CPU, over loopback; a file needs no port that another trial could take.
+    """
+    cuda = torch.device(device).type == "cuda"
+    if not cuda:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group(
+        "nccl" if cuda else "gloo",
+        init_method=f"file://{meeting}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=SECONDS),
+    )
+    try:
+        yield Group(rank, size)
+    finally:
+        torch.distributed.destroy_process_group()
