@@ -14,6 +14,10 @@ Messages say the rule, what was got, and the fix, in one line:
 `loguniform needs low > 0, got low=0.0 for 'lr'; use uniform or raise low`.
 """
 
+from __future__ import annotations
+
+import traceback
+
 
 class TunerError(Exception):
     """Base of all errors that tuner raises on purpose."""
@@ -55,3 +59,23 @@ class TrialOutOfMemory(TrialError):  # noqa: N818
     """The device or the host had too little memory, whatever the batch."""
 
     cause = "out_of_memory"
+
+
+def describe_failure(error: BaseException) -> tuple[str, str, str]:
+    """Cause, one-line message and traceback of a trial's exception."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, TrialError):
+        return error.cause, str(error), trace
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "out_of_memory", str(error) or type(error).__name__, trace
+    if context_is_dead(error):
+        line = str(error).splitlines()[0]
+        return "error", f"{type(error).__name__}: {line}; most often a label lies outside the model's classes", trace
+    return "error", f"{type(error).__name__}: {error}", trace
+
+
+def context_is_dead(error: BaseException) -> bool:
+    """After a device-side assert or an illegal access the process can't use its GPU any more: it must be replaced."""
+    return any(
+        sign in str(error) for sign in ("device-side assert", "illegal memory access", "unspecified launch failure")
+    )

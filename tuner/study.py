@@ -21,7 +21,7 @@ from tuner.errors import SpaceError, StudyError
 from tuner.machine import Machine, this_machine
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
-from tuner.space import Space
+from tuner.space import Choice, Space
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
 DEFAULT_MAX_EPOCHS = 10
@@ -64,15 +64,21 @@ class Budget:
             )
 
 
+STRATEGIES = ("ddp",)
+LEAST_SHARE = 2  # images of a batch for each device: batch norm has no statistics of a single value
+
+
 @dataclass(frozen=True)
 class Resources:
     """What one trial gets. `gpus` may be a fraction, so that several trials share a device.
 
     None stands for a default: one CPU; one GPU where the machine or cluster has any and the trial can use it.
+    `strategy="ddp"` trains an image classifier on all of its GPUs, or CPUs where it has none, with a process for each.
     """
 
     cpus: float | None = None
     gpus: float | None = None
+    strategy: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse amounts that Ray could never grant."""
@@ -88,13 +94,39 @@ class Resources:
                 f"use {int(self.gpus)} or {int(self.gpus) + 1}"
             )
 
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            raise StudyError(
+                f"Resources.strategy needs one of {', '.join(map(repr, STRATEGIES))}, or None for one device, "
+                f"got {self.strategy!r}"
+            )
+
     def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
-        """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs."""
+        """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs.
+
+        Raises StudyError where a strategy has no devices to share the work out to.
+        """
         default_gpus = 1 if gpus_present and uses_gpu else 0
-        return Resources(
+        resolved = replace(
+            self,
             cpus=1 if self.cpus is None else self.cpus,
             gpus=default_gpus if self.gpus is None else self.gpus,
         )
+        resolved._check_strategy()
+        return resolved
+
+    @property
+    def devices(self) -> float:
+        """What a trial holds, once resolved: its GPUs, or its CPUs where it has none."""
+        return self.gpus or self.cpus or 1
+
+    def _check_strategy(self) -> None:
+        if self.strategy is not None and (self.devices < 2 or self.devices != int(self.devices)):
+            kind = "gpus" if self.gpus else "cpus"
+            raise StudyError(
+                f"strategy={self.strategy!r} needs two devices or more, each whole, got {self.devices:g} {kind} a "
+                f"trial; use Resources({kind}=2, strategy={self.strategy!r}) (also --{kind}-per-trial), or leave "
+                "strategy out"
+            )
 
 
 @dataclass(frozen=True)
@@ -218,6 +250,8 @@ class Study:
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
         """Raise StudyError where one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
         resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)
+        if resources.strategy is not None:
+            self._check_shares(int(resources.devices))
         wanted: dict[str, tuple[float, int]] = {
             "cpus": (resources.cpus or 0, machine.cpus),
             "gpus": (resources.gpus or 0, machine.gpus),
@@ -230,6 +264,21 @@ class Study:
                     f"got Resources({kind}={got:g}); {fix} (also --{kind}-per-trial)"
                 )
 
+    def _check_shares(self, devices: int) -> None:
+        """Raise StudyError where a trial can't be shared out to so many devices."""
+        trial, strategy = self.declared_trial, self.resources.strategy
+        if not isinstance(trial, ImageClassifier):
+            raise StudyError(
+                f"strategy={strategy!r} needs an ImageClassifier, got the function {trial.name!r}, which would have to "
+                "share out its work itself; leave strategy out"
+            )
+        smallest = _smallest(self.search_space, "batch_size", default=trial.hyperparameters({})["batch_size"])
+        if smallest < LEAST_SHARE * devices:
+            raise StudyError(
+                f"strategy={strategy!r} needs {LEAST_SHARE} images of a batch or more for each of the {devices} "
+                f"devices, got a batch_size of {smallest:g}; raise it to {LEAST_SHARE * devices}, or use fewer devices"
+            )
+
     def with_options(
         self,
         *,
@@ -241,6 +290,7 @@ class Study:
         target: float | None = None,
         cpus: float | None = None,
         gpus: float | None = None,
+        strategy: str | None = None,
         seed: int | None = None,
         fixed: Mapping[str, Any] | None = None,
         weights: str | None = None,
@@ -268,7 +318,7 @@ class Study:
         }
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
-        if given := _given({"cpus": cpus, "gpus": gpus}):
+        if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy}):
             changes["resources"] = replace(self.resources, **given)
         if weights is not None or data_dir is not None:
             changes["trial"] = self._trial_with(weights, data_dir)
@@ -419,3 +469,11 @@ def _require_count(name: str, value: object, *, optional: bool = False) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise StudyError(f"{name} needs a whole number of at least 1, got {value!r}; use 1 or more")
+
+
+def _smallest(space: Space, name: str, *, default: float) -> float:
+    """The smallest number that a hyperparameter can be; the default where the space doesn't name it."""
+    domain = space.dimensions.get(name)
+    if isinstance(domain, Choice):
+        return float(min(option for option in domain.options if _is_number(option)))
+    return float(getattr(domain, "low", space.constants.get(name, default)))

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tuner.driver import saving
-from tuner.driver.saving import BackgroundWriter, SavingPolicy, load_first_whole, saved_path, whole_saves
+from tuner.driver.saving import BackgroundWriter, SavingPolicy, saved_path, whole_saves
 from tuner.driver.worker import Order
 from tuner.results.folder import LocalFolder
-from tuner.train.checkpoint import Checkpoint, checkpoint_epoch, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import Checkpoint, checkpoint_epoch, load_first_whole, read_checkpoint, write_checkpoint
 
 ORDER = Order(
     trial="00003",

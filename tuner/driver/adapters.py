@@ -256,6 +256,7 @@ class Bridge:
             study_seed=study.seed,
             cpus=self.resources.cpus or 1,
             gpus=self.resources.gpus or 0,
+            strategy=self.resources.strategy,
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
             checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",

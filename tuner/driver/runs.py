@@ -145,7 +145,7 @@ class _Search:
             study,
             folder,
             concurrency=self.workers,
-            devices=resources.gpus or resources.cpus or 1,
+            devices=resources.devices,
             history=history,
             learned=start_from,
             listeners=[*listeners, self._info_listener()],

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.errors import TrialError
 from tuner.results.folder import Folder, LocalFolder, open_folder
 
 if TYPE_CHECKING:
@@ -151,19 +150,3 @@ def whole_saves(folder: Folder, trial: str) -> list[tuple[int, str]]:
     names = [name for name in inside.folders() if name.startswith(SAVED)]
     whole = [name for name in names if inside.exists(f"{name}/{INDEX}")]
     return sorted(((int(name.removeprefix(SAVED)), f"tune/{trial}/{name}") for name in whole), reverse=True)
-
-
-def load_first_whole(trainer: Any, candidates: list[Path]) -> list[str]:
-    """Let a trainer go on from the first checkpoint that isn't damaged; what is wrong with those before it.
-
-    With none it starts from its beginning.
-    """
-    problems = []
-    for candidate in candidates:
-        try:
-            trainer.load(candidate)
-        except TrialError as error:
-            problems.append(f"a checkpoint is passed over: {error}")
-        else:
-            break
-    return problems

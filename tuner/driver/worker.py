@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import tempfile
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,9 @@ from tuner.driver.saving import (
     SAVED,
     BackgroundWriter,
     SavingPolicy,
-    load_first_whole,
     whole_saves,
 )
-from tuner.errors import TrialError
+from tuner.errors import context_is_dead, describe_failure
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
 from tuner.study import STUDY_MODULE
@@ -61,6 +59,7 @@ class Order:
     cpus: float
     gpus: float
     run_uri: str
+    strategy: str | None = None
     to_beat: float | None = None
     halvings: int = 0
     checkpoint_uri: str | None = None
@@ -116,7 +115,7 @@ def perform(pickled: bytes, order: Order) -> None:
             worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
         except Exception as error:
             worker.fail(*describe_failure(error))
-            if _context_is_dead(error):
+            if context_is_dead(error):
                 raise
         finally:
             worker.close()
@@ -182,9 +181,9 @@ class WorkerSession:
             found.append((checkpoint_epoch(handed_over), handed_over))
         return [path for _, path in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
-    def new_folder(self) -> Path:
-        """An empty folder for a checkpoint; deleted after its report."""
-        folder = self._temporary / "checkpoint"
+    def new_folder(self, name: str = "checkpoint") -> Path:
+        """An empty folder for a checkpoint, in place of an earlier one of that name; deleted with the session."""
+        folder = self._temporary / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
@@ -208,7 +207,11 @@ class WorkerSession:
 
 
 def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
-    if isinstance(trial, ImageClassifier):
+    if isinstance(trial, ImageClassifier) and order.strategy is not None:
+        from tuner.driver.several import train_on_several
+
+        train_on_several(trial, order, worker)
+    elif isinstance(trial, ImageClassifier):
         _train_classifier(trial, order, worker)
     elif isinstance(trial, FunctionTrial):
         trial.function(order.config)
@@ -216,6 +219,7 @@ def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
 
 def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
     from tuner.train import Trainer
+    from tuner.train.checkpoint import load_first_whole
 
     device = "cuda" if order.gpus else "cpu"
     trainer = Trainer(
@@ -237,23 +241,3 @@ def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSessio
             worker.report_epoch(trainer.epoch, metrics, folder)
         else:
             worker.report_epoch(trainer.epoch, metrics)
-
-
-def describe_failure(error: BaseException) -> tuple[str, str, str]:
-    """Cause, one-line message and traceback of a trial's exception."""
-    trace = "".join(traceback.format_exception(error))
-    if isinstance(error, TrialError):
-        return error.cause, str(error), trace
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return "out_of_memory", str(error) or type(error).__name__, trace
-    if _context_is_dead(error):
-        line = str(error).splitlines()[0]
-        return "error", f"{type(error).__name__}: {line}; most often a label lies outside the model's classes", trace
-    return "error", f"{type(error).__name__}: {error}", trace
-
-
-def _context_is_dead(error: BaseException) -> bool:
-    """After a device-side assert or an illegal access the process can't use its GPU any more: it must be replaced."""
-    return any(
-        sign in str(error) for sign in ("device-side assert", "illegal memory access", "unspecified launch failure")
-    )

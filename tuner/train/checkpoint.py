@@ -114,3 +114,19 @@ def _sync(path: Path) -> None:
 def _mark(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def load_first_whole(trainer: Any, candidates: list[Path]) -> list[str]:
+    """Let a trainer go on from the first checkpoint that isn't damaged; what is wrong with those before it.
+
+    With none it starts from its beginning.
+    """
+    problems = []
+    for candidate in candidates:
+        try:
+            trainer.load(candidate)
+        except TrialError as error:
+            problems.append(f"a checkpoint is passed over: {error}")
+        else:
+            break
+    return problems

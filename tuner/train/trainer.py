@@ -62,7 +62,7 @@ class EpochResult:
         learning_rate: of the epoch's last step, for layers that start afresh
         seconds: training and validation
         images_per_second: training images per second of training
-        micro_batch_size: images that went through the network at once
+        micro_batch_size: images that went through the network at once, on each device
         oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
         batch_norm: where batch norms take their statistics from, see `TrainingStep`
         memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU)
@@ -180,11 +180,12 @@ class Trainer:
         self.optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
         self.schedule = Schedule.of(chosen, self.total_epochs)
         self.average = AveragedWeights(self.module, chosen["ema_decay"]) if chosen["ema_decay"] else None
+        self._share = -(-chosen["batch_size"] // self.group.size)
         self.training_step = TrainingStep(
             self.module,
             self._objective(),
             self.precision,
-            batch_size=chosen["batch_size"],
+            batch_size=self._share,
             clip_norm=chosen["clip_norm"],
             group=self.group,
         )
@@ -267,7 +268,7 @@ class Trainer:
     def halve_micro_batch(self, times: int) -> None:
         """Let as few images through the network at once as if memory had run out so often."""
         step = self.training_step
-        halved = max(1, self.hyperparameters["batch_size"] // 2**times)
+        halved = max(1, self._share // 2**times)
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1

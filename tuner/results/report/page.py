@@ -144,7 +144,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "scheduler": info.get("scheduler"),
         "learned from": info.get("warm_start"),
         "trials at once": info.get("concurrency"),
-        "a trial's resources": ", ".join(f"{v:g} {k}" for k, v in (info.get("resources") or {}).items() if v),
+        "a trial's resources": ", ".join(f"{short(v)} {k}" for k, v in (info.get("resources") or {}).items() if v),
         "machine": ", ".join(f"{name} {value}" for name, value in machine.items() if value),
         "versions": versions + (f", Python {info['python']}" if info.get("python") else ""),
         "git commit": info.get("git_commit"),

@@ -1,0 +1,106 @@
+"""What a worker does with the processes of its trial: reports, checkpoints, and going on where one fails."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.driver.test_saving import ORDER
+from tuner import ImageClassifier
+from tuner.driver.several import train_on_several
+from tuner.driver.worker import Order
+from tuner.errors import TrialError, TrialOutOfMemory
+
+
+class Session:
+    """Takes what the worker's session would hand to Ray."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.notes = folder, []
+        self.reports: list[tuple[int, dict[str, Any], bool]] = []
+
+    def checkpoints(self) -> list[Path]:
+        return []
+
+    def new_folder(self, name: str) -> Path:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        (self.folder / name).mkdir(parents=True)
+        return self.folder / name
+
+    def report_epoch(self, epoch: int, metrics: dict[str, Any], folder: Path | None = None) -> None:
+        self.reports.append((epoch, metrics, folder is not None and (folder / "model.safetensors").is_file()))
+
+
+def data() -> Any:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (48, 1, 8, 8), generator=generator).to(torch.uint8)
+    return [(images[part::3], torch.arange(48)[part::3] % 2) for part in range(3)]
+
+
+class Narrow(nn.Module):
+    """Has room for so many images in training."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.layers, self.room = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), room
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and len(images) > self.room:
+            raise MemoryError(f"{len(images)} images")
+        return self.layers(images)  # type: ignore[no-any-return]
+
+
+def network(config: dict[str, Any]) -> nn.Module:
+    return Narrow(100)
+
+
+def narrow(config: dict[str, Any]) -> nn.Module:
+    return Narrow(2)
+
+
+def hopeless(config: dict[str, Any]) -> nn.Module:
+    return Narrow(0)
+
+
+def asked(**changes: Any) -> Order:
+    given: dict[str, Any] = {"config": {"batch_size": 8}, "epochs": 3, "save_epochs": [2]}
+    return replace(ORDER, cpus=2, strategy="ddp", **{**given, **changes})
+
+
+@pytest.mark.slow
+def test_epochs_are_reported_with_checkpoints_where_the_policy_wants_them(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    train_on_several(ImageClassifier(data, network), asked(), session)  # type: ignore[arg-type]
+    assert [epoch for epoch, _, _ in session.reports] == [1, 2, 3]
+    assert session.reports[1][2]
+    assert "val_accuracy" in session.reports[0][1]
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_halves_the_micro_batches_of_all(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    train_on_several(ImageClassifier(data, narrow), asked(epochs=1), session)  # type: ignore[arg-type]
+    ((epoch, metrics, _),) = session.reports
+    assert epoch == 1
+    assert metrics["micro_batch_size"] == 2
+    assert sum("micro-batches half the size" in note for note in session.notes) == 1
+
+
+@pytest.mark.slow
+def test_a_single_image_that_does_not_fit_spoils_the_trial(tmp_path: Path) -> None:
+    with pytest.raises(TrialOutOfMemory, match="of 2: 1 images at once"):
+        train_on_several(ImageClassifier(data, hopeless), asked(config={"batch_size": 4}), Session(tmp_path))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_an_exception_of_a_process_spoils_the_trial_with_its_name(tmp_path: Path) -> None:
+    def broken(config: dict[str, Any]) -> nn.Module:
+        raise ValueError("no such width")
+
+    with pytest.raises(TrialError, match=r"process \d of 2: .*no such width") as caught:
+        train_on_several(ImageClassifier(data, broken), asked(), Session(tmp_path))  # type: ignore[arg-type]
+    assert caught.value.cause == "error"

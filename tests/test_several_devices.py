@@ -1,0 +1,155 @@
+"""Trials that several processes train, in real searches on the CPU."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import start, study_file, tuner
+from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
+from tuner.machine import Machine
+
+STUDY = """
+import torch
+from torch import nn
+
+def data():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(600) % 3
+    images = torch.randint(0, 60, (600, 1, 12, 12), generator=generator) + 60 * labels[:, None, None, None]
+    parts = [slice(0, 400), slice(400, 500), slice(500, 600)]
+    return [(images[part].to(torch.uint8), labels[part]) for part in parts]
+
+def network(config):
+    return nn.Sequential(nn.Flatten(), nn.Linear(144, 16), nn.GELU(), nn.Linear(16, 3))
+
+study = Study(
+    name="several", trial=ImageClassifier(data, network), space={"lr": loguniform(1e-3, 1e-1), "batch_size": 20},
+    search=Random(), scheduler=ASHA(grace_epochs=2), budget=Budget(trials=2, max_epochs=EPOCHS),
+    resources=Resources(cpus=2, strategy="ddp"), warm_start=None,
+)
+"""
+
+
+def file_of(folder: Path, epochs: int) -> Path:
+    return study_file(folder, STUDY.replace("EPOCHS", str(epochs)))
+
+
+def rank_processes(folder: Path) -> list[int]:
+    """The processes of trials of searches in a folder."""
+    found = subprocess.run(["pgrep", "-f", "tuner.train.parallel.rank"], capture_output=True, text=True, check=False)
+    return [pid for pid in map(int, found.stdout.split()) if str(folder) in environment_of(pid)]
+
+
+def environment_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_text()
+    except OSError:
+        return ""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_of_such_trials_pauses_promotes_and_leaves_a_plain_winner(tmp_path: Path) -> None:
+    file_of(tmp_path, 4)
+    finished = tuner("run", "space.py", "--json", folder=tmp_path, MARK=str(tmp_path))
+    assert finished.code == 0, finished.err
+    run = load_run(tmp_path / "runs")
+    assert run.best_metrics["test_accuracy"] > 0.9
+    assert "trial_paused" in {event["event"] for event in run.events}
+    for trial in run.record.trials.values():
+        assert sorted(trial.epochs) == list(range(1, trial.epoch + 1))
+    assert rank_processes(tmp_path) == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_the_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    file_of(tmp_path, 60)
+    search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
+    while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
+        assert search.poll() is None
+        time.sleep(0.2)
+    os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
+    _, err = search.communicate(timeout=200)
+    assert search.returncode == 0, err
+    record = load_run(tmp_path / "runs").record
+    assert [trial.status for trial in record.trials.values()] == ["completed"]
+    assert sorted(record.trials["00000"].epochs) == list(range(1, 61))
+    assert any("of 2 was killed by signal 9: all go on from the last checkpoint" in note for note in record.notices)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_interrupted_search_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+    file_of(tmp_path, 3000)
+    search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
+    while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
+        assert search.poll() is None
+        time.sleep(0.2)
+    search.send_signal(signal.SIGINT)
+    search.communicate(timeout=60)
+    assert search.returncode == 130
+    time.sleep(1)
+    assert rank_processes(tmp_path) == []
+
+
+# What is refused before anything starts
+
+
+def study(space: dict[str, Any] | None = None, **resources: Any) -> Study:
+    return Study(
+        "several",
+        trial=ImageClassifier("digits", weights=None),
+        space=space or {"lr": loguniform(1e-3, 1e-1)},
+        budget=Budget(trials=1),
+        resources=Resources(**resources),
+    )
+
+
+HERE = Machine(cpus=8, gpus=0, memory_bytes=2**34, processor="a CPU")
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(StudyError, match=r"Resources.strategy needs one of 'ddp', or None for one device, got 'dpp'"):
+        Resources(strategy="dpp")
+
+
+@pytest.mark.parametrize("cpus", [None, 1, 2.5])
+def test_one_device_or_a_part_of_one_is_refused(cpus: float | None) -> None:
+    with pytest.raises(StudyError, match=r"needs two devices or more, each whole, got .* use Resources\(cpus=2"):
+        study(cpus=cpus, strategy="ddp").check_machine(HERE)
+
+
+def test_more_devices_than_there_are_are_refused() -> None:
+    with pytest.raises(StudyError, match=r"at most the CPUs that this machine has \(8\)"):
+        study(cpus=9, strategy="ddp").check_machine(HERE)
+
+
+@pytest.mark.parametrize("sizes", [choice([8, 4, 64]), 4])
+def test_a_batch_that_is_too_small_to_share_out_is_refused(sizes: Any) -> None:
+    with pytest.raises(StudyError, match=r"each of the 4 devices, got a batch_size of 4; raise it to 8"):
+        study({"batch_size": sizes}, cpus=4, strategy="ddp").check_machine(HERE)
+    study({"batch_size": 8}, cpus=4, strategy="ddp").check_machine(HERE)
+
+
+def test_a_function_of_the_users_own_is_refused() -> None:
+    def train(config: dict[str, Any]) -> None:
+        return
+
+    given = Study("f", trial=train, space={"x": loguniform(1, 2)}, resources=Resources(cpus=2, strategy="ddp"))
+    with pytest.raises(StudyError, match="needs an ImageClassifier, got the function 'train'"):
+        given.check_machine(HERE)
+
+
+def test_the_command_line_names_the_strategy(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY.replace("EPOCHS", "3").replace(', strategy="ddp"', ""))
+    finished = tuner("check", "space.py", "--strategy", "ddp", "--cpus-per-trial", "1", folder=tmp_path)
+    assert finished.code == 2
+    assert "needs two devices or more" in finished.err

@@ -1,0 +1,159 @@
+"""Processes that train a trial together, on the CPU: what they come to, and what becomes of them when one fails."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.commands import ROOT
+from tuner import ImageClassifier
+from tuner.errors import TrialDiverged, TrialOutOfMemory
+from tuner.train import Trainer
+from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task
+
+CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
+
+
+def data() -> Any:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (40, 1, 8, 8), generator=generator).to(torch.uint8)
+    return [(images[part::3], torch.arange(40)[part::3] % 2) for part in range(3)]
+
+
+def network(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Linear(8, 2))
+
+
+class Failing(nn.Module):
+    """Raises in the process whose number it is given, after some steps."""
+
+    def __init__(self, rank: int, error: Callable[[], BaseException]) -> None:
+        super().__init__()
+        self.layers, self.rank, self.error, self.steps = network({}), rank, error, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.steps += self.training
+        if self.steps > 1 and torch.distributed.is_initialized() and torch.distributed.get_rank() == self.rank:
+            raise self.error()
+        return self.layers(images)  # type: ignore[no-any-return]
+
+
+def broken(config: dict[str, Any]) -> nn.Module:
+    return Failing(1, lambda: ValueError("no such class"))
+
+
+def greedy(config: dict[str, Any]) -> nn.Module:
+    return Failing(1, lambda: MemoryError("too much"))
+
+
+def task(model: Any = network, **changes: Any) -> Task:
+    pickled = pickle.dumps(ImageClassifier(data, model))
+    given = {"config": CONFIG, "epochs": 3, "seed": 1, "split_seed": 0, "threads": 1}
+    return Task(pickled, (str(ROOT),), **{**given, **changes})
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+@pytest.mark.slow
+def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    alone = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
+    expected = [alone.run_epoch().val_loss for _ in range(3)]
+    with Ranks(task(), ["cpu", "cpu"]) as ranks:
+        found = [ranks.next_epoch() for _ in range(2)]
+        ranks.save(tmp_path / "saved")
+        pids = [process.pid for process in ranks._processes]
+    assert all(map(gone, pids))
+    assert [one.epoch for one in found] == [1, 2]
+    assert [one.metrics["val_loss"] for one in found] == pytest.approx(expected[:2], rel=1e-4)
+    with Ranks(task(checkpoints=(tmp_path / "saved",)), ["cpu", "cpu"]) as ranks:
+        last = ranks.next_epoch()
+    assert last.epoch == 3
+    assert last.metrics["val_loss"] == pytest.approx(expected[2], rel=1e-4)
+    plain = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
+    plain.load(tmp_path / "saved")
+    assert plain.run_epoch().val_loss == pytest.approx(expected[2], rel=1e-4)
+
+
+def outcome(given: Task, *, epochs: int = 1, kill: int | None = None) -> tuple[BaseException | None, list[int]]:
+    """What training so many epochs raises, and the processes' ids; one is killed after the first epoch."""
+    pids: list[int] = []
+    try:
+        with Ranks(given, ["cpu", "cpu"]) as ranks:
+            pids = [process.pid for process in ranks._processes]
+            for epoch in range(epochs):
+                ranks.next_epoch()
+                if kill is not None and epoch == 0:
+                    os.kill(pids[kill], signal.SIGKILL)
+    except Exception as error:
+        return error, pids
+    return None, pids
+
+
+@pytest.mark.slow
+def test_the_first_that_fails_is_named_and_all_are_ended() -> None:
+    error, pids = outcome(task(broken))
+    assert isinstance(error, RankFailed)
+    assert str(error) == "process 1 of 2: ValueError: no such class"
+    assert error.cause == "error"
+    assert "Traceback" in error.trace
+    assert all(map(gone, pids))
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_in_one_is_told_as_such() -> None:
+    error, _ = outcome(task(greedy))
+    assert isinstance(error, TrialOutOfMemory)
+    assert str(error).startswith("process 1 of 2: 3 images at once don't fit into memory (too much)")
+
+
+@pytest.mark.slow
+def test_a_loss_that_diverges_is_told_as_such() -> None:
+    config = {**CONFIG, "lr": 10.0, "weight_decay": 1.0, "momentum": 0.9999}
+    error, _ = outcome(task(config=config, epochs=60), epochs=60)
+    assert isinstance(error, RankFailed)
+    assert error.cause == TrialDiverged.cause
+    assert "loss must stay finite" in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_one_that_is_killed_is_named_and_the_others_are_ended(rank: int) -> None:
+    error, pids = outcome(task(), epochs=2, kill=rank)
+    assert isinstance(error, RankLost)
+    assert str(error) == f"process {rank} of 2 was killed by signal 9"
+    assert all(map(gone, pids))
+
+
+@pytest.mark.slow
+def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from tests.train.parallel.test_processes import Ranks, task\n"
+        "ranks = Ranks(task(epochs=1000), ['cpu', 'cpu']); ranks.next_epoch()\n"
+        "print(*[process.pid for process in ranks._processes], flush=True); time.sleep(600)"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    pids = [int(pid) for pid in starter.stdout.readline().split()]
+    assert len(pids) == 2
+    starter.kill()
+    starter.wait()
+    for _ in range(100):
+        if all(map(gone, pids)):
+            break
+        time.sleep(0.1)
+    assert all(map(gone, pids))

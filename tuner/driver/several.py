@@ -1,0 +1,84 @@
+"""A trial on several devices, from its worker: the processes that train it, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ray import cloudpickle
+
+from tuner.driver.saving import SavingPolicy
+from tuner.errors import TrialError, TrialOutOfMemory
+from tuner.train.parallel.processes import RankLost, Ranks, Task
+from tuner.trial import ImageClassifier
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner.driver.worker import Order, WorkerSession
+
+MOST_LOSSES = 3  # of processes, of one trial
+
+
+def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
+    """Train with a process for each device, and report as one process does.
+
+    Where a process is killed, or one has too little memory, all go on from the last checkpoint: with micro-batches half
+    the size after the latter. Whatever ends the trial ends its processes.
+    """
+    devices = [f"cuda:{index}" for index in range(int(order.gpus))] or ["cpu"] * int(order.cpus)
+    checkpoints, halvings, losses = tuple(worker.checkpoints()), order.halvings, 0
+    batch_size = trial.hyperparameters(order.config)["batch_size"]
+    policy, saved = SavingPolicy(order), _Saved(worker)
+    while True:
+        task = Task(
+            pickled=cloudpickle.dumps(trial),
+            import_path=tuple(sys.path),
+            config=order.config,
+            epochs=order.epochs,
+            seed=order.seed,
+            split_seed=order.study_seed,
+            threads=max(1, int(order.cpus) // len(devices)),
+            halvings=halvings,
+            checkpoints=(*saved.newest, *checkpoints),
+        )
+        try:
+            with Ranks(task, devices) as ranks:
+                _follow(ranks, order, worker, policy, saved)
+                return
+        except TrialOutOfMemory as error:
+            if 2**halvings >= batch_size:
+                raise
+            halvings += 1
+            worker.notes.append(f"{error}: all processes go on with micro-batches half the size")
+        except RankLost as error:
+            losses += 1
+            if losses > MOST_LOSSES:
+                raise TrialError(f"{error}, after {MOST_LOSSES} others that were lost; see the worker's log") from error
+            worker.notes.append(f"{error}: all go on from the last checkpoint")
+
+
+class _Saved:
+    """The last checkpoint on this machine; the one before it stays until the next is whole."""
+
+    def __init__(self, worker: WorkerSession) -> None:
+        self._worker, self._count = worker, 0
+        self.newest: tuple[Path, ...] = ()
+
+    def write(self, ranks: Ranks) -> Path:
+        """Let the processes write one."""
+        self._count += 1
+        folder = self._worker.new_folder(f"several-{self._count % 2}")
+        ranks.save(folder)
+        self.newest = (folder,)
+        return folder
+
+
+def _follow(ranks: Ranks, order: Order, worker: WorkerSession, policy: SavingPolicy, saved: _Saved) -> None:
+    epoch = 0
+    while epoch < order.epochs:
+        told = ranks.next_epoch()
+        epoch = told.epoch
+        worker.notes += told.notes
+        chosen = policy.choose(epoch, told.metrics)
+        worker.report_epoch(epoch, told.metrics, saved.write(ranks) if chosen else None)

@@ -1,0 +1,79 @@
+"""One of the processes of `Ranks`: trains when it is told to, and ends with the process that started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import sys
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tuner.errors import describe_failure
+from tuner.train import Trainer
+from tuner.train.checkpoint import load_first_whole, write_checkpoint
+from tuner.train.parallel.group import joined
+from tuner.train.parallel.processes import Epoch, Failure, Task
+
+SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def main(connection: Connection[Any, Any]) -> None:
+    """Train what the first message says, an epoch for each "epoch", a checkpoint for each path."""
+    task, rank, size, meeting, device = connection.recv()
+    try:
+        torch.set_num_threads(task.threads)
+        sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
+        with joined(rank, size, Path(meeting), device) as group:
+            trainer = Trainer(
+                pickle.loads(task.pickled),
+                task.config,
+                epochs=task.epochs,
+                seed=task.seed,
+                split_seed=task.split_seed,
+                device=device,
+                group=group,
+            )
+            _serve(trainer, task, connection)
+    except Exception as error:
+        left_alone = isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS_OF_BEING_LEFT)
+        connection.send(replace(Failure(*describe_failure(error)), left_alone=left_alone))
+        os._exit(1)  # parting from the group would wait for the others
+
+
+def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
+    problems = load_first_whole(trainer, list(task.checkpoints))
+    trainer.halve_micro_batch(task.halvings)
+    said = 0
+    while True:
+        try:
+            order = connection.recv()
+        except EOFError:
+            return
+        if order == "epoch":
+            metrics = trainer.run_epoch().metrics()
+            notes = (*problems, *trainer.notes[said:])
+            problems, said = [], len(trainer.notes)
+            connection.send(Epoch(trainer.epoch, metrics, notes))
+        else:
+            checkpoint = trainer.snapshot()  # all of them, as the loss is summed
+            if trainer.group.rank == 0:
+                write_checkpoint(Path(order), checkpoint)
+            connection.send(None)
+
+
+def _end_with_parent() -> None:
+    """Let the kernel kill this process when the one that started it is gone, however it went."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _end_with_parent()
+    main(Connection(int(sys.argv[1])))
