@@ -18,7 +18,7 @@ from tests.commands import ROOT
 from tuner import ImageClassifier
 from tuner.errors import TrialDiverged, TrialOutOfMemory
 from tuner.train import Trainer
-from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task
+from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task, _seeing_only
 
 CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
 
@@ -67,6 +67,17 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+
+
+@pytest.mark.parametrize(
+    ("visible", "own"),
+    [({}, "1"), ({"CUDA_VISIBLE_DEVICES": "2,5"}, "5"), ({"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, "GPU-b")],
+)
+def test_each_process_sees_its_own_gpu_alone(visible: dict[str, str], own: str) -> None:
+    device, environment = _seeing_only("cuda:1", {"HOME": "/home", **visible})
+    assert device == "cuda"
+    assert environment == {"HOME": "/home", "CUDA_VISIBLE_DEVICES": own}
+    assert _seeing_only("cpu", visible) == ("cpu", visible)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -89,7 +89,7 @@ class Ranks:
     """The processes of a trial, from `with` to its end."""
 
     def __init__(self, task: Task, devices: Sequence[str]) -> None:
-        """Start one process for each of the devices ("cpu", or "cuda:1")."""
+        """Start one process for each of the devices ("cpu", or "cuda:1" among those that this process sees)."""
         self._folder = Path(tempfile.mkdtemp(prefix="tuner-ranks-"))
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection[Any, Any]] = []
@@ -97,10 +97,11 @@ class Ranks:
             ours, theirs = Pipe()
             self._connections.append(ours)
             command = [sys.executable, "-m", "tuner.train.parallel.rank", str(theirs.fileno())]
-            environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            own, environment = _seeing_only(device, os.environ)
+            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
             self._processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment))
             theirs.close()
-            ours.send((task, rank, len(devices), str(self._folder / "meeting"), device))
+            ours.send((task, rank, len(devices), str(self._folder / "meeting"), own))
 
     def __enter__(self) -> Ranks:
         return self
@@ -174,3 +175,13 @@ class Ranks:
         if failure.cause == TrialOutOfMemory.cause:
             raise TrialOutOfMemory(message)
         raise RankFailed(message, failure.cause, failure.traceback)
+
+
+def _seeing_only(device: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The device's name where no other can be seen, and the environment in which that is so."""
+    kind, _, index = device.partition(":")
+    if kind != "cuda":
+        return device, dict(environment)
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    own = visible.split(",")[int(index)] if visible else index
+    return "cuda", {**environment, "CUDA_VISIBLE_DEVICES": own}
