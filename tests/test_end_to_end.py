@@ -158,13 +158,14 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     from tuner.trial import ImageClassifier
 
     data = real_data("FashionMNIST")
-    options = ["--trials", "2", "--set", "epochs=1", "--weights", "none", "--data-dir", str(data), "--json"]
+    options = ["--trials", "1", "--cpus-per-trial", "2", "--set", "epochs=1", "--weights", "none"]
+    options += ["--data-dir", str(data), "--json"]
     space = ROOT / "search_spaces/fashion_resnet18.py"
     finished = tuner("run", space, *options, "--storage", tmp_path, folder=ROOT, timeout=1400)
     assert finished.code == 0, finished.err
     summary = finished.json
     assert list(summary) == KEYS
-    assert summary["trials"] == {"total": 2, "completed": 2, "stopped": 0, "failed": 0}
+    assert summary["trials"] == {"total": 1, "completed": 1, "stopped": 0, "failed": 0}
     splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=data), seed=0)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [54_000, 6_000, 10_000]
     model = load_model(load_run(tmp_path))

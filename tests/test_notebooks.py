@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 from tests.commands import ROOT
 
+BUDGET = "trials=10, max_epochs=4"  # which is cut short here
 NOTEBOOKS = ("first_search.ipynb", "best_trials.ipynb")  # the second reads the run that the first one makes
 
 
@@ -27,6 +28,8 @@ def test_the_notebooks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytes
     for name in NOTEBOOKS:
         shutil.copy(ROOT / "notebooks" / name, tmp_path)
         notebook = nbformat.read(tmp_path / name, as_version=4)
+        for cell in notebook.cells:
+            cell.source = cell.source.replace(BUDGET, "trials=5, max_epochs=2")
         NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
         assert not [output for output in outputs(notebook) if output.output_type == "error"]
         found[name] = [kind for output in outputs(notebook) for kind in output.get("data", {})]

@@ -71,7 +71,7 @@ def test_a_search_of_such_trials_pauses_promotes_and_leaves_a_plain_winner(tmp_p
 def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_the_last_checkpoint(
     tmp_path: Path,
 ) -> None:
-    file_of(tmp_path, 60)
+    file_of(tmp_path, 30)
     search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
     while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
         assert search.poll() is None
@@ -81,7 +81,7 @@ def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_
     assert search.returncode == 0, err
     record = load_run(tmp_path / "runs").record
     assert [trial.status for trial in record.trials.values()] == ["completed"]
-    assert sorted(record.trials["00000"].epochs) == list(range(1, 61))
+    assert sorted(record.trials["00000"].epochs) == list(range(1, 31))
     assert any("of 2 was killed by signal 9: all go on from the last checkpoint" in note for note in record.notices)
 
 

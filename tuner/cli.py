@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -164,17 +164,15 @@ def _watch(run: Run) -> None:
     from tuner.console.progress import display
     from tuner.results import EventFollower, load_run
 
-    follower = EventFollower(run.folder)
-    with display(_plan_of(run), sys.stderr, quiet=False, earlier=follower.new(), opening="followed") as shown:
-        try:
-            alive = True
+    follower, alive = EventFollower(run.folder), True
+    with suppress(KeyboardInterrupt):
+        plan = _plan_of(run)
+        with display(plan, sys.stderr, quiet=False, earlier=follower.new(), opening="followed") as shown:
             while alive:
                 alive = load_run(run.path).alive  # asked before the last events are read
                 for event in follower.new():
                     shown.on_event(event)
                 time.sleep(WATCH_SECONDS if alive else 0)
-        except KeyboardInterrupt:
-            return
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from tests.driver.test_saving import ORDER
 from tuner import ImageClassifier
 from tuner.driver.several import train_on_several
 from tuner.driver.worker import Order
-from tuner.errors import TrialError, TrialOutOfMemory
+from tuner.errors import TrialOutOfMemory
 
 
 class Session:
@@ -93,14 +93,4 @@ def test_memory_that_runs_out_halves_the_micro_batches_of_all(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_single_image_that_does_not_fit_spoils_the_trial(tmp_path: Path) -> None:
     with pytest.raises(TrialOutOfMemory, match="of 2: 1 images at once"):
-        train_on_several(ImageClassifier(data, hopeless), asked(config={"batch_size": 4}), Session(tmp_path))  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_an_exception_of_a_process_spoils_the_trial_with_its_name(tmp_path: Path) -> None:
-    def broken(config: dict[str, Any]) -> nn.Module:
-        raise ValueError("no such width")
-
-    with pytest.raises(TrialError, match=r"process \d of 2: .*no such width") as caught:
-        train_on_several(ImageClassifier(data, broken), asked(), Session(tmp_path))  # type: ignore[arg-type]
-    assert caught.value.cause == "error"
+        train_on_several(ImageClassifier(data, hopeless), asked(config={"batch_size": 2}), Session(tmp_path))  # type: ignore[arg-type]

@@ -78,10 +78,15 @@ def browser() -> Iterator[Any]:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=options)
 
 
+@pytest.fixture(scope="module")
+def written(run: Run) -> str:
+    return write_report(run)
+
+
 @pytest.fixture
-def visit(browser: Any, run: Run) -> Iterator[Visit]:
+def visit(browser: Any, written: str) -> Iterator[Visit]:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
-    yield Visit(page, write_report(run))
+    yield Visit(page, written)
     page.close()
 
 
@@ -100,9 +105,9 @@ def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
-def test_the_page_fits_its_screen(browser: Any, run: Run, width: int, scheme: Any) -> None:
+def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
     page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    visit = Visit(page, write_report(run))
+    visit = Visit(page, written)
     assert visit.drawn()
     assert page.evaluate("document.documentElement.scrollWidth") == width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"

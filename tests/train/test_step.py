@@ -62,9 +62,7 @@ def take(
     step: TrainingStep, optimizer: torch.optim.Optimizer, given: Callable[[], Any] = batch, seed: int = 5
 ) -> Tensor:
     with seeded(0):
-        loss, count = step(optimizer, given, lambda: reseed(seed, CPU))
-    assert count == len(given()[0])
-    return loss
+        return step(optimizer, given, lambda: reseed(seed, CPU))
 
 
 def gradients(module: nn.Module) -> list[Tensor]:

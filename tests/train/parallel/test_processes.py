@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tests.commands import ROOT
 from tuner import ImageClassifier
-from tuner.errors import TrialDiverged, TrialOutOfMemory
 from tuner.train import Trainer
 from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task, _seeing_only
 
@@ -49,10 +48,6 @@ class Failing(nn.Module):
 
 def broken(config: dict[str, Any]) -> nn.Module:
     return Failing(1, lambda: ValueError("no such class"))
-
-
-def greedy(config: dict[str, Any]) -> nn.Module:
-    return Failing(1, lambda: MemoryError("too much"))
 
 
 def task(model: Any = network, **changes: Any) -> Task:
@@ -126,27 +121,10 @@ def test_the_first_that_fails_is_named_and_all_are_ended() -> None:
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_in_one_is_told_as_such() -> None:
-    error, _ = outcome(task(greedy))
-    assert isinstance(error, TrialOutOfMemory)
-    assert str(error).startswith("process 1 of 2: 3 images at once don't fit into memory (too much)")
-
-
-@pytest.mark.slow
-def test_a_loss_that_diverges_is_told_as_such() -> None:
-    config = {**CONFIG, "lr": 10.0, "weight_decay": 1.0, "momentum": 0.9999}
-    error, _ = outcome(task(config=config, epochs=60), epochs=60)
-    assert isinstance(error, RankFailed)
-    assert error.cause == TrialDiverged.cause
-    assert "loss must stay finite" in str(error)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_one_that_is_killed_is_named_and_the_others_are_ended(rank: int) -> None:
-    error, pids = outcome(task(), epochs=2, kill=rank)
+def test_one_that_is_killed_is_named_and_the_others_are_ended() -> None:
+    error, pids = outcome(task(), epochs=2, kill=1)
     assert isinstance(error, RankLost)
-    assert str(error) == f"process {rank} of 2 was killed by signal 9"
+    assert str(error) == "process 1 of 2 was killed by signal 9"
     assert all(map(gone, pids))
 
 
