@@ -1,6 +1,7 @@
 """`show --watch` from another terminal than the search's."""
 
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -20,14 +21,20 @@ study = Study("slow", trial=train, space={"lr": uniform(0, 1)}, metric="loss", m
 """
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_running_search_is_followed_to_its_end(tmp_path: Path) -> None:
+@pytest.fixture
+def search(tmp_path: Path) -> "subprocess.Popen[str]":
+    """A search whose run folder is there."""
     study_file(tmp_path, STUDY)
     search = start("run", "space.py", "--concurrency", "1", "--quiet", folder=tmp_path)
     while not list(tmp_path.glob("runs/slow/*/run.json")):
         assert search.poll() is None
         time.sleep(0.1)
+    return search
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_running_search_is_followed_to_its_end(search: "subprocess.Popen[str]", tmp_path: Path) -> None:
     watched = tuner("show", "--watch", "runs", folder=tmp_path)
     assert search.wait(timeout=60) == 0
     search.communicate()
@@ -40,12 +47,7 @@ def test_a_running_search_is_followed_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_who_stops_watching_leaves_the_search_alone(tmp_path: Path) -> None:
-    study_file(tmp_path, STUDY)
-    search = start("run", "space.py", "--concurrency", "1", "--quiet", folder=tmp_path)
-    while not list(tmp_path.glob("runs/slow/*/run.json")):
-        assert search.poll() is None
-        time.sleep(0.1)
+def test_who_stops_watching_leaves_the_search_alone(search: "subprocess.Popen[str]", tmp_path: Path) -> None:
     watcher = start("show", "--watch", "runs", folder=tmp_path)
     assert watcher.stderr is not None
     assert watcher.stderr.readline() == "slow: followed\n"

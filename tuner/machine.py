@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ class Machine:
 def this_machine() -> Machine:
     """The machine that this process runs on, within its affinity mask, container limits and CUDA_VISIBLE_DEVICES."""
     return Machine(cpus=_cpus(), gpus=_gpus(), memory_bytes=_memory_bytes(), processor=_processor())
+
+
+def python_environment() -> dict[str, str]:
+    """The environment in which another Python process finds the modules that this one finds."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _cpus() -> int:

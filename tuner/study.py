@@ -65,7 +65,7 @@ class Budget:
 
 
 STRATEGIES = ("ddp",)
-LEAST_SHARE = 2  # images of a batch for each device: batch norm has no statistics of a single value
+LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 
 
 @dataclass(frozen=True)

@@ -303,9 +303,9 @@ def test_what_running_trials_use_of_their_devices_is_added_up() -> None:
     told = {"memory_bytes": 2e9, "images_per_second": 600.0}
     progress = followed(started(0), reported(0, 1, accuracy=0.1, **told), started(1), reported(1, 1, **told))
     assert progress.device_use() == "2 trials running: 4.0 GB of memory, 1,200 images/s"
-    on_gpu = {"device_utilisation": 80.0, "device_memory_bytes": 5e9, "memory_bytes": 1e9}
+    on_gpu = {"device_utilisation": 0.8, "device_memory_bytes": 5e9, "memory_bytes": 1e9}  # of all that share the GPU
     assert followed(started(0), reported(0, 1, **on_gpu)).device_use() == (
-        "1 trial running: device 80 % busy, 5.0 GB of memory"
+        "1 trial running: devices 80% busy, 1.0 GB of memory"
     )
     assert followed(*trained(0, 2, "completed")).device_use() == ""
 

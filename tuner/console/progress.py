@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tuner.console.charts import chart, sparkline
 from tuner.results.events import Event, finite
-from tuner.results.records import RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.results.records import SECONDS_PER_HOUR, RunRecord, TrialRecord, full_length, saved_epochs
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": 
 SHOWN_TRIALS = 12
 SPARKLINE = 10  # characters
 CURVE_HEIGHT, CURVE_NEEDS_HEIGHT = 4, 26  # lines: of the curve, and of a terminal that has room for it
-SECONDS_PER_HOUR = 3600
-_DEVICE_METRICS = ("device_utilisation", "device_memory_bytes", "memory_bytes", "images_per_second")
+_DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 
 @dataclass(frozen=True)
@@ -199,14 +198,13 @@ class Progress:
 
     def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
         self.plan = plan
-        self.record = RunRecord(plan.metric, plan.mode, earlier)
+        self.record = RunRecord(plan.metric, plan.mode)
         self.bests: list[float] = []  # the best value so far, after each report
         self._range: tuple[float, float] | None = None  # of all values reported
-        self._epochs_before = self.record.epochs()
+        self._epochs_before = 0
         self._begun = time.time()
-        for trial in self.record.trials.values():
-            for epoch in trial.epochs.values():
-                self._see(epoch.metrics.get(plan.metric))
+        for event in earlier:
+            self.on_event(event)
 
     def on_event(self, event: Event) -> None:
         """Fold the event in."""
@@ -257,9 +255,11 @@ class Progress:
 
     def eta(self) -> str:
         """Time left at the pace of the epochs that were trained since this search was started or resumed."""
+        if self.record.ended is not None:
+            return f"{duration(self.record.wall_seconds)} in all"
         elapsed = max(0.0, time.time() - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
-        if self.record.ended is not None or (self.plan.trials is not None and ended >= self.plan.trials):
+        if self.plan.trials is not None and ended >= self.plan.trials:
             return f"{duration(elapsed)} in all"
         left = self._seconds_left(elapsed)
         return f"{duration(elapsed)} so far" if left is None else f"about {duration(left)} left"
@@ -301,8 +301,8 @@ class Progress:
         parts = []
         if told["device_utilisation"]:
             values = told["device_utilisation"]
-            parts.append(f"device {sum(values) / len(values):.0f} % busy")
-        memory = told["device_memory_bytes"] or told["memory_bytes"]
+            parts.append(f"devices {sum(values) / len(values):.0%} busy")
+        memory = told["memory_bytes"]
         parts += [f"{sum(memory) / 1e9:.1f} GB of memory"] if memory else []
         speed = told["images_per_second"]
         parts += [f"{sum(speed):,.0f} images/s"] if speed else []

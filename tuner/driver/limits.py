@@ -6,12 +6,11 @@ import math
 import time
 from typing import Literal
 
-from tuner.results.records import RunRecord
+from tuner.results.records import SECONDS_PER_HOUR, RunRecord
 from tuner.study import Study
 
 Limit = Literal["hours", "device_hours", "total_epochs", "target", "failures"]
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
-SECONDS_PER_HOUR = 3600
 
 
 class Limits:
@@ -40,7 +39,7 @@ class Limits:
         if limit == "hours":
             return (self._spent_before + time.monotonic() - self._begun) / SECONDS_PER_HOUR
         if limit == "device_hours":
-            return self._devices * self._record.running_seconds() / SECONDS_PER_HOUR
+            return self._record.device_hours(self._devices)
         if limit == "total_epochs":
             return self._record.epochs()
         if limit == "target":

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Literal
 
 from tuner.errors import StudyError
+from tuner.machine import python_environment
 from tuner.results.folder import Folder, LocalFolder
 from tuner.results.wandb_mirror import FOLDER, logged_in, mirror_command
 
@@ -32,20 +32,20 @@ class MirrorProcess:
     """Follows the run folder until `finish`; nothing that happens to it reaches the search."""
 
     def __init__(self, folder: Folder, mode: Literal["online", "offline"]) -> None:
-        self._folder, self._mode = folder, mode
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        log: int | IO[Any] = subprocess.DEVNULL
+        self._folder = folder
+        log = Path(os.devnull)
         if isinstance(folder, LocalFolder):
             (folder.path / FOLDER).mkdir(exist_ok=True)
-            log = (folder.path / FOLDER / "mirror.log").open("ab")
-        self._process = subprocess.Popen(
-            mirror_command(folder, mode),
-            stdin=subprocess.PIPE,  # its end says that the search is over, or its driver gone
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is the search's; and with what it starts it can be ended
-        )
+            log = folder.path / FOLDER / "mirror.log"
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                mirror_command(folder, mode),
+                stdin=subprocess.PIPE,  # its end says that the search is over, or its driver gone
+                stdout=file,
+                stderr=file,
+                env=python_environment(),
+                start_new_session=True,  # Ctrl-C is the search's; and with what it starts it can be ended
+            )
 
     @property
     def pid(self) -> int:

@@ -307,8 +307,7 @@ def _check_something_left(earlier: Run, study: Study) -> None:
             f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
             f"use --trials {done + 10}"
         )
-    resources = earlier.info["resources"]
-    limits = Limits(study, record, resources["gpus"] or resources["cpus"] or 1)
+    limits = Limits(study, record, earlier.devices)
     reached = limits.reached()
     if reached is not None:
         limit, spent = getattr(study.budget, reached), limits.spent(reached)

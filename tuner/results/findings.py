@@ -65,7 +65,7 @@ class Advice:
 def certainty(run: Run) -> Certainty | None:
     """None where there is nobody to compare with, or the metric is no share of a known number of images."""
     images, best = run.images.get("validation"), run.best
-    ranked = _ranked(run)
+    ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None
     (_, value), (runner_up, second), *_ = ranked
@@ -80,7 +80,7 @@ def certainty(run: Run) -> Certainty | None:
 
 def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
     """The second best trial and its value."""
-    ranked = _ranked(run)
+    ranked = run.record.ranked()
     return ranked[1] if len(ranked) > 1 else None
 
 
@@ -103,7 +103,7 @@ def failures(run: Run) -> list[Failure]:
 def advice(run: Run) -> list[Advice]:
     """What the run says about the next one, the most promising first."""
     found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
-    if len(_ranked(run)) >= FEWEST_TRIALS and run.info.get("study_file"):
+    if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
         found.append(
             Advice(
                 "Search the good region with a grid, or with narrower ranges (--as narrowed):",
@@ -114,15 +114,6 @@ def advice(run: Run) -> list[Advice]:
 
 
 # Inside
-
-
-def _ranked(run: Run) -> list[tuple[TrialRecord, float]]:
-    """Trials with their best values, the best first; failed ones don't count."""
-    record = run.record
-    told = [(t, record.best_of(t.trial)) for t in record.trials.values() if t.status != "failed"]
-    pairs = [(trial, best[1]) for trial, best in told if best is not None]
-    sign = -1 if run.mode == "max" else 1
-    return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0].number))
 
 
 def _going_on(run: Run) -> list[Advice]:

@@ -11,6 +11,7 @@ from tuner.results.events import Event, finite
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
+SECONDS_PER_HOUR = 3600
 CAUSES = ("out_of_memory", "diverged", "error", "lost")
 
 
@@ -133,10 +134,8 @@ class RunRecord:
     def best_trial(self) -> TrialRecord | None:
         """The trial with the best value at any epoch, the earlier of equals; failed trials don't count."""
         sign = 1 if self.mode == "max" else -1
-        candidates = [t for t in self.trials.values() if t.status != "failed" and t.trial in self._bests]
-        if not candidates:
-            return None
-        return max(candidates, key=lambda t: (sign * self._bests[t.trial][1], -t.number))
+        best = max(self.told(), key=lambda pair: (sign * pair[1], -pair[0].number), default=None)
+        return None if best is None else best[0]
 
     @property
     def best_ended(self) -> float | None:
@@ -167,6 +166,23 @@ class RunRecord:
         since = (t.running_since for t in self.trials.values() if t.running_since is not None)
         ended = sum(trial.running_seconds for trial in self.trials.values())
         return ended + sum(max(0.0, latest - start) for start in since)
+
+    def device_hours(self, devices: float) -> float:
+        """Hours of all devices that trials held, so many each."""
+        return devices * self.running_seconds() / SECONDS_PER_HOUR
+
+    def told(self) -> list[tuple[TrialRecord, float]]:
+        """The trials that reported a value, with the best of each, in their order; failed ones don't count."""
+        return [
+            (t, self._bests[t.trial][1])
+            for t in self.trials.values()
+            if t.status != "failed" and t.trial in self._bests
+        ]
+
+    def ranked(self) -> list[tuple[TrialRecord, float]]:
+        """The same, the best first, the earlier of equals."""
+        sign = -1 if self.mode == "max" else 1
+        return sorted(self.told(), key=lambda pair: (sign * pair[1], pair[0].number))
 
     # One method per kind of event.
 

@@ -30,7 +30,6 @@ RUN_FILE = "run.json"
 BEST = "best"
 STUDY_FILE = "study.py"
 FORMAT = 1
-SECONDS_PER_HOUR = 3600
 SHOWN_TRIALS = 10  # in a notebook
 _NEEDED = ("study", "metric", "mode", "status", "started")
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
@@ -185,7 +184,7 @@ class Run:
     @property
     def device_hours(self) -> float:
         """Hours of the devices of all trials together."""
-        return self.devices * self.record.running_seconds() / SECONDS_PER_HOUR
+        return self.record.device_hours(self.devices)
 
     @cached_property
     def space(self) -> Space:
@@ -205,9 +204,8 @@ class Run:
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """Configurations and best values of the trials that reported one; failed trials don't count."""
-        told = [(t, self.record.best_of(t.trial)) for t in self.record.trials.values() if t.status != "failed"]
-        pairs = [(trial.config, best[1]) for trial, best in told if best is not None]
-        return [config for config, _ in pairs], [value for _, value in pairs]
+        told = self.record.told()
+        return [trial.config for trial, _ in told], [value for _, value in told]
 
     def advice(self) -> list[Advice]:
         """What the run says about what to try next, the most promising first."""

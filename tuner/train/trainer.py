@@ -39,12 +39,13 @@ from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
 from tuner.train.parallel import ALONE, Group
 from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
 from tuner.train.step import TrainingStep
-from tuner.trial import ImageClassifier
+from tuner.trial import HYPERPARAMETERS, ImageClassifier
 
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
 INITIAL_WEIGHTS, ORDER, STEPS = 0, 1, 2  # streams of random numbers that one trial's seed is split into
 
+LEAST_BATCH = HYPERPARAMETERS["batch_size"].low  # batch norm has no statistics of a single value
 OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
 
 
@@ -449,7 +450,7 @@ class Trainer:
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.hyperparameters["batch_size"]
         batches = [order[start : start + size] for start in range(0, len(order), size)]
-        least = 2 * self.group.size  # batch norm has no statistics of a single value
+        least = LEAST_BATCH * self.group.size
         if len(batches) > 1 and len(batches[-1]) < least:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches

@@ -34,7 +34,6 @@ def test_batches_are_the_chosen_images_with_their_labels() -> None:
     assert [labels.tolist() for _, labels in batches] == [[0, 1], [0]]
     assert torch.equal(batches[0][0], POOL[[9, 4]])
     assert torch.equal(batches[1][0], POOL[[6]])
-    assert [len(labels) for _, labels in split.in_order(4, "cpu")] == [4, 2]
 
 
 def test_images_are_resized_on_their_way() -> None:

@@ -146,5 +146,3 @@ def test_alone_nothing_is_exchanged() -> None:
     values = torch.arange(3.0)
     assert ALONE.sum(values) is values
     assert ALONE.joined(values) is values
-    module = nn.Linear(1, 1)
-    assert ALONE.synchronised(module) is module

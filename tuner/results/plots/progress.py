@@ -47,7 +47,8 @@ def learning_curves(run: Run) -> Plot:
 
     trials = list(run.record.trials.values())
     if len(trials) > MOST_CURVES:  # the best ones and an even choice of the others
-        ranked = sorted(trials, key=lambda trial: _rank(run, trial))
+        ranked = [trial for trial, _ in run.record.ranked()]
+        ranked += [trial for trial in trials if trial.status == "failed"]
         step = max(1, (len(ranked) - MOST_CURVES // 2) // (MOST_CURVES // 2))
         trials = [*ranked[: MOST_CURVES // 2], *ranked[MOST_CURVES // 2 :: step][: MOST_CURVES // 2]]
     best = run.best
@@ -227,11 +228,6 @@ def _curve(run: Run, trial: TrialRecord) -> list[tuple[int, float]]:
 
 def _numbers(trial: TrialRecord, metric: str) -> list[float]:
     return [float(e.metrics[metric]) for e in trial.epochs.values() if finite(e.metrics.get(metric))]
-
-
-def _rank(run: Run, trial: TrialRecord) -> float:
-    best = run.record.best_of(trial.trial)
-    return float("inf") if best is None else -best[1] if run.mode == "max" else best[1]
 
 
 def _spans(run: Run) -> list[dict[str, Any]]:

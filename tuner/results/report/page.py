@@ -1,4 +1,4 @@
-"""The page: what it says in its sections, put into `page.html` with its style, its script and plotly's."""
+"""The page: what it says in its sections, put into `run.html` with its style, its script and plotly's."""
 
 from __future__ import annotations
 
@@ -78,17 +78,13 @@ def report_html(run: Run) -> str:
 
 def _trials(run: Run) -> Table:
     """A row per trial, the best first."""
-    record, sign = run.record, -1 if run.mode == "max" else 1
+    record = run.record
     names = list(dict.fromkeys(name for trial in record.trials.values() for name in flat_config(trial.config)))
     searched = [name for name in names if name not in run.space.constants]
 
-    def worth(trial_id: str) -> tuple[bool, float]:
-        found = record.best_of(trial_id)
-        return (record.trials[trial_id].status == "failed" or found is None, sign * found[1] if found else 0.0)
-
-    order = sorted(record.trials, key=worth)
+    order = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
     rows = []
-    for trial in (record.trials[trial_id] for trial_id in order[:MOST_TRIALS]):
+    for trial in order[:MOST_TRIALS]:
         found, flat = record.best_of(trial.trial), flat_config(trial.config)
         cells = [trial.trial, outcome(trial), trial.epoch, found[1] if found else None]
         cells += [round(trial.running_seconds, 1), *(flat.get(name) for name in searched)]

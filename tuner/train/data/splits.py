@@ -53,10 +53,6 @@ class Split(ABC):
         """The same split with its images on `device` if they fit there."""
         return self
 
-    def in_order(self, size: int, device: torch.device | str) -> Iterator[Batch]:
-        """All batches of `size` in the split's own order."""
-        return self.batches(in_chunks(len(self), size), device)
-
 
 @dataclass(frozen=True)
 class HeldSplit(Split):

@@ -50,8 +50,6 @@ class Group:
 
         It has to be made anew when other parameters learn. Buffers are those of process 0.
         """
-        if self.size == 1:
-            return module
         device = next(module.parameters()).device
         return nn.parallel.DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
 

@@ -7,7 +7,7 @@ wait for it in vain: all are killed.
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from tuner.errors import TrialError, TrialOutOfMemory
+from tuner.machine import python_environment
 
 LOST = "lost"
 SECONDS_FOR_THE_FIRST = 5.0  # that a process which was left alone waits for the one that failed before it
@@ -80,9 +81,9 @@ class RankLost(Exception):  # noqa: N818 -- what happened
 class RankFailed(TrialError):  # noqa: N818
     """A process raised an exception; `cause` is its."""
 
-    def __init__(self, message: str, cause: str, trace: str) -> None:
+    def __init__(self, message: str, cause: str) -> None:
         super().__init__(message)
-        self.cause, self.trace = cause, trace
+        self.cause = cause
 
 
 class Ranks:
@@ -93,15 +94,14 @@ class Ranks:
         self._folder = Path(tempfile.mkdtemp(prefix="tuner-ranks-"))
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection[Any, Any]] = []
-        for rank, device in enumerate(devices):
-            ours, theirs = Pipe()
-            self._connections.append(ours)
-            command = [sys.executable, "-m", "tuner.train.parallel.rank", str(theirs.fileno())]
-            own, environment = _seeing_only(device, os.environ)
-            environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-            self._processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment))
-            theirs.close()
-            ours.send((task, rank, len(devices), str(self._folder / "meeting"), own))
+        try:
+            own = [self._start(device) for device in devices]
+            for rank, (connection, device) in enumerate(zip(self._connections, own, strict=True)):
+                with suppress(OSError):  # it died, which is found out with its first answer
+                    connection.send((task, rank, len(devices), str(self._folder / "meeting"), device))
+        except BaseException:
+            self.kill()
+            raise
 
     def __enter__(self) -> Ranks:
         return self
@@ -131,13 +131,21 @@ class Ranks:
         for process in self._processes:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
-        for process, connection in zip(self._processes, self._connections, strict=True):
+        for process in self._processes:
             process.wait()
+        for connection in self._connections:
             connection.close()
-        for file in self._folder.glob("*"):
-            file.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._folder.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start(self, device: str) -> str:
+        """Start a process; its device's name as it sees it."""
+        ours, theirs = Pipe()
+        self._connections.append(ours)
+        own, environment = _seeing_only(device, python_environment())
+        command = [sys.executable, "-m", "tuner.train.parallel.rank", str(theirs.fileno())]
+        self._processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment))
+        theirs.close()
+        return own
 
     def _all(self, order: str) -> Any:
         """Tell all, and hear from all; what the first one answers."""
@@ -172,9 +180,10 @@ class Ranks:
         if failure.cause == LOST:
             raise RankLost(f"{message} {failure.message}")
         message = f"{message}: {failure.message}"
+        elsewhere = RuntimeError("in that process:\n" + failure.traceback)  # for the trial's traceback
         if failure.cause == TrialOutOfMemory.cause:
-            raise TrialOutOfMemory(message)
-        raise RankFailed(message, failure.cause, failure.traceback)
+            raise TrialOutOfMemory(message) from elsewhere
+        raise RankFailed(message, failure.cause) from elsewhere
 
 
 def _seeing_only(device: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
