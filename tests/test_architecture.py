@@ -18,13 +18,15 @@ MAY_IMPORT = {
     "search": ({"space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"space", "errors"}, set()),
     "trial": ({"space", "errors"}, set()),
-    "study": ({"space", "search", "schedule", "trial", "errors", "machine"}, set()),
+    "resources": ({"space", "trial", "errors"}, set()),
+    "study": ({"space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
     "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "driver": (
         {
             "study",
+            "resources",
             "space",
             "search",
             "schedule",

@@ -117,7 +117,10 @@ HERE = Machine(cpus=8, gpus=0, memory_bytes=2**34, processor="a CPU")
 
 
 def test_an_unknown_strategy_is_refused() -> None:
-    with pytest.raises(StudyError, match=r"Resources.strategy needs one of 'ddp', or None for one device, got 'dpp'"):
+    with pytest.raises(
+        StudyError,
+        match=r"Resources.strategy needs one of 'ddp', 'pipeline', 'dp', 'balanced_dp', or None for one device, got 'dpp'",
+    ):
         Resources(strategy="dpp")
 
 

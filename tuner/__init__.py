@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tuner.api import load_model, resume, run
 from tuner.errors import StudyError, TrialError, TunerError
+from tuner.resources import Resources
 from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
 from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
@@ -27,7 +28,7 @@ from tuner.space import (
     sample_from,
     uniform,
 )
-from tuner.study import Budget, Resources, Study, load_study
+from tuner.study import Budget, Study, load_study
 from tuner.trial import ImageClassifier
 
 __version__ = "0.1.0"

@@ -114,6 +114,10 @@ def _check(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         study = load_study(options.space).with_options(**_study_options(options))
         study.check_here()
+        if "pipeline" in study.strategies:  # makes the model, which takes torch's two seconds
+            from tuner.driver.splitting import check_splits
+
+            check_splits(study)
         first = samples(study, options.samples)
     if options.json:
         print(json.dumps({"study": study.name, "trials": study.trials, "samples": first}))
@@ -369,7 +373,7 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     _add_limits(group)
     group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
     group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
-    group.add_argument("--strategy", metavar="ddp", help="how one trial uses several devices")
+    group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
     group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
     group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")

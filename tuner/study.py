@@ -19,9 +19,10 @@ import numpy as np
 
 from tuner.errors import SpaceError, StudyError
 from tuner.machine import Machine, this_machine
+from tuner.resources import Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
-from tuner.space import Choice, Space
+from tuner.space import Space
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
 DEFAULT_MAX_EPOCHS = 10
@@ -61,71 +62,6 @@ class Budget:
         if self.target is not None and not _is_number(self.target):
             raise StudyError(
                 f"Budget.target needs a value of the metric, got {self.target!r}; leave it out for no limit"
-            )
-
-
-STRATEGIES = ("ddp",)
-LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one trial gets. `gpus` may be a fraction, so that several trials share a device.
-
-    None stands for a default: one CPU; one GPU where the machine or cluster has any and the trial can use it.
-    `strategy="ddp"` trains an image classifier on all of its GPUs, or CPUs where it has none, with a process for each.
-    """
-
-    cpus: float | None = None
-    gpus: float | None = None
-    strategy: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse amounts that Ray could never grant."""
-        if self.cpus is not None and not (_is_number(self.cpus) and self.cpus > 0):
-            raise StudyError(
-                f"Resources.cpus needs a number above 0, got {self.cpus!r}; a trial needs some CPU to run on"
-            )
-        if self.gpus is not None and not (_is_number(self.gpus) and self.gpus >= 0):
-            raise StudyError(f"Resources.gpus needs a number of at least 0, got {self.gpus!r}; use 0.5 for half a GPU")
-        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
-            raise StudyError(
-                f"Resources.gpus above 1 needs a whole number, got {self.gpus!r}; "
-                f"use {int(self.gpus)} or {int(self.gpus) + 1}"
-            )
-
-        if self.strategy is not None and self.strategy not in STRATEGIES:
-            raise StudyError(
-                f"Resources.strategy needs one of {', '.join(map(repr, STRATEGIES))}, or None for one device, "
-                f"got {self.strategy!r}"
-            )
-
-    def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
-        """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs.
-
-        Raises StudyError where a strategy has no devices to share the work out to.
-        """
-        default_gpus = 1 if gpus_present and uses_gpu else 0
-        resolved = replace(
-            self,
-            cpus=1 if self.cpus is None else self.cpus,
-            gpus=default_gpus if self.gpus is None else self.gpus,
-        )
-        resolved._check_strategy()
-        return resolved
-
-    @property
-    def devices(self) -> float:
-        """What a trial holds, once resolved: its GPUs, or its CPUs where it has none."""
-        return self.gpus or self.cpus or 1
-
-    def _check_strategy(self) -> None:
-        if self.strategy is not None and (self.devices < 2 or self.devices != int(self.devices)):
-            kind = "gpus" if self.gpus else "cpus"
-            raise StudyError(
-                f"strategy={self.strategy!r} needs two devices or more, each whole, got {self.devices:g} {kind} a "
-                f"trial; use Resources({kind}=2, strategy={self.strategy!r}) (also --{kind}-per-trial), or leave "
-                "strategy out"
             )
 
 
@@ -185,6 +121,11 @@ class Study:
     def uses_gpu(self) -> bool:
         """Whether a trial gets a GPU without being asked to, where there is one."""
         return isinstance(self.declared_trial, ImageClassifier)
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """How trials may use several devices."""
+        return self.resources.strategies(self.search_space)
 
     @cached_property
     def search_space(self) -> Space:
@@ -250,8 +191,7 @@ class Study:
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
         """Raise StudyError where one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
         resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)
-        if resources.strategy is not None:
-            self._check_shares(int(resources.devices))
+        resources.check_strategies(self.declared_trial, self.search_space)
         wanted: dict[str, tuple[float, int]] = {
             "cpus": (resources.cpus or 0, machine.cpus),
             "gpus": (resources.gpus or 0, machine.gpus),
@@ -263,21 +203,6 @@ class Study:
                     f"a trial can have at most the {kind[:-1].upper()}s that {where} has ({present}), "
                     f"got Resources({kind}={got:g}); {fix} (also --{kind}-per-trial)"
                 )
-
-    def _check_shares(self, devices: int) -> None:
-        """Raise StudyError where a trial can't be shared out to so many devices."""
-        trial, strategy = self.declared_trial, self.resources.strategy
-        if not isinstance(trial, ImageClassifier):
-            raise StudyError(
-                f"strategy={strategy!r} needs an ImageClassifier, got the function {trial.name!r}, which would have to "
-                "share out its work itself; leave strategy out"
-            )
-        smallest = _smallest(self.search_space, "batch_size", default=trial.hyperparameters({})["batch_size"])
-        if smallest < LEAST_SHARE * devices:
-            raise StudyError(
-                f"strategy={strategy!r} needs {LEAST_SHARE} images of a batch or more for each of the {devices} "
-                f"devices, got a batch_size of {smallest:g}; raise it to {LEAST_SHARE * devices}, or use fewer devices"
-            )
 
     def with_options(
         self,
@@ -469,11 +394,3 @@ def _require_count(name: str, value: object, *, optional: bool = False) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise StudyError(f"{name} needs a whole number of at least 1, got {value!r}; use 1 or more")
-
-
-def _smallest(space: Space, name: str, *, default: float) -> float:
-    """The smallest number that a hyperparameter can be; the default where the space doesn't name it."""
-    domain = space.dimensions.get(name)
-    if isinstance(domain, Choice):
-        return float(min(option for option in domain.options if _is_number(option)))
-    return float(getattr(domain, "low", space.constants.get(name, default)))

@@ -20,9 +20,9 @@ from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.loop import Resume, SearchLoop, Start, StudyInterrupted
 from tuner.driver.saving import INDEX, saved_path
 from tuner.driver.worker import REPORT, Order
+from tuner.resources import Resources
 from tuner.results.folder import open_folder
 from tuner.schedule import Decision
-from tuner.study import Resources
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
 LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
@@ -256,7 +256,7 @@ class Bridge:
             study_seed=study.seed,
             cpus=self.resources.cpus or 1,
             gpus=self.resources.gpus or 0,
-            strategy=self.resources.strategy,
+            strategy=start.config.get("strategy", self.resources.strategy),
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
             checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",

@@ -19,7 +19,8 @@ from ray._private.parameter import RayParams
 
 from tuner.errors import StudyError
 from tuner.machine import Machine, this_machine
-from tuner.study import Resources, Study
+from tuner.resources import Resources
+from tuner.study import Study
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system

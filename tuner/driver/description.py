@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.machine import this_machine
+from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
-from tuner.study import Resources, Study
+from tuner.study import Study
 from tuner.trial import ImageClassifier
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")

@@ -18,12 +18,14 @@ from tuner.driver.interruption import Interruption, interruptions
 from tuner.driver.limits import Limits
 from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, wandb_mode
+from tuner.driver.splitting import check_splits
 from tuner.errors import RunFolderError
+from tuner.resources import Resources
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
 from tuner.results.run import STUDY_FILE, Run, load_run, new_run_folder, now, write_info
 from tuner.search import Learned
-from tuner.study import Resources, Study, load_study
+from tuner.study import Study, load_study
 from tuner.trial import ImageClassifier
 
 TUNE = "tune"
@@ -53,6 +55,7 @@ def run(
     options = {name: value for name, value in options.items() if value is not None}
     ready = declared.with_options(**options)
     ready.check_here(cluster=address is not None)
+    check_splits(ready)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     start_from = learned(ready, storage)
@@ -107,6 +110,7 @@ def resume(
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
     _check_something_left(earlier, ready)
     ready.check_here(cluster=address is not None)
+    check_splits(ready)
     _download(ready)
     with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()

@@ -39,6 +39,7 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
             seed=order.seed,
             split_seed=order.study_seed,
             threads=max(1, int(order.cpus) // len(devices)),
+            strategy=str(order.strategy),
             halvings=halvings,
             checkpoints=(*saved.newest, *checkpoints),
         )

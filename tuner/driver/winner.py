@@ -13,10 +13,11 @@ import ray
 from ray import cloudpickle
 
 from tuner.driver.worker import pickle_trial
+from tuner.resources import Resources
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
-from tuner.study import Resources, Study
+from tuner.study import Study
 from tuner.trial import ImageClassifier
 
 

@@ -207,7 +207,7 @@ class WorkerSession:
 
 
 def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
-    if isinstance(trial, ImageClassifier) and order.strategy is not None:
+    if isinstance(trial, ImageClassifier) and order.strategy in ("ddp", "pipeline"):
         from tuner.driver.several import train_on_several
 
         train_on_several(trial, order, worker)
@@ -220,10 +220,17 @@ def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
 def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
     from tuner.train import Trainer
     from tuner.train.checkpoint import load_first_whole
+    from tuner.train.parallel import OneProcess
 
-    device = "cuda" if order.gpus else "cpu"
+    strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
     trainer = Trainer(
-        trial, order.config, epochs=order.epochs, seed=order.seed, split_seed=order.study_seed, device=device
+        trial,
+        order.config,
+        epochs=order.epochs,
+        seed=order.seed,
+        split_seed=order.study_seed,
+        device="cuda" if order.gpus else "cpu",
+        strategy=strategy,
     )
     worker.notes += load_first_whole(trainer, worker.checkpoints())
     trainer.halve_micro_batch(order.halvings)

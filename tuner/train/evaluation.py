@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from tuner.train.data.splits import Split
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
-from tuner.train.parallel.group import ALONE, Group
 
 VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**23}  # pixels a step; few on the CPU, whose caches are small
 TOP = 5
@@ -43,7 +42,7 @@ class Evaluator:
 
     def __init__(self, device: torch.device | str = "cpu", precision: Precision | None = None) -> None:
         self.device = torch.device(device)
-        self._precision = precision or Precision("fp32", self.device)
+        self.precision = precision or Precision("fp32", self.device)
         self._values = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"])
 
     def logits(
@@ -69,29 +68,30 @@ class Evaluator:
         """
         module.eval()
         indices = torch.arange(len(split)) if chosen is None else chosen
-        values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()
         while True:
-            size = max(1, self._values // values)
+            size = self.batch_size(split)
             try:
                 return self._in_batches(module, split, normalise, indices, size)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or size == 1:
                     raise
-            self._values = values * (min(size, len(split)) // 2)
+            self._values = self._values // size * (min(size, len(split)) // 2)
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def metrics(
-        self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], group: Group = ALONE
-    ) -> Metrics:
-        """What the model's answers are worth; each process of a group asks for a part of them, and each image once."""
-        part = group.share(torch.arange(len(split)))
-        return metrics_of(group.joined(self.logits(module, split, normalise, part)), split.labels)
+    def metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
+        """What the model's answers are worth."""
+        return metrics_of(self.logits(module, split, normalise), split.labels)
+
+    def batch_size(self, split: Split) -> int:
+        """Images of the split that are asked about at once."""
+        values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()
+        return max(1, self._values // values)
 
     def _in_batches(
         self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], chosen: Tensor, size: int
     ) -> Tensor:
-        with torch.inference_mode(), self._precision.arithmetic():
+        with torch.inference_mode(), self.precision.arithmetic():
             parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
             batches = split.batches(parts, self.device)
             return torch.cat([module(normalise(images)).float() for images, _ in batches])

@@ -88,6 +88,12 @@ class TrainingStep:
             restore()
             self._give_way(optimizer, size, reason)
 
+    def total(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Sum of the losses of some images."""
+        with self._precision.arithmetic():
+            logits = self.forward(images)
+        return self._objective.total(logits, targets)
+
     def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         parts = micro_batches(len(images), self.micro_batch_size)
@@ -96,9 +102,7 @@ class TrainingStep:
         with self._statistics(images, whole=len(parts) == 1):
             for part in parts:
                 with without_synchronising(self.forward, last=part is parts[-1]):
-                    with self._precision.arithmetic():
-                        logits = self.forward(images[part])
-                    loss = self._objective.total(logits, targets[part]) / weight
+                    loss = self.total(images[part], targets[part]) / weight
                     self._precision.backward(loss * self._group.size)  # the group's gradients are averaged
                 total += loss.detach()
         self._precision.step(optimizer, self._clip_norm)

@@ -18,7 +18,7 @@ from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.compiling import Compilation
 from tuner.train.data import Split, load_splits
 from tuner.train.data.augmentation import Augmentation
-from tuner.train.evaluation import Evaluator, Metrics
+from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.features import extract_features, head_is_last
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.memory.errors import capacity_bytes, memory_errors
@@ -36,16 +36,14 @@ from tuner.train.optimisation import (
     set_learning_rate,
 )
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
-from tuner.train.parallel import ALONE, Group
+from tuner.train.parallel import Strategy
 from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
-from tuner.train.step import TrainingStep
-from tuner.trial import HYPERPARAMETERS, ImageClassifier
+from tuner.trial import ImageClassifier
 
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
 INITIAL_WEIGHTS, ORDER, STEPS = 0, 1, 2  # streams of random numbers that one trial's seed is split into
 
-LEAST_BATCH = HYPERPARAMETERS["batch_size"].low  # batch norm has no statistics of a single value
 OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
 
 
@@ -130,7 +128,7 @@ class Trainer:
         seed: int = 0,
         split_seed: int = 0,
         device: torch.device | str = "cpu",
-        group: Group = ALONE,
+        strategy: Strategy | None = None,
     ) -> None:
         """Load data and model, ready for the first epoch.
 
@@ -141,7 +139,7 @@ class Trainer:
             seed: of this trial, >= 0
             split_seed: of the study, decides which images are held out
             device: "cpu", "cuda", "cuda:1"
-            group: of processes that train together, each with its part of every batch; all call the same methods
+            strategy: on which devices, by which processes; of several, all call the same methods. None: on `device`
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
@@ -151,7 +149,7 @@ class Trainer:
         self.hyperparameters = chosen = trial.hyperparameters(config)
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.seed = seed
-        self.device, self.group = _with_index(torch.device(device)), group
+        self.device, self.strategy = _with_index(torch.device(device)), strategy or Strategy()
         self.epoch = self.step = 0
         self.splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
         self.network = build_network(
@@ -164,33 +162,29 @@ class Trainer:
         )
         self.network.drop_before_head(chosen["dropout"])
         self._notes = [*self.splits.notes, *self.network.notes]
+        self.module = self.network.module
+        self.precision = Precision(chosen["precision"], self.device)
+        self._check_outputs()
         with memory_errors("the model"):
-            self.module = self.network.module.to(self.device)
-            if self.device.type == "cuda":
-                self.module = self.module.to(memory_format=torch.channels_last)
+            self._notes += self.strategy.place(self.network, self.device, self._examples, self.precision, chosen)
             self._images = self._image_feed()
         self._build_steps()
-        self._check_outputs()
 
     def _build_steps(self) -> None:
         chosen = self.hyperparameters
-        self.precision = Precision(chosen["precision"], self.device)
         self.evaluator = Evaluator(self.device, self.precision)
         self.fine_tuning = FineTuning(self.network, chosen)
         learning = self.fine_tuning.open(self.fine_tuning.due(0))
         self.optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
         self.schedule = Schedule.of(chosen, self.total_epochs)
         self.average = AveragedWeights(self.module, chosen["ema_decay"]) if chosen["ema_decay"] else None
-        self._share = -(-chosen["batch_size"] // self.group.size)
-        self.training_step = TrainingStep(
+        self.training_step = self.strategy.make_step(
             self.module,
             self._objective(),
             self.precision,
-            batch_size=self._share,
+            batch_size=chosen["batch_size"],
             clip_norm=chosen["clip_norm"],
-            group=self.group,
         )
-        self._synchronised: nn.Module | None = None
         self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
         self._watch = MemoryWatch(self.device)
         self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
@@ -236,7 +230,9 @@ class Trainer:
         first = self.step
         self.train()
         images = (len(self._batches()) - first) * self.hyperparameters["batch_size"]
-        train_loss = float(self.group.sum(self._loss)) / len(self._feed.train)  # the host waits for the device here
+        train_loss = float(self.strategy.group.sum(self._loss)) / len(
+            self._feed.train
+        )  # the host waits for the device here
         trained = time.perf_counter()
         self._check_loss(train_loss, "training")
         metrics = self.validate()
@@ -258,10 +254,10 @@ class Trainer:
         with generators, _fast_convolutions(self.device), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
-            shares = [self.group.share(batch) for batch in batches[self.step : last]]
-            for images, labels in feed.train.batches(shares, self.device):
+            for images, labels in self.strategy.batches(feed.train, batches[self.step : last], self.device):
                 set_learning_rate(self.optimizer, self._rate(len(batches)))
-                self.train_step(images, labels, seeds[self.step] + self.group.rank, len(batches[self.step]))
+                seed = seeds[self.step] + self.strategy.group.rank
+                self.train_step(images, labels, seed, len(batches[self.step]))
                 self.step += 1
                 if self.device.type == "cpu" and self.step % STEPS_BETWEEN_CHECKS == 0:
                     self._check_loss(float(self._loss), "training")
@@ -269,7 +265,7 @@ class Trainer:
     def halve_micro_batch(self, times: int) -> None:
         """Let as few images through the network at once as if memory had run out so often."""
         step = self.training_step
-        halved = max(1, self._share // 2**times)
+        halved = max(1, self.strategy.part_of(self.hyperparameters["batch_size"]) // 2**times)
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1
@@ -299,13 +295,12 @@ class Trainer:
         )
 
     def _forward(self) -> Callable[[Tensor], Tensor]:
-        """What the next step goes through: all of the network or its head, compiled, or synchronised with the group."""
-        whole = self._feed.whole
-        if self.group.size > 1:
-            if self._synchronised is None:
-                self._synchronised = self.group.synchronised(self.module if whole else self.network.head_layer)
-            return self._synchronised
-        return self._compilation.begin_step(self._steps_ahead()) if whole else self.network.head_layer
+        """What the next step goes through: all of the network or its head, compiled, or as the strategy has it."""
+        module = self.module if self._feed.whole else self.network.head_layer
+        spread = self.strategy.forward(module, self.precision)
+        if spread is not None:
+            return spread
+        return self._compilation.begin_step(self._steps_ahead()) if self._feed.whole else module
 
     def _steps_ahead(self) -> int:
         """Steps of the trial that are still to be taken."""
@@ -317,14 +312,20 @@ class Trainer:
         """What the model's answers to the validation split are worth."""
         with memory_errors("validation with one image at a time", "use a smaller model or image_size"):
             module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
-            return self.evaluator.metrics(module, self._feed.validation, self._feed.normalise, self.group)
+            return self._metrics(module, self._feed.validation, self._feed.normalise)
 
     def evaluate(self, split: Split) -> Metrics:
         """What the model's answers to any split of images are worth."""
-        return self.evaluator.metrics(self.best_module, split, self.splits.normalisation, self.group)
+        return self._metrics(self.best_module, split, self.splits.normalisation)
+
+    def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
+        return metrics_of(self.strategy.logits(self.evaluator, module, split, normalise), split.labels)
 
     def snapshot(self) -> Checkpoint:
-        """Everything that the next step depends on, copied to the host: training may go on at once."""
+        """Everything that the next step depends on, copied to the host: training may go on at once.
+
+        Of several processes the first one has all of it.
+        """
         training = {f"{OPTIMIZER}{name}": tensor for name, tensor in optimizer_tensors(self.optimizer).items()}
         if self.average is not None:
             training |= {f"{LIVE}{name}": tensor for name, tensor in self.module.state_dict().items()}
@@ -332,7 +333,7 @@ class Trainer:
             "epoch": self.epoch,
             "step": self.step,
             "seed": self.seed,
-            "loss": float(self.group.sum(self._loss.clone())),
+            "loss": float(self.strategy.group.sum(self._loss.clone())),
             "opened": self.fine_tuning.opened,
             "param_groups": self.optimizer.state_dict()["param_groups"],
             "scaler": self.precision.state(),
@@ -340,7 +341,8 @@ class Trainer:
             "micro_batch_size": self.training_step.micro_batch_size,
             "oom_retries": self.training_step.retries,
         }
-        return Checkpoint(_copied(self.best_module.state_dict()), _copied(training), scalars)
+        gathered = self.strategy.gathered
+        return Checkpoint(gathered(self.best_module.state_dict()), gathered(training), scalars)
 
     def save(self, folder: Path) -> None:
         """Write everything that training goes on from."""
@@ -376,14 +378,19 @@ class Trainer:
         self.training_step.micro_batch_size = scalars["micro_batch_size"]
         self.training_step.retries = scalars["oom_retries"]
         self.epoch, self.step = scalars["epoch"], scalars["step"]
-        self._loss.fill_(scalars["loss"] if self.group.rank == 0 else 0.0)
+        self._loss.fill_(scalars["loss"] if self.strategy.group.rank == 0 else 0.0)
 
     # What goes through the network
+
+    def _examples(self, count: int) -> Tensor:
+        """The first training images, normalised, on the device."""
+        return self.splits.normalisation(self.splits.train.images(torch.arange(count)).to(self.device))
 
     @property
     def _feed(self) -> Feed:
         """What this epoch goes over; features where they can stand for the images."""
-        if self._features is None and not self._features_refused and self.fine_tuning.only_the_head_learns:
+        possible = self.strategy.keeps_features and self.fine_tuning.only_the_head_learns
+        if self._features is None and not self._features_refused and possible:
             self._features = self._feature_feed()
             self._features_refused = self._features is None
         use = self._features if self.fine_tuning.only_the_head_learns else None
@@ -397,7 +404,9 @@ class Trainer:
             color_jitter=chosen["color_jitter"],
             random_erasing=chosen["random_erasing"],
         )
-        train, validation = self.splits.train.to(self.device), self.splits.validation.to(self.device)
+        train, validation = self.splits.train, self.splits.validation
+        if self.strategy.draws:
+            train, validation = train.to(self.device), validation.to(self.device)
         self._images_change = augmentation.active or bool(chosen["mixup"])
         return Feed(
             whole=True,
@@ -439,6 +448,8 @@ class Trainer:
         )
 
     def _prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.strategy.draws:
+            return images, labels
         prepared = self._feed.prepare(images)
         if prepared.ndim == 4 and self.device.type == "cuda":
             prepared = prepared.contiguous(memory_format=torch.channels_last)
@@ -450,8 +461,7 @@ class Trainer:
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.hyperparameters["batch_size"]
         batches = [order[start : start + size] for start in range(0, len(order), size)]
-        least = LEAST_BATCH * self.group.size
-        if len(batches) > 1 and len(batches[-1]) < least:
+        if len(batches) > 1 and len(batches[-1]) < self.strategy.least_batch:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
 
@@ -461,7 +471,7 @@ class Trainer:
         learning = self.fine_tuning.open(self.fine_tuning.due(self.epoch) if count is None else count)
         for group in parameter_groups(learning, self.hyperparameters["weight_decay"]):
             self.optimizer.add_param_group(group)
-            self._synchronised = None
+            self.strategy.parameters_changed()
 
     def _rate(self, steps: int) -> float:
         """Learning rate in the middle of the step that comes."""
@@ -479,9 +489,9 @@ class Trainer:
         """Raise TrialError unless a model that is the user's function has an output for every class."""
         if isinstance(self.trial.model, str):
             return
-        example, _ = next(self._images.validation.batches([torch.arange(2)], self.device))
+        example = self.splits.normalisation(self.splits.validation.images(torch.arange(2)))
         with torch.inference_mode(), memory_errors("two images", "use a smaller model or image_size"):
-            logits = self.module.eval()(self.splits.normalisation(example))
+            logits = self.module.eval()(example)
         if logits.ndim != 2 or logits.shape[1] < len(self.splits.classes):
             raise TrialError(
                 f"a model must return logits [N, {len(self.splits.classes)}], got {list(logits.shape)} for 2 images "
@@ -544,7 +554,3 @@ def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:
 def _with_index(device: torch.device) -> torch.device:
     """The device by its number, so that it compares equal to that of its tensors."""
     return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
-
-
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

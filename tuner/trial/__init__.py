@@ -4,9 +4,9 @@ from tuner.errors import StudyError
 from tuner.trial.base import Trial
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.function import FunctionTrial
-from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
+from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES, Hyperparameter
 
-__all__ = ["HYPERPARAMETERS", "FunctionTrial", "Hyperparameter", "ImageClassifier", "Trial", "as_trial"]
+__all__ = ["HYPERPARAMETERS", "STRATEGIES", "FunctionTrial", "Hyperparameter", "ImageClassifier", "Trial", "as_trial"]
 
 
 def as_trial(trial: object) -> Trial:

@@ -228,7 +228,7 @@ def _takes(function: Callable[..., Any], *arguments: object) -> bool:
 
 def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
     """Raise StudyError if the domain yields numbers of another kind than the hyperparameter's."""
-    if row.kind in ("bool", "categorical"):
+    if row.kind in ("bool", "categorical", "text"):
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
         fix = "lograndint" if domain.log else "randint"

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 from tuner.errors import StudyError
 
-Kind = Literal["int", "float", "bool", "categorical"]
+Kind = Literal["int", "float", "bool", "categorical", "text"]
+
+STRATEGIES = ("ddp", "pipeline", "dp", "balanced_dp")  # for a trial on several devices
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Hyperparameter:
             return "True or False"
         if self.kind == "categorical":
             return ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}"
+        if self.kind == "text":
+            return "text"
         return f"{self.low:g} to {self.high:g}"
 
     def accepts(self, value: object) -> bool:
@@ -46,6 +50,8 @@ class Hyperparameter:
             return isinstance(value, bool)
         if self.kind == "categorical":
             return value in self.choices
+        if self.kind == "text":
+            return isinstance(value, str)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return False
         return self.low <= value <= self.high and (self.kind == "float" or float(value).is_integer())
@@ -58,7 +64,7 @@ class Hyperparameter:
     @property
     def rule(self) -> str:
         """The first part of a message: `an int from 1 to 10000`."""
-        if self.kind in ("bool", "categorical"):
+        if self.kind in ("bool", "categorical", "text"):
             return self.range
         return f"{'an int' if self.kind == 'int' else 'a float'} from {self.low:g} to {self.high:g}"
 
@@ -69,6 +75,8 @@ class Hyperparameter:
             return "write True or False"
         if self.kind == "categorical":
             return f"choose among {', '.join(map(repr, self.choices))}"
+        if self.kind == "text":
+            return "write it in quotes"
         return "move it into that range"
 
     def coerce(self, value: Any) -> Any:
@@ -78,7 +86,7 @@ class Hyperparameter:
             StudyError: the value isn't of the kind, or out of the range.
         """
         self.check(value)
-        return {"int": int, "float": float, "bool": bool, "categorical": str}[self.kind](value)
+        return {"int": int, "float": float, "bool": bool, "categorical": str, "text": str}[self.kind](value)
 
 
 TABLE: tuple[Hyperparameter, ...] = (
@@ -337,6 +345,40 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=8,
         high=1024,
         aliases=("img_size", "imagesize", "size", "resolution", "input_size"),
+    ),
+    # On several devices
+    Hyperparameter(
+        "strategy",
+        "categorical",
+        None,
+        "How the trial uses several devices, in place of what `Resources` says.",
+        choices=STRATEGIES,
+        aliases=("parallel", "parallelism"),
+    ),
+    Hyperparameter(
+        "sync_batch_norm",
+        "bool",
+        False,
+        "Batch norm over the images of all devices under `ddp`, in place of each device's own.",
+        aliases=("synchronised_batch_norm", "sync_bn", "syncbn"),
+    ),
+    Hyperparameter(
+        "pipeline_micro_batches",
+        "int",
+        None,
+        "Parts of a batch that stream through the stages of `pipeline`, by default four for each stage.",
+        low=1,
+        high=65_536,
+        log=True,
+        aliases=("micro_batches", "num_micro_batches", "chunks"),
+    ),
+    Hyperparameter(
+        "pipeline_split",
+        "text",
+        None,
+        "Names of the blocks that stages after the first begin with, as in `layer2.0 layer3.0`; by default those that "
+        "measured costs balance best with.",
+        aliases=("split", "split_points"),
     ),
 )
 

@@ -12,7 +12,7 @@ from torch.multiprocessing.spawn import start_processes
 
 from tuner import ImageClassifier
 from tuner.train import Trainer
-from tuner.train.parallel import ALONE, Group, joined
+from tuner.train.parallel import ALONE, Group, Replicas, joined
 
 IMAGES, HELD = 41, 13  # neither of which two processes can halve
 
@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
 def trained(config: dict[str, Any], group: Group, micro_batches: int) -> dict[str, Any]:
     """What two epochs lead to."""
     torch.set_num_threads(1)
-    trainer = Trainer(TRIAL, config, epochs=2, seed=3, group=group)
+    trainer = Trainer(TRIAL, config, epochs=2, seed=3, strategy=Replicas(group) if group.size > 1 else None)
     trainer.halve_micro_batch(micro_batches)
     results = [asdict(trainer.run_epoch()) for _ in range(2)]
     checkpoint = trainer.snapshot()
@@ -67,7 +67,7 @@ def resnet_steps(group: Group) -> dict[str, Tensor]:
     torch.set_num_threads(1)
     trial = ImageClassifier("digits", "resnet18", weights=None)
     config = {"optimizer": "sgd", "lr": 0.01, "batch_size": 10, "image_size": 16}
-    trainer = Trainer(trial, config, epochs=1, group=group)
+    trainer = Trainer(trial, config, epochs=1, strategy=Replicas(group) if group.size > 1 else None)
     trainer.fine_tuning.set_mode = trainer.module.eval  # type: ignore[method-assign, assignment]
     trainer.train(steps=3)
     return trainer.snapshot().model
@@ -122,7 +122,7 @@ def test_two_processes_train_a_resnet_as_one_does(of_two: list[dict[str, Any]]) 
 
 
 def test_a_last_batch_that_leaves_a_process_without_two_images_joins_the_one_before() -> None:
-    trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1, group=Group(0, 2))
+    trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1, strategy=Replicas(Group(0, 2)))
     assert [len(batch) for batch in trainer._batches()] == [19, 22]
     assert [len(batch) for batch in Trainer(TRIAL, {"batch_size": 19}, epochs=1)._batches()] == [19, 19, 3]
 

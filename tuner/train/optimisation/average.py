@@ -30,16 +30,20 @@ class AveragedWeights:
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
         averages, values = [average for average, _ in pairs], [value for _, value in pairs]
+        if not pairs:
+            return
         get_ema_multi_avg_fn(decay)(averages, values, self.updates)  # type: ignore[no-untyped-call]
 
     def _moving(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Average and present value of what the last step may have changed."""
         for average, live in zip(self.module.modules(), self._live.modules(), strict=True):
             for name, value in live.named_parameters(recurse=False):
-                if value.requires_grad:
+                if value.requires_grad and not value.is_meta:  # other processes have those
                     yield average.get_parameter(name), value
             if live.training:
                 for name, buffer in live.named_buffers(recurse=False):
+                    if buffer.is_meta:
+                        continue
                     if buffer.is_floating_point():
                         yield average.get_buffer(name), buffer
                     else:

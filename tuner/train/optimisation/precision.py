@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -29,19 +30,42 @@ class Precision:
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradients to the parameters', scaled."""
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaled(loss).backward()  # type: ignore[no-untyped-call]
 
-    def step(self, optimizer: Optimizer, clip_norm: float) -> None:
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss times the scale."""
+        scaled: Tensor = self._scaler.scale(loss)
+        return scaled
+
+    def step(self, optimizer: Optimizer, clip_norm: float, summed: Callable[[Tensor], Tensor] | None = None) -> None:
         """One step of the optimizer with gradients unscaled and, unless `clip_norm` is 0, clipped to that norm.
 
         With fp16 a step whose gradients overflowed is left out, and the scale lowered.
+
+        Args:
+            optimizer: whose gradients are there
+            clip_norm: greatest norm of the whole gradient
+            summed: sums a tensor over the processes that hold other parameters of the same model; None for none
         """
-        if clip_norm:
+        if clip_norm or summed is not None:
             self._scaler.unscale_(optimizer)
+        if summed is not None and self._scaler.is_enabled():
+            self._overflow_anywhere(optimizer, summed)
+        if clip_norm:
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, clip_norm, foreach=True)
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients, foreach=True).to(self._device)
+            if summed is not None:
+                norm = summed(norm.square()).sqrt()
+            torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm, foreach=True)
         self._scaler.step(optimizer)
         self._scaler.update()
+
+    def _overflow_anywhere(self, optimizer: Optimizer, summed: Callable[[Tensor], Tensor]) -> None:
+        """Let an overflow in one process count in all; as torch's own `ShardedGradScaler` does on GPUs alone."""
+        noted = self._scaler._per_optimizer_states[id(optimizer)]
+        found = sum(noted["found_inf_per_device"].values(), torch.zeros((), device=self._device))
+        noted["found_inf_per_device"] = {torch.device(self._device): summed(found)}
 
     def state(self) -> dict[str, Any]:
         """Scale and its counters, plain; empty where nothing is scaled."""

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,12 @@ class Group:
         lengths = [len(chunk) for chunk in torch.arange(int(rows)).tensor_split(self.size)]
         return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
 
+    def gathered(self, part: object) -> list[Any]:
+        """What each process has, in their order, on process 0; elsewhere nothing."""
+        found: list[Any] | None = [None] * self.size if self.rank == 0 else None
+        torch.distributed.gather_object(part, found)
+        return found or []
+
     def synchronised(self, module: nn.Module) -> nn.Module:
         """The module with its gradients averaged over all processes in each backward pass.
 
@@ -69,13 +76,12 @@ def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) ->
 def joined(rank: int, size: int, meeting: Path, device: torch.device | str = "cpu") -> Iterator[Group]:
     """Meet the other processes of this machine at the file `meeting`, which must not exist, and part at the end.
 
-    By NCCL on GPUs and by gloo on the CPU, over loopback; a file needs no port that another trial could take.
+    What lies on GPUs is exchanged by NCCL, what lies on the host by gloo, over loopback; a file needs no port that
+    another trial could take.
     """
-    cuda = torch.device(device).type == "cuda"
-    if not cuda:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.init_process_group(
-        "nccl" if cuda else "gloo",
+        "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo",
         init_method=f"file://{meeting}",
         rank=rank,
         world_size=size,

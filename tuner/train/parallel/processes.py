@@ -40,6 +40,7 @@ class Task:
         seed: of the trial
         split_seed: of the study
         threads: of each process
+        strategy: "ddp" or "pipeline"
         halvings: how often memory ran out
         checkpoints: folders to go on from, the newest first; one that is damaged is passed over
     """
@@ -51,6 +52,7 @@ class Task:
     seed: int
     split_seed: int
     threads: int
+    strategy: str = "ddp"
     halvings: int = 0
     checkpoints: tuple[Path, ...] = ()
 

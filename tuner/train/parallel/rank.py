@@ -17,10 +17,11 @@ import torch
 from tuner.errors import describe_failure
 from tuner.train import Trainer
 from tuner.train.checkpoint import load_first_whole, write_checkpoint
-from tuner.train.parallel.group import joined
+from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.processes import Epoch, Failure, Task
 
 SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
+STRATEGIES: dict[str, type[Strategy]] = {"ddp": Replicas, "pipeline": Pipeline}
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
@@ -38,7 +39,7 @@ def main(connection: Connection[Any, Any]) -> None:
                 seed=task.seed,
                 split_seed=task.split_seed,
                 device=device,
-                group=group,
+                strategy=STRATEGIES[task.strategy](group),
             )
             _serve(trainer, task, connection)
     except Exception as error:
@@ -63,7 +64,7 @@ def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> No
             connection.send(Epoch(trainer.epoch, metrics, notes))
         else:
             checkpoint = trainer.snapshot()  # all of them, as the loss is summed
-            if trainer.group.rank == 0:
+            if trainer.strategy.group.rank == 0:
                 write_checkpoint(Path(order), checkpoint)
             connection.send(None)
 

@@ -1,0 +1,127 @@
+"""One process that drives several GPUs: `torch.nn.DataParallel`, its losses computed on the first one or on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.data.splits import Split
+from tuner.train.models.network import Network
+from tuner.train.optimisation.objective import Objective
+from tuner.train.optimisation.precision import Precision
+from tuner.train.parallel.strategy import LEAST_BATCH, Images, Normalise, Strategy
+from tuner.train.step import TrainingStep
+
+if TYPE_CHECKING:
+    from tuner.train.evaluation import Evaluator
+
+
+class OneProcess(Strategy):
+    """The network is copied from the first GPU to the others in each step, and the batch scattered.
+
+    Logits are gathered on the first GPU, where the loss is computed; or, `balanced`, each GPU computes the loss of its
+    own images, so that nothing but these sums come together and the first GPU needs no more memory than the others.
+    """
+
+    def __init__(self, devices: int, *, balanced: bool) -> None:
+        super().__init__()
+        self._devices, self._balanced = list(range(devices)), balanced
+        self._spread: dict[nn.Module, nn.Module] = {}
+
+    @property
+    def least_batch(self) -> int:
+        """Images that a batch needs."""
+        return LEAST_BATCH * len(self._devices)
+
+    def place(
+        self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
+    ) -> tuple[str, ...]:
+        """See `Strategy.place`."""
+        name = "balanced_dp" if self._balanced else "dp"
+        return (
+            *super().place(network, device, images, precision, chosen),
+            f"strategy='{name}' copies the network to all GPUs in every step and drives them from one process; "
+            "strategy='ddp' gives the same gradients with neither: benchmarks/multi_device.py measures the difference",
+        )
+
+    def make_step(
+        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
+    ) -> TrainingStep:
+        """See `Strategy.make_step`."""
+        if not self._balanced:
+            return super().make_step(module, objective, precision, batch_size=batch_size, clip_norm=clip_norm)
+        return BalancedStep(
+            module, objective, precision, batch_size=batch_size, clip_norm=clip_norm, devices=self._devices
+        )
+
+    def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
+        """The module, on all GPUs unless the losses are."""
+        return module if self._balanced else self._on_all(module, precision)
+
+    def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
+        """See `Strategy.logits`."""
+        return evaluator.logits(self._on_all(module, evaluator.precision), split, normalise)
+
+    def _on_all(self, module: nn.Module, precision: Precision) -> nn.Module:
+        if module not in self._spread:
+            self._spread[module] = nn.DataParallel(InPrecision(module, precision), self._devices)
+        return self._spread[module]
+
+
+class InPrecision(nn.Module):
+    """A module whose forward pass says itself what it computes in: `DataParallel`'s threads wouldn't know."""
+
+    def __init__(self, module: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        self.module, self._precision = module, precision
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [B, classes]."""
+        with self._precision.arithmetic():
+            logits: Tensor = self.module(images)
+        return logits
+
+
+class BalancedStep(TrainingStep):
+    """Takes steps whose losses are computed on the GPUs that computed the logits."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        precision: Precision,
+        *,
+        batch_size: int,
+        clip_norm: float,
+        devices: list[int],
+    ) -> None:
+        super().__init__(module, objective, precision, batch_size=batch_size, clip_norm=clip_norm)
+        self._devices = devices
+        self._losses: tuple[object, nn.Module] | None = None
+
+    def total(self, images: Tensor, targets: Tensor) -> Tensor:
+        """See `TrainingStep.total`."""
+        if self._losses is None or self._losses[0] is not self.forward:
+            losses = Losses(self.forward, self._objective, self._precision)
+            self._losses = self.forward, nn.DataParallel(losses, self._devices)
+        found: Tensor = self._losses[1](images, targets)
+        return found.sum()
+
+
+class Losses(nn.Module):
+    """A module with its objective: the sum of the losses [1] of images, on their device."""
+
+    def __init__(self, forward: Callable[[Tensor], Tensor], objective: Objective, precision: Precision) -> None:
+        super().__init__()
+        self.module, self._smoothing, self._precision = forward, objective.label_smoothing, precision
+        self.class_weights: Tensor | None
+        self.register_buffer("class_weights", objective.class_weights)  # goes to each GPU
+
+    def forward(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Of images [B, ...] and targets [B] int64 or [B, classes]."""
+        with self._precision.arithmetic():
+            logits = self.module(images)
+        return Objective(self._smoothing, self.class_weights).total(logits, targets)[None]

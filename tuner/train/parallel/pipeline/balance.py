@@ -1,0 +1,97 @@
+"""What each block of a network costs, measured, and the stages that share the cost out best."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.parallel.pipeline.chain import Chain
+
+ROUNDS = 3  # of which the median counts, after one that doesn't
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one block.
+
+    Attributes:
+        seconds: forward, and backward if asked for
+        shape: of what goes on to the next block, without the axis of the images
+        dtype: of that
+    """
+
+    seconds: float
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def measure(
+    chain: Chain, images: Tensor, arithmetic: Callable[[], AbstractContextManager[object]], *, backward: bool = True
+) -> list[Cost]:
+    """Run block after block, in evaluation mode, each on the device of `images` [B, C, H, W] while it is measured."""
+    costs, values, home = [], images, next(chain.module.parameters()).device
+    modes = {layer: layer.training for layer in chain.module.modules()}
+    chain.module.eval()
+    for index in range(len(chain.blocks)):
+        block = chain.part(index, index + 1).to(images.device)
+        rounds = [_round(block, values, arithmetic, backward=backward) for _ in range(1 + ROUNDS)]
+        values = rounds[-1][1]
+        seconds = statistics.median(seconds for seconds, _ in rounds[1:])
+        costs.append(Cost(seconds, tuple(values.shape[1:]), values.dtype))
+        block.to(home)
+    for layer, mode in modes.items():
+        layer.training = mode
+    return costs
+
+
+def balanced(seconds: Sequence[float], stages: int) -> tuple[int, ...]:
+    """Where each stage starts so that the slowest one is as fast as can be.
+
+    Linear partitioning by dynamic programming.
+
+    Args:
+        seconds: of each block, as many as stages or more
+        stages: one or more
+    """
+    sums = [0.0, *accumulate(seconds)]
+    count = len(seconds)
+    # best[n]: the slowest stage and the starts, of the first n blocks in as many stages as rounds were made
+    best: dict[int, tuple[float, tuple[int, ...]]] = {n: (sums[n], (0,)) for n in range(1, count + 1)}
+    for stage in range(1, stages):
+        best = {
+            n: min((max(best[m][0], sums[n] - sums[m]), (*best[m][1], m)) for m in range(stage, n))
+            for n in range(stage + 1, count + 1)
+        }
+    return best[count][1]
+
+
+def _round(
+    block: nn.Module, values: Tensor, arithmetic: Callable[[], AbstractContextManager[object]], *, backward: bool
+) -> tuple[float, Tensor]:
+    learning = [parameter for parameter in block.parameters() if parameter.is_floating_point()] if backward else []
+    wanted = [parameter.requires_grad for parameter in learning]
+    for parameter in learning:
+        parameter.requires_grad_(True)
+    given = values.detach().requires_grad_(backward)
+    begun = _now(values.device)
+    with torch.set_grad_enabled(backward), arithmetic():
+        found: Tensor = block(given)
+    if backward:
+        torch.autograd.grad(found, [given, *learning], torch.ones_like(found), allow_unused=True)
+    ended = _now(values.device)
+    for parameter, learns in zip(learning, wanted, strict=True):
+        parameter.requires_grad_(learns)
+    return ended - begun, found.detach()
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,176 @@
+"""A network as a chain of blocks, each taking one tensor from the one before: where it may be split into stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import fx, nn
+
+from tuner.errors import StudyError
+
+ENOUGH = 0.5  # of the parameters in one block is not too many: submodules then stay whole
+
+
+@dataclass(frozen=True)
+class Block:
+    """What lies between two places where a single tensor goes on.
+
+    Attributes:
+        name: of its first submodule, as in "layer2.0"
+        nodes: of the traced graph
+        tensors: dotted names of the parameters and buffers that it uses
+    """
+
+    name: str
+    nodes: tuple[fx.Node, ...]
+    tensors: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The blocks of a network, from the input to the output; its submodules stay the network's own."""
+
+    module: nn.Module
+    blocks: tuple[Block, ...]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the blocks."""
+        return tuple(block.name for block in self.blocks)
+
+    def part(self, start: int, stop: int, root: nn.Module | None = None) -> nn.Module:
+        """The blocks from `start` up to `stop` as a module of one tensor, made of the network's own submodules.
+
+        They are those of `root` where it is given, a copy of the network.
+        """
+        nodes = [node for block in self.blocks[start:stop] for node in block.nodes]
+        graph, copies = fx.Graph(), {}
+        if start:
+            copies[self.blocks[start - 1].nodes[-1]] = graph.placeholder("activations")
+        for node in nodes:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        if stop < len(self.blocks):
+            graph.output(copies[nodes[-1]])
+        return fx.GraphModule(root or self.module, graph)
+
+    def tensors(self, start: int, stop: int) -> frozenset[str]:
+        """Dotted names of the parameters and buffers of those blocks."""
+        return frozenset().union(*(block.tensors for block in self.blocks[start:stop]))
+
+
+def find_chain(module: nn.Module, name: str) -> Chain:
+    """The blocks of a network whose forward pass torch.fx can trace; residual blocks, say, of a ResNet.
+
+    Args:
+        module: takes one tensor, returns one
+        name: for the message
+
+    Raises:
+        StudyError: it can't be traced, does otherwise in training than in evaluation, or is of one block.
+    """
+    problem, found = "one block that can't be taken apart", []
+    modes = {layer: layer.training for layer in module.modules()}
+    for tracer in (_Containers, _Everything):
+        try:
+            graphs = [tracer().trace(module.train(mode)) for mode in (True, False)]
+        except Exception as error:  # whatever the user's own forward raises under tracing
+            problem = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            continue
+        finally:
+            for layer, mode in modes.items():
+                layer.training = mode
+        if str(graphs[0]) != str(graphs[1]):
+            problem = "a forward pass that is another one in training than in evaluation (self.training)"
+            continue
+        blocks = _blocks(module, graphs[0])
+        if len(blocks) > 1:
+            found.append(Chain(module, tuple(blocks)))
+    if not found:
+        raise StudyError(
+            f"strategy='pipeline' needs a model that can be split into blocks one after the other, got {name} with "
+            f"{problem}; write it as nn.Sequential of blocks, or use strategy='ddp'"
+        )
+    return min(found, key=lambda chain: max(ENOUGH, _largest_share(chain)))
+
+
+class _Containers(fx.Tracer):
+    """Looks into the network itself and into `nn.Sequential`; other submodules are taken whole."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return type(m) is not nn.Sequential
+
+
+class _Everything(fx.Tracer):
+    """Looks into all submodules that have submodules, save torch's own."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        childless = next(m.children(), None) is None
+        return childless or super().is_leaf_module(m, module_qualified_name)
+
+
+def _largest_share(chain: Chain) -> float:
+    """Of the parameters, in one block."""
+    counts = {name: parameter.numel() for name, parameter in chain.module.named_parameters()}
+    return max(sum(counts.get(name, 0) for name in block.tensors) for block in chain.blocks) / sum(counts.values())
+
+
+def _blocks(module: nn.Module, graph: fx.Graph) -> list[Block]:
+    """Cut after each node that alone is used later, as long as both sides have parameters of their own."""
+    nodes = [node for node in graph.nodes if node.op != "output"]
+    output = next(node for node in graph.nodes if node.op == "output")
+    place = {node: index for index, node in enumerate(nodes)}
+    last_use = {node: max((place.get(user, len(nodes)) for user in node.users), default=0) for node in nodes}
+    pieces: list[tuple[list[fx.Node], frozenset[str]]] = []
+    begun = 0
+    for index in range(len(nodes)):
+        alive = [node for node in nodes[: index + 1] if last_use[node] > index]
+        end = index == len(nodes) - 1
+        if alive != [nodes[index]] and not end:
+            continue
+        own = nodes[begun : index + 1]
+        pieces.append(([*own, output] if end else own, _tensors(module, own)))
+        begun = index + 1
+    return _with_parameters(module, _unshared(pieces))
+
+
+def _tensors(module: nn.Module, nodes: Sequence[fx.Node]) -> frozenset[str]:
+    """Dotted names of the parameters and buffers that nodes use."""
+    found: set[str] = set()
+    for node in nodes:
+        target = str(node.target)
+        if node.op == "get_attr":
+            found.add(target)
+        elif node.op == "call_module":
+            layer = module.get_submodule(target)
+            found |= {name for name, _ in layer.named_parameters(target)} | {n for n, _ in layer.named_buffers(target)}
+    return frozenset(found)
+
+
+def _unshared(pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[tuple[list[fx.Node], frozenset[str]]]:
+    """Pieces that use the same tensors made one, with all between them."""
+    joined: list[tuple[list[fx.Node], frozenset[str]]] = []
+    for nodes, tensors in pieces:
+        first = next((index for index, (_, earlier) in enumerate(joined) if earlier & tensors), len(joined))
+        together = [*joined[first:], (nodes, tensors)]
+        joined[first:] = [([n for ns, _ in together for n in ns], frozenset().union(*(t for _, t in together)))]
+    return joined
+
+
+def _with_parameters(module: nn.Module, pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[Block]:
+    """Each piece without parameters joins the one before it, or after it at the beginning."""
+    parameters = {name for name, _ in module.named_parameters()}
+    blocks: list[tuple[list[fx.Node], frozenset[str]]] = []
+    for nodes, tensors in pieces:
+        if blocks and not (tensors & parameters and blocks[-1][1] & parameters):
+            blocks[-1] = ([*blocks[-1][0], *nodes], blocks[-1][1] | tensors)
+        else:
+            blocks.append((nodes, tensors))
+    return [Block(_name(nodes, index), tuple(nodes), tensors) for index, (nodes, tensors) in enumerate(blocks)]
+
+
+def _name(nodes: Sequence[fx.Node], index: int) -> str:
+    modules: list[Any] = [node.target for node in nodes if node.op == "call_module"]
+    return str(modules[0]) if modules else f"block {index}"

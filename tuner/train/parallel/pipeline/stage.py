@@ -1,0 +1,205 @@
+"""One stage of a pipeline: its part of the network, and the schedules of micro-batches that go through it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Link:
+    """What goes from one stage to the next: shape without the axis of the images, and type."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def buffer(self, images: int, device: torch.device | str = "meta", *, learns: bool = False) -> Tensor:
+        """Room for so many images."""
+        return torch.empty(images, *self.shape, dtype=self.dtype, device=device, requires_grad=learns)
+
+
+class Clock:
+    """Adds up how long the device computes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._seconds = 0.0
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count what is computed within."""
+        if self._device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin.record()
+            yield
+            end.record()
+            self._events.append((begin, end))
+        else:
+            begun = time.perf_counter()
+            yield
+            self._seconds += time.perf_counter() - begun
+
+    def take(self) -> float:
+        """Seconds since the last time this was asked."""
+        if self._events:
+            torch.cuda.synchronize(self._device)
+            self._seconds += sum(begin.elapsed_time(end) for begin, end in self._events) / 1000
+        seconds, self._seconds, self._events = self._seconds, 0.0, []
+        return seconds
+
+
+class Stage:
+    """A process's part of the network, and how micro-batches stream through it.
+
+    Schedules are torch's: one forward, one backward in turn (PipeDream-flush, Narayanan et al. 2021), which holds the
+    activations of as many micro-batches as there are stages; GPipe's (Huang et al. 2019) where there are fewer
+    micro-batches than stages.
+    """
+
+    def __init__(
+        self,
+        part: nn.Module,
+        index: int,
+        count: int,
+        device: torch.device,
+        arithmetic: Callable[[], AbstractContextManager[object]],
+        *,
+        before: Link,
+        after: Link,
+    ) -> None:
+        """Stage number `index`, from 0, of `count`, between two links; of the first and last one the ends."""
+        self.index, self.count, self.device = index, count, device
+        self.before, self.after = before, after
+        self.clock = Clock(device)
+        self._part = Part(part, arithmetic)
+        self._schedules: dict[tuple[int, int, bool, bool], PipelineScheduleSingle] = {}
+        self._loss: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether it takes the images."""
+        return self.index == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether it gives the logits."""
+        return self.index == self.count - 1
+
+    def train(
+        self,
+        images: Tensor | None,
+        targets: Tensor | None,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        *,
+        size: int,
+        chunks: int,
+        learns_before: bool,
+        learns: bool,
+    ) -> None:
+        """Add the gradients of some micro-batches to this part's parameters.
+
+        Args:
+            images: [chunks * size, C, H, W], of the first stage
+            targets: of the last stage, the same number
+            loss: of the logits and targets of a micro-batch; on the last stage
+            size: images of a micro-batch
+            chunks: micro-batches
+            learns_before: whether any stage before this one has parameters that learn
+            learns: whether this one has
+        """
+        self._loss = loss
+        key = (size, chunks, learns_before, learns)
+        if key not in self._schedules:
+            self._schedules[key] = self._schedule(*key)
+        given: tuple[Any, ...] = (images,) if self.first else ()
+        self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
+
+    def stream(self, module: nn.Module, batches: Iterator[Tensor] | list[int]) -> list[Tensor]:
+        """Pass batch after batch on without gradients; on the last stage what comes out.
+
+        Args:
+            module: the part, or a copy of it with other weights
+            batches: images [B, C, H, W] of the first stage, numbers of images of the others
+        """
+        part, found = Part(module, self._part.arithmetic), []
+        sent: list[tuple[torch.distributed.Work, Tensor]] = []
+        for batch in batches:
+            if isinstance(batch, Tensor):
+                values = batch
+            else:
+                values = self.before.buffer(batch, self.device)
+                torch.distributed.recv(values, self.index - 1)
+            with torch.inference_mode():
+                output = part(values)
+            if self.last:
+                found.append(output.float())
+                continue
+            if sent:
+                sent.pop()[0].wait()
+            work = torch.distributed.isend(output, self.index + 1)
+            if work is not None:
+                sent.append((work, output))
+        for work, _ in sent:
+            work.wait()
+        return found
+
+    def _schedule(self, size: int, chunks: int, learns_before: bool, learns: bool) -> PipelineScheduleSingle:
+        stage = TimedStage(
+            self._part,
+            self.index,
+            self.count,
+            self.device,
+            input_args=self.before.buffer(size, learns=learns_before),
+            output_args=self.after.buffer(size, learns=learns_before or learns),
+        )
+        stage.clock = self.clock
+        kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe
+        return kind(stage, chunks, self._loss_of, scale_grads=False)
+
+    def _loss_of(self, logits: Tensor, targets: Tensor) -> Tensor:
+        assert self._loss is not None
+        return self._loss(logits, targets)
+
+
+class TimedStage(PipelineStage):
+    """Torch's stage with a clock that runs while it computes, and stands while it waits."""
+
+    clock: Clock
+
+    def forward_one_chunk(self, *given: Any, **named: Any) -> Any:
+        """See torch."""
+        with self.clock.running():
+            return super().forward_one_chunk(*given, **named)
+
+    def backward_one_chunk(self, *given: Any, **named: Any) -> Any:
+        """See torch."""
+        with self.clock.running():
+            return super().backward_one_chunk(*given, **named)
+
+
+class Part(nn.Module):
+    """A part of a network in some arithmetic; what it passes on lies in memory as other processes expect it."""
+
+    def __init__(self, module: nn.Module, arithmetic: Callable[[], AbstractContextManager[object]]) -> None:
+        super().__init__()
+        self.module, self.arithmetic = module, arithmetic
+
+    def forward(self, values: Tensor) -> Tensor:
+        """[B, ...] to [B, ...]."""
+        if values.device.type == "cuda" and values.ndim == 4:
+            values = values.to(memory_format=torch.channels_last)
+        with self.arithmetic():
+            passed_on: Tensor = self.module(values)
+        return passed_on.contiguous()

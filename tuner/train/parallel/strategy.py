@@ -1,0 +1,134 @@
+"""How one trial is trained on one device or several: what a `Trainer` leaves to its strategy.
+
+`Strategy` is one device; `Replicas` one process per device, with a copy of the network each ("ddp"). `OneProcess` is
+one process for several GPUs ("dp", "balanced_dp"), `Pipeline` one per device with a part of the network ("pipeline").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.data.splits import Batch, Split
+from tuner.train.models.network import Network
+from tuner.train.optimisation.objective import Objective
+from tuner.train.optimisation.precision import Precision
+from tuner.train.parallel.batch_norm import synchronise_batch_norms
+from tuner.train.parallel.group import ALONE, Group
+from tuner.train.step import TrainingStep
+from tuner.trial import HYPERPARAMETERS
+
+if TYPE_CHECKING:
+    from tuner.train.evaluation import Evaluator
+
+LEAST_BATCH = int(HYPERPARAMETERS["batch_size"].low)  # batch norm has no statistics of a single value
+Normalise = Callable[[Tensor], Tensor]
+Images = Callable[[int], Tensor]
+
+
+class Strategy:
+    """One device trains the whole network.
+
+    Attributes:
+        group: the processes that train together
+        draws: whether this process needs the images of a batch
+        keeps_features: whether a frozen backbone's features may be computed once and stand for the images
+    """
+
+    draws = True
+    keeps_features = True
+
+    def __init__(self, group: Group = ALONE) -> None:
+        self.group = group
+
+    @property
+    def least_batch(self) -> int:
+        """Images that a batch needs."""
+        return LEAST_BATCH * self.group.size
+
+    def part_of(self, batch_size: int) -> int:
+        """Images of a batch that go through this device's network at once, as long as memory doesn't run out."""
+        return -(-batch_size // self.group.size)
+
+    def place(
+        self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
+    ) -> tuple[str, ...]:
+        """Bring the network to the device.
+
+        Args:
+            network: on the CPU, as it was built
+            device: of this process
+            images: gives that many examples [B, C, H, W] on the device, normalised
+            precision: of the arithmetic
+            chosen: hyperparameters
+
+        Returns:
+            What the user should know, in sentences.
+
+        Raises:
+            StudyError: the network can't be trained so.
+        """
+        network.module.to(device)
+        if device.type == "cuda":
+            network.module.to(memory_format=torch.channels_last)
+        return ()
+
+    def batches(self, split: Split, batches: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
+        """Images and labels of each of the batches, given by their indices [B], that are this process's."""
+        return split.batches([self.group.share(batch) for batch in batches], device)
+
+    def make_step(
+        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
+    ) -> TrainingStep:
+        """What takes the trial's steps, of batches of `batch_size` images."""
+        return TrainingStep(
+            module, objective, precision, batch_size=self.part_of(batch_size), clip_norm=clip_norm, group=self.group
+        )
+
+    def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor] | None:
+        """What training images go through in place of the network or its head; None for those themselves."""
+        return None
+
+    def parameters_changed(self) -> None:
+        """Other parameters learn than before."""
+
+    def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
+        """Answers [N, classes] to all of a split, known to each process that trains along."""
+        part = self.group.share(torch.arange(len(split)))
+        return self.group.joined(evaluator.logits(module, split, normalise, part))
+
+    def gathered(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Copies on the host of named tensors: on process 0 of all, wherever they are."""
+        return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+class Replicas(Strategy):
+    """Each process trains a copy of the network on its part of every batch; gradients are averaged on the way back.
+
+    By torch's `DistributedDataParallel` (Li et al. 2020).
+    """
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self._synchronised: nn.Module | None = None
+
+    def place(
+        self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
+    ) -> tuple[str, ...]:
+        """See `Strategy.place`."""
+        if chosen["sync_batch_norm"]:
+            synchronise_batch_norms(network.module, device)
+        return super().place(network, device, images, precision, chosen)
+
+    def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
+        """The module with its gradients synchronised."""
+        if self._synchronised is None:
+            self._synchronised = self.group.synchronised(module)
+        return self._synchronised
+
+    def parameters_changed(self) -> None:
+        """A synchronised module knows from its beginning which parameters learn: it is made anew."""
+        self._synchronised = None
