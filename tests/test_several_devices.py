@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.commands import start, study_file, tuner
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
+from tuner.driver.splitting import check_splits
 from tuner.machine import Machine
 
 STUDY = """
@@ -54,13 +56,16 @@ def environment_of(pid: int) -> str:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_search_of_such_trials_pauses_promotes_and_leaves_a_plain_winner(tmp_path: Path) -> None:
-    file_of(tmp_path, 4)
+def test_a_search_among_strategies_pauses_promotes_and_leaves_a_plain_winner(tmp_path: Path) -> None:
+    searched = STUDY.replace("EPOCHS", "4").replace(', strategy="ddp"', "")
+    study_file(tmp_path, searched.replace('"batch_size": 20', '"strategy": choice(["ddp", "pipeline"])'))
     finished = tuner("run", "space.py", "--json", folder=tmp_path, MARK=str(tmp_path))
     assert finished.code == 0, finished.err
     run = load_run(tmp_path / "runs")
     assert run.best_metrics["test_accuracy"] > 0.9
     assert "trial_paused" in {event["event"] for event in run.events}
+    assert {trial.config["strategy"] for trial in run.record.trials.values()} == {"ddp", "pipeline"}
+    assert any("splits the model into stages that begin with 1, 3" in note for note in run.record.notices)
     for trial in run.record.trials.values():
         assert sorted(trial.epochs) == list(range(1, trial.epoch + 1))
     assert rank_processes(tmp_path) == []
@@ -156,3 +161,41 @@ def test_the_command_line_names_the_strategy(tmp_path: Path) -> None:
     finished = tuner("check", "space.py", "--strategy", "ddp", "--cpus-per-trial", "1", folder=tmp_path)
     assert finished.code == 2
     assert "needs two devices or more" in finished.err
+
+
+@pytest.mark.parametrize("name", ["dp", "balanced_dp"])
+def test_one_process_for_several_cpus_is_refused(name: str) -> None:
+    with pytest.raises(StudyError, match=rf"strategy='{name}' needs two GPUs or more, .* got none; use strategy='ddp'"):
+        study(cpus=2, strategy=name).check_machine(HERE)
+    study(gpus=2, strategy=name).check_machine(replace(HERE, gpus=2))
+
+
+def test_every_strategy_of_the_space_is_checked() -> None:
+    with pytest.raises(StudyError, match="strategy='dp' needs two GPUs"):
+        study({"strategy": choice(["ddp", "dp"])}, cpus=2).check_machine(HERE)
+    with pytest.raises(StudyError, match="strategy='pipeline' needs two devices"):
+        study({"strategy": "pipeline"}).check_machine(HERE)
+    study({"strategy": choice(["ddp", "pipeline"])}, cpus=2).check_machine(HERE)
+    study({"strategy": "pipeline", "batch_size": 2}, cpus=4).check_machine(HERE)  # a batch isn't shared out
+
+
+def test_a_model_that_cannot_be_split_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    one_block = STUDY.replace("nn.Linear(144, 16), nn.GELU(), nn.Linear(16, 3)", "nn.Linear(144, 3)")
+    study_file(tmp_path, one_block.replace("EPOCHS", "3"))
+    finished = tuner("run", "space.py", "--strategy", "pipeline", folder=tmp_path)
+    assert finished.code == 2
+    assert "got network() with one block that can't be taken apart; write it as nn.Sequential of blocks" in finished.err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("space", "cpus", "problem"),
+    [
+        ({"pipeline_split": "layer9.0"}, 2, "pipeline_split needs the 1 of the blocks"),
+        ({"pipeline_split": "layer2.0"}, 3, "pipeline_split needs the 2 of the blocks"),
+        ({}, 20, "a block for each device, got 20 devices and 11 blocks"),
+    ],
+)
+def test_a_split_that_cannot_be_made_is_refused(space: dict[str, Any], cpus: int, problem: str) -> None:
+    with pytest.raises(StudyError, match=problem):
+        check_splits(study({"lr": loguniform(1e-3, 1e-1), **space}, cpus=cpus, strategy="pipeline"))

@@ -62,13 +62,17 @@ def narrow(config: dict[str, Any]) -> nn.Module:
     return Narrow(2)
 
 
+def narrow_stages(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.GELU(), Narrow(2))
+
+
 def hopeless(config: dict[str, Any]) -> nn.Module:
     return Narrow(0)
 
 
 def asked(**changes: Any) -> Order:
     given: dict[str, Any] = {"config": {"batch_size": 8}, "epochs": 3, "save_epochs": [2]}
-    return replace(ORDER, cpus=2, strategy="ddp", **{**given, **changes})
+    return replace(ORDER, **{"cpus": 2, "strategy": "ddp", **given, **changes})
 
 
 @pytest.mark.slow
@@ -88,6 +92,17 @@ def test_memory_that_runs_out_halves_the_micro_batches_of_all(tmp_path: Path) ->
     assert epoch == 1
     assert metrics["micro_batch_size"] == 2
     assert sum("micro-batches half the size" in note for note in session.notes) == 1
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_in_a_stage_halves_the_micro_batches(tmp_path: Path) -> None:
+    session, config = Session(tmp_path), {"batch_size": 8, "pipeline_micro_batches": 2}
+    order = asked(epochs=1, strategy="pipeline", config=config)
+    train_on_several(ImageClassifier(data, narrow_stages), order, session)  # type: ignore[arg-type]
+    ((_, metrics, _),) = session.reports
+    assert metrics["micro_batch_size"] == 2
+    assert "process 1 of 2: 4 images at once don't fit into memory (4 images)" in session.notes[0]
+    assert "all processes go on with micro-batches half the size" in session.notes[0]
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class TrainingStep:
             return nullcontext()
         if self._first_pass_fits:
             self.batch_norm = FIRST_PASS
-            return self._norms.whole_batch(lambda: self._first_pass(images))
+            return self._norms.whole_batch(lambda: self._first_pass(images), self._group.sum)
         self.batch_norm = RUNNING
         return self._norms.frozen()
 

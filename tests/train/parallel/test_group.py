@@ -34,7 +34,21 @@ def network(config: dict[str, Any]) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 6, 3), nn.GELU(), nn.Conv2d(6, 6, 3), nn.GELU(), nn.Flatten(), nn.Linear(384, 3))
 
 
+def with_batch_norm(config: dict[str, Any]) -> nn.Module:
+    """Its second batch norm has no weights of its own."""
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.GELU(),
+        nn.Conv2d(6, 6, 3),
+        nn.BatchNorm2d(6, affine=False),
+        nn.Flatten(),
+        nn.Linear(384, 3),
+    )
+
+
 TRIAL = ImageClassifier(data, network)
+NORMALISED = ImageClassifier(data, with_batch_norm)
 CASES: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8},
     "odd batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 7},
@@ -49,13 +63,21 @@ CASES: dict[str, dict[str, Any]] = {
     "averaged weights": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "ema_decay": 0.9},
     "micro-batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 16},
     "bf16": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "precision": "bf16"},
+    "fp16": {"optimizer": "sgd", "lr": 0.05, "batch_size": 8, "precision": "fp16", "clip_norm": 0.1},
 }
 
 
-def trained(config: dict[str, Any], group: Group, micro_batches: int) -> dict[str, Any]:
+OVER_ALL: dict[str, dict[str, Any]] = {  # batch norms that see the images of all processes
+    "sgd": {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "sync_batch_norm": True},
+    "micro-batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 16, "sync_batch_norm": True},
+    "bf16": {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "sync_batch_norm": True, "precision": "bf16"},
+}
+
+
+def trained(config: dict[str, Any], group: Group, micro_batches: int, trial: ImageClassifier = TRIAL) -> dict[str, Any]:
     """What two epochs lead to."""
     torch.set_num_threads(1)
-    trainer = Trainer(TRIAL, config, epochs=2, seed=3, strategy=Replicas(group) if group.size > 1 else None)
+    trainer = Trainer(trial, config, epochs=2, seed=3, strategy=Replicas(group) if group.size > 1 else None)
     trainer.halve_micro_batch(micro_batches)
     results = [asdict(trainer.run_epoch()) for _ in range(2)]
     checkpoint = trainer.snapshot()
@@ -76,9 +98,12 @@ def resnet_steps(group: Group) -> dict[str, Tensor]:
 def run_rank(rank: int, size: int, folder: str) -> None:
     with joined(rank, size, Path(folder) / "meeting") as group:
         found = {name: trained(config, group, int(name == "micro-batches")) for name, config in CASES.items()}
+        over_all = {
+            name: trained(given, group, int(name == "micro-batches"), NORMALISED) for name, given in OVER_ALL.items()
+        }
         gathered = group.joined(torch.arange(10)[rank * 5 : 5 + rank * 4].float())
         resnet = resnet_steps(group)
-    torch.save({**found, "gathered": gathered, "resnet": resnet}, Path(folder) / f"{rank}.pt")
+    torch.save({**found, "over all": over_all, "gathered": gathered, "resnet": resnet}, Path(folder) / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +117,7 @@ def of_two() -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_lead_to_the_same_weights_as_one(of_two: list[dict[str, Any]], name: str) -> None:
     alone = trained(CASES[name], ALONE, int(name == "micro-batches"))
-    loose = name == "bf16"
+    loose = name in ("bf16", "fp16")
     for rank in range(2):
         for parameter, value in of_two[rank][name]["model"].items():
             torch.testing.assert_close(value, alone["model"][parameter], atol=2e-3 if loose else 1e-5, rtol=1e-5)
@@ -111,6 +136,18 @@ def test_every_process_knows_what_all_images_came_to(of_two: list[dict[str, Any]
     assert first["test"] == second["test"]
     accuracy = first["results"][-1]["val_accuracy"] * HELD
     assert accuracy == pytest.approx(round(accuracy), abs=1e-4)  # a whole number of images
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OVER_ALL)
+def test_synchronised_batch_norms_are_those_of_the_whole_batch(of_two: list[dict[str, Any]], name: str) -> None:
+    alone = trained(OVER_ALL[name], ALONE, int(name == "micro-batches"), NORMALISED)
+    for found in of_two:
+        assert list(found["over all"][name]["model"]) == list(alone["model"])
+        for parameter, value in found["over all"][name]["model"].items():
+            torch.testing.assert_close(
+                value, alone["model"][parameter], atol=1e-2 if name == "bf16" else 1e-5, rtol=1e-5
+            )
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Processes that train a trial together, on the CPU: what they come to, and what becomes of them when one fails."""
 
+import math
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from tests.commands import ROOT
 from tuner import ImageClassifier
 from tuner.errors import describe_failure
-from tuner.train import Trainer
+from tuner.train import Trainer, metrics_of
 from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task, _seeing_only
 
 CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
@@ -147,3 +149,44 @@ def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -
             break
         time.sleep(0.1)
     assert all(map(gone, pids))
+
+
+# A model that is too big for one device
+
+
+class Roomy(nn.Sequential):
+    """16 layers of 16.8 MB each; once it is made, its process may take 660 MB more."""
+
+    def __init__(self) -> None:
+        layers = (layer for _ in range(16) for layer in (nn.Linear(2048, 2048, bias=False), nn.GELU()))
+        super().__init__(nn.Flatten(), nn.Linear(64, 2048), *layers, nn.Linear(2048, 2))
+        metrics_of(torch.eye(2), torch.arange(2))  # imports what else would have to be imported within the limit
+        status = Path("/proc/self/status").read_text().splitlines()
+        held = int(next(line.split()[1] for line in status if line.startswith("VmSize"))) * 1024
+        limit = held + 660_000_000
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def roomy(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(*Roomy())
+
+
+def train_roomy_alone() -> None:
+    torch.set_num_threads(1)
+    Trainer(ImageClassifier(data, roomy), BIG, epochs=1).run_epoch()
+
+
+BIG = {"batch_size": 8, "optimizer": "adam", "pipeline_micro_batches": 4}  # weights, gradients and two moments
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit of a process's memory")
+def test_a_model_that_one_process_has_no_memory_for_is_trained_by_two() -> None:
+    code = "from tests.train.parallel.test_processes import train_roomy_alone; train_roomy_alone()"
+    alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert alone.returncode == 1
+    assert "TrialOutOfMemory" in alone.stderr
+    with Ranks(task(roomy, config=BIG, strategy="pipeline"), ["cpu", "cpu"]) as ranks:
+        told = ranks.next_epoch()
+    assert math.isfinite(float(told.metrics["val_loss"]))
+    assert told.metrics["oom_retries"] == 0

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tuner.train.models.batch_norm import is_synchronised
 from tuner.train.optimisation.objective import at_least_float32
 
 
@@ -48,11 +49,12 @@ class BatchNorms:
                 layer.train()
 
     @contextmanager
-    def whole_batch(self, forward: Callable[[], Any]) -> Iterator[None]:
+    def whole_batch(self, forward: Callable[[], Any], summed: Callable[[Tensor], Tensor]) -> Iterator[None]:
         """Within it batch norms use the statistics of the whole batch, found by one pass without gradient.
 
         `forward` passes the whole batch through the module; that also moves the running statistics, once, as a step on
         the whole batch would. Gradients then don't flow through mean and variance, which is what differs from it.
+        `summed` sums a tensor over all processes, for batch norms that are over the images of all.
         """
         found: dict[_BatchNorm, tuple[Tensor, Tensor]] = {}
 
@@ -60,6 +62,11 @@ class BatchNorms:
             values = at_least_float32(inputs[0])
             axes = [axis for axis in range(values.ndim) if axis != 1]
             variance, mean = torch.var_mean(values, dim=axes, correction=0)
+            if is_synchronised(layer):
+                count = values.numel() / values.shape[1]
+                sums = summed(torch.stack([torch.full_like(mean, count), count * mean, count * (variance + mean**2)]))
+                mean = sums[1] / sums[0]
+                variance = sums[2] / sums[0] - mean**2
             if isinstance(layer, _BatchNorm):
                 found[layer] = (mean, variance)
 

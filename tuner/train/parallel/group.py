@@ -58,7 +58,9 @@ class Group:
         It has to be made anew when other parameters learn. Buffers are those of process 0.
         """
         device = next(module.parameters()).device
-        return nn.parallel.DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
+        return nn.parallel.DistributedDataParallel(
+            module, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
+        )
 
 
 ALONE = Group()

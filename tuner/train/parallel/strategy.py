@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tuner.train.data.splits import Batch, Split
+from tuner.train.models.batch_norm import synchronise_batch_norms
 from tuner.train.models.network import Network
 from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.precision import Precision
-from tuner.train.parallel.batch_norm import synchronise_batch_norms
 from tuner.train.parallel.group import ALONE, Group
 from tuner.train.step import TrainingStep
 from tuner.trial import HYPERPARAMETERS

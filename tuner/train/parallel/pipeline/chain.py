@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from torch import fx, nn
 
@@ -19,7 +18,7 @@ class Block:
     """What lies between two places where a single tensor goes on.
 
     Attributes:
-        name: of its first submodule, as in "layer2.0"
+        name: of its first submodule with parameters, as in "layer2.0"
         nodes: of the traced graph
         tensors: dotted names of the parameters and buffers that it uses
     """
@@ -168,9 +167,11 @@ def _with_parameters(module: nn.Module, pieces: list[tuple[list[fx.Node], frozen
             blocks[-1] = ([*blocks[-1][0], *nodes], blocks[-1][1] | tensors)
         else:
             blocks.append((nodes, tensors))
-    return [Block(_name(nodes, index), tuple(nodes), tensors) for index, (nodes, tensors) in enumerate(blocks)]
+    return [Block(_name(module, nodes, index), tuple(nodes), tensors) for index, (nodes, tensors) in enumerate(blocks)]
 
 
-def _name(nodes: Sequence[fx.Node], index: int) -> str:
-    modules: list[Any] = [node.target for node in nodes if node.op == "call_module"]
-    return str(modules[0]) if modules else f"block {index}"
+def _name(module: nn.Module, nodes: Sequence[fx.Node], index: int) -> str:
+    """Of the first submodule with parameters; transformers have blocks without."""
+    names = [str(node.target) for node in nodes if node.op == "call_module"]
+    weighted = (name for name in names if next(module.get_submodule(name).parameters(), None) is not None)
+    return next(weighted, f"block {index}")

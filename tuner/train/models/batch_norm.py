@@ -23,6 +23,11 @@ def synchronise_batch_norms(module: nn.Module, device: torch.device) -> nn.Modul
     return module
 
 
+def is_synchronised(layer: nn.Module) -> bool:
+    """Whether a batch norm takes its statistics over all processes."""
+    return isinstance(layer, nn.SyncBatchNorm | SynchronisedBatchNorm)
+
+
 class SynchronisedBatchNorm(_BatchNorm):
     """Takes mean and variance over the images of all processes of the default group; gradients flow through both."""
 
