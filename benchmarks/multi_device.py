@@ -1,9 +1,12 @@
-"""What several devices bring a trial: images a second by `strategy="ddp"` beside one device, and what starting costs.
+"""What several devices bring a trial, and what their ways to share the work cost.
 
-    python benchmarks/multi_device.py [--processes 2] [--quick]
+    python benchmarks/multi_device.py [--devices 2] [--image-size 64] [--batch-size 64] [--quick]
 
-A ResNet18 on scikit-learn's digits at 32 pixels, batch 64, fp32: one process of one thread on the CPU (or one GPU where
-there are as many as processes), then as many of them as asked for. The last line is one JSON object.
+A ResNet18 with random weights on scikit-learn's digits, fp32, SGD; on GPUs where there are as many as devices, else on
+CPUs with one thread a process. Three tables: images a second by strategy beside one device, in turns, the median of the
+rounds; peak memory of each GPU (only there); and the share of the time in which the stages of a pipeline wait, beside
+the least that the schedule allows, (p - 1) / (m + p - 1) with p stages and m micro-batches (Huang et al. 2019). The
+last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -13,55 +16,136 @@ import json
 import pickle
 import platform
 import statistics
+import sys
+import tempfile
 import time
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing.spawn import start_processes
 
 from tuner import ImageClassifier
 from tuner.machine import this_machine
+from tuner.train import Trainer
+from tuner.train.parallel import OneProcess, Pipeline, joined
 from tuner.train.parallel.processes import Ranks, Task
 
-CONFIG = {"batch_size": 64, "image_size": 32, "optimizer": "sgd", "lr": 0.01}
+TRIAL = ImageClassifier("digits", "resnet18", weights=None)
+BASE = {"optimizer": "sgd", "lr": 0.01}
+MICRO_BATCHES = (1, 2, 4, 8)
 
 
-def measure(processes: int, epochs: int) -> dict[str, Any]:
-    """Seconds until the first epoch is done, and images a second of the epochs after it."""
-    cuda = torch.cuda.device_count() >= processes
-    devices = [f"cuda:{index}" if cuda else "cpu" for index in range(processes)]
-    trial = pickle.dumps(ImageClassifier("digits", "resnet18", weights=None))
-    task = Task(trial, (), CONFIG, epochs=epochs + 1, seed=0, split_seed=0, threads=1)
+def of_processes(strategy: str, config: dict[str, Any], devices: list[str], epochs: int) -> dict[str, Any]:
+    """Images a second with a process for each device, and seconds until the first epoch is done."""
+    task = Task(pickle.dumps(TRIAL), (), config, epochs=epochs + 1, seed=0, split_seed=0, threads=1, strategy=strategy)
     begun = time.perf_counter()
     with Ranks(task, devices) as ranks:
         ranks.next_epoch()
         first = time.perf_counter() - begun
         told = [ranks.next_epoch().metrics for _ in range(epochs)]
     speed = statistics.median(float(metrics["images_per_second"]) for metrics in told)
-    return {"devices": devices, "images_per_second": speed, "first_epoch_seconds": first}
+    return {"images_per_second": speed, "first_epoch_seconds": first}
+
+
+def of_one_process(strategy: str, config: dict[str, Any], devices: int, epochs: int) -> dict[str, Any]:
+    """The same of one process for several GPUs, and the peak memory of each."""
+    begun = time.perf_counter()
+    for index in range(devices):
+        torch.cuda.reset_peak_memory_stats(index)
+    spread = OneProcess(devices, balanced=strategy == "balanced_dp")
+    trainer = Trainer(TRIAL, config, epochs=epochs + 1, device="cuda", strategy=spread)
+    trainer.run_epoch()
+    first = time.perf_counter() - begun
+    speed = statistics.median(trainer.run_epoch().images_per_second for _ in range(epochs))
+    peaks = [torch.cuda.max_memory_allocated(index) / 1e9 for index in range(devices)]
+    return {"images_per_second": speed, "first_epoch_seconds": first, "peak_gb": peaks}
+
+
+def throughput(config: dict[str, Any], devices: int, rounds: int, epochs: int) -> dict[str, dict[str, Any]]:
+    """Medians over rounds in which every strategy has its turn."""
+    cuda = torch.cuda.device_count() >= devices
+    several = [f"cuda:{index}" if cuda else "cpu" for index in range(devices)]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(rounds):
+        found.setdefault("one device", []).append(of_processes("none", config, several[:1], epochs))
+        for strategy in ("ddp", "pipeline"):
+            found.setdefault(strategy, []).append(of_processes(strategy, config, several, epochs))
+        for strategy in ("dp", "balanced_dp") if cuda else ():
+            found.setdefault(strategy, []).append(of_one_process(strategy, config, devices, epochs))
+    return {
+        name: {**each[-1], **{key: statistics.median(one[key] for one in each) for key in each[0] if key != "peak_gb"}}
+        for name, each in found.items()
+    }
+
+
+def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: int) -> None:
+    """One stage: how long it computed and took part, for each number of micro-batches."""
+    torch.set_num_threads(1)
+    device = f"cuda:{rank}" if torch.cuda.device_count() >= size else "cpu"
+    if device != "cpu":
+        torch.cuda.set_device(rank)
+    seconds = []
+    with joined(rank, size, Path(folder) / "meeting", device) as group:
+        for count in MICRO_BATCHES:
+            pipeline = Pipeline(group)
+            chosen = {**config, "pipeline_micro_batches": count}
+            trainer = Trainer(TRIAL, chosen, epochs=1, device=device, strategy=pipeline)
+            trainer.train(steps=2)  # connections and buffers are made in the first
+            pipeline.stage.take_seconds()
+            trainer.train(steps=steps)
+            seconds.append(pipeline.stage.take_seconds())
+        every = group.gathered(seconds)
+    if rank == 0:
+        (Path(folder) / "seconds.json").write_text(json.dumps(every))
+
+
+def idle(config: dict[str, Any], devices: int, steps: int) -> list[list[float]]:
+    """Idle shares, of each stage for each number of micro-batches."""
+    with tempfile.TemporaryDirectory() as folder:
+        start_processes(idle_rank, (devices, folder, config, steps), nprocs=devices, start_method="spawn")
+        seconds: list[list[tuple[float, float]]] = json.loads((Path(folder) / "seconds.json").read_text())
+    longest = [max(whole for _, whole in each) for each in zip(*seconds, strict=True)]
+    return [[1 - busy / whole for (busy, _), whole in zip(stage, longest, strict=True)] for stage in seconds]
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--quick", action="store_true", help="one epoch: does it run?")
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--quick", action="store_true", help="one short round: does it run?")
     options = parser.parse_args()
-    machine, epochs = this_machine(), 1 if options.quick else 5
+    config = {**BASE, "batch_size": options.batch_size, "image_size": options.image_size}
+    rounds, epochs, steps = (1, 1, 2) if options.quick else (3, 2, 16)
+    machine = this_machine()
     print(
         f"{machine.processor}, {machine.cpus} CPUs, {machine.gpus} GPUs, Python {platform.python_version()}, "
-        f"torch {version('torch')}"
+        f"torch {version('torch')}; batch {options.batch_size}, {options.image_size} pixels"
     )
-    print(f"{'devices':>8}{'images/s':>12}{'times':>8}{'s to the first epoch':>22}", flush=True)
-    found = [measure(count, epochs) for count in (1, options.processes)]
-    for one in found:
-        times = one["images_per_second"] / found[0]["images_per_second"]
+    found = throughput(config, options.devices, rounds, epochs)
+    alone = found["one device"]["images_per_second"]
+    print(f"{'':<12}{'devices':>8}{'images/s':>10}{'times':>7}{'s to the first epoch':>22}", flush=True)
+    for name, one in found.items():
+        one["devices"] = 1 if name == "one device" else options.devices
+        one["times"] = one["images_per_second"] / alone
         print(
-            f"{len(one['devices']):>8}{one['images_per_second']:>12.0f}{times:>8.2f}{one['first_epoch_seconds']:>22.1f}"
+            f"{name:<12}{one['devices']:>8}{one['images_per_second']:>10.0f}{one['times']:>7.2f}"
+            f"{one['first_epoch_seconds']:>22.1f}"
         )
-    ratio = found[1]["images_per_second"] / found[0]["images_per_second"]
-    print(json.dumps({"ddp_ratio": ratio, "runs": found}))
+    for name, one in found.items():
+        if "peak_gb" in one:
+            print(f"{name:<12}peak memory in GB: {'  '.join(f'{peak:.2f}' for peak in one['peak_gb'])}")
+    shares = idle(config, options.devices, steps)
+    stages = options.devices
+    print(f"{'micro-batches':<15}{'bubble':>8}" + "".join(f"{f'stage {index} idle':>15}" for index in range(stages)))
+    for index, count in enumerate(MICRO_BATCHES):
+        bubble = (stages - 1) / (count + stages - 1)
+        print(f"{count:<15}{bubble:>8.0%}" + "".join(f"{of_stage[index]:>15.0%}" for of_stage in shares))
+    print(json.dumps({"ddp_ratio": found["ddp"]["times"], "throughput": found, "idle": shares}))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -43,7 +43,7 @@ class Task:
         seed: of the trial
         split_seed: of the study
         threads: of each process
-        strategy: "ddp" or "pipeline"
+        strategy: "ddp", "pipeline", or "none" for one process alone
         halvings: how often memory ran out
         checkpoints: folders to go on from, the newest first; one that is damaged is passed over
     """

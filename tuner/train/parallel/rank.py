@@ -21,7 +21,7 @@ from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.processes import Epoch, Failure, Task
 
 SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
-STRATEGIES: dict[str, type[Strategy]] = {"ddp": Replicas, "pipeline": Pipeline}
+STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Replicas, "pipeline": Pipeline}
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 

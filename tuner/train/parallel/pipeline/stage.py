@@ -82,7 +82,7 @@ class Stage:
         """Stage number `index`, from 0, of `count`, between two links; of the first and last one the ends."""
         self.index, self.count, self.device = index, count, device
         self.before, self.after = before, after
-        self.clock = Clock(device)
+        self._busy, self._whole = Clock(device), Clock(device)
         self._part = Part(part, arithmetic)
         self._schedules: dict[tuple[int, int, bool, bool], PipelineScheduleSingle] = {}
         self._loss: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -124,7 +124,12 @@ class Stage:
         if key not in self._schedules:
             self._schedules[key] = self._schedule(*key)
         given: tuple[Any, ...] = (images,) if self.first else ()
-        self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
+        with self._whole.running():
+            self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
+
+    def take_seconds(self) -> tuple[float, float]:
+        """How long this stage computed, and how long it took part, in training since this was asked last."""
+        return self._busy.take(), self._whole.take()
 
     def stream(self, module: nn.Module, batches: Iterator[Tensor] | list[int]) -> list[Tensor]:
         """Pass batch after batch on without gradients; on the last stage what comes out.
@@ -164,7 +169,7 @@ class Stage:
             input_args=self.before.buffer(size, learns=learns_before),
             output_args=self.after.buffer(size, learns=learns_before or learns),
         )
-        stage.clock = self.clock
+        stage.clock = self._busy
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe
         return kind(stage, chunks, self._loss_of, scale_grads=False)
 
