@@ -30,7 +30,7 @@ from tuner import ImageClassifier
 from tuner.machine import this_machine
 from tuner.train import Trainer
 from tuner.train.parallel import OneProcess, Pipeline, joined
-from tuner.train.parallel.processes import Ranks, Task
+from tuner.train.parallel.processes import Here, Ranks, Task
 
 TRIAL = ImageClassifier("digits", "resnet18", weights=None)
 BASE = {"optimizer": "sgd", "lr": 0.01}
@@ -41,7 +41,7 @@ def of_processes(strategy: str, config: dict[str, Any], devices: list[str], epoc
     """Images a second with a process for each device, and seconds until the first epoch is done."""
     task = Task(pickle.dumps(TRIAL), (), config, epochs=epochs + 1, seed=0, split_seed=0, threads=1, strategy=strategy)
     begun = time.perf_counter()
-    with Ranks(task, devices) as ranks:
+    with Ranks(task, [Here(device) for device in devices]) as ranks:
         ranks.next_epoch()
         first = time.perf_counter() - begun
         told = [ranks.next_epoch().metrics for _ in range(epochs)]

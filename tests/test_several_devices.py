@@ -3,14 +3,16 @@
 import os
 import signal
 import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands import start, study_file, tuner
+from tests.commands import ROOT, environment, start, study_file, tuner
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
 from tuner.driver.splitting import check_splits
 from tuner.machine import Machine
@@ -45,6 +47,10 @@ def rank_processes(folder: Path) -> list[int]:
     """The processes of trials of searches in a folder."""
     found = subprocess.run(["pgrep", "-f", "tuner.train.parallel.rank"], capture_output=True, text=True, check=False)
     return [pid for pid in map(int, found.stdout.split()) if str(folder) in environment_of(pid)]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def environment_of(pid: int) -> str:
@@ -97,6 +103,48 @@ def test_an_interrupted_search_leaves_no_process_and_goes_on(tmp_path: Path) -> 
     search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
     while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
         assert search.poll() is None
+        time.sleep(0.2)
+    search.send_signal(signal.SIGINT)
+    search.communicate(timeout=60)
+    assert search.returncode == 130
+    time.sleep(1)
+    assert rank_processes(tmp_path) == []
+
+
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # there Ray keeps to it, to be spared the firewall's questions
+
+
+@pytest.fixture
+def two_nodes(tmp_path: Path) -> Iterator[str]:
+    """The address of a cluster of two nodes with a CPU each."""
+    command = [sys.executable, "-m", "tests.two_nodes"]
+    settings = environment(MARK=str(tmp_path), **ON_LOOPBACK)
+    nodes = subprocess.Popen(command, cwd=ROOT, env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    yield nodes.stdout.readline().strip()
+    nodes.stdin.close()
+    nodes.wait(timeout=60)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_nodes: str) -> None:
+    study_file(
+        tmp_path,
+        STUDY.replace("EPOCHS", "1000")
+        .replace('"ddp"', '"ddp", placement="spread"')
+        .replace("ASHA(grace_epochs=2)", "NoEarlyStopping()"),
+    )
+    search = start("run", "space.py", "--trials", "1", "--address", two_nodes, folder=tmp_path, **ON_LOOPBACK)
+    while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
+        assert search.poll() is None, search.communicate()[1]
+        time.sleep(0.2)
+    started = rank_processes(tmp_path)
+    assert len({parent_of(parent_of(pid)) for pid in started}) == 2  # the workers' raylets
+    os.kill(started[-1], signal.SIGKILL)
+    while not (notices := load_run(tmp_path / "runs").record.notices) or "was killed by signal 9" not in notices[-1]:
+        assert search.poll() is None, search.communicate()[1]
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)
     search.communicate(timeout=60)

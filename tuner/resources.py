@@ -12,6 +12,7 @@ from tuner.trial import HYPERPARAMETERS, STRATEGIES, ImageClassifier, Trial
 
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 GPUS_ALONE = ("dp", "balanced_dp")
+PLACEMENTS = ("pack", "spread")
 WHOLE_BATCHES = ("pipeline",)  # each device sees every image
 
 
@@ -22,12 +23,14 @@ class Resources:
     None stands for a default: one CPU; one GPU where the machine or cluster has any and the trial can use it.
     `strategy` trains an image classifier on all of its GPUs, or CPUs where it has none: "ddp" (a process with a copy of
     the network for each), "pipeline" (a process with a part of the network for each), "dp" or "balanced_dp" (one
-    process for all GPUs); the hyperparameter of that name in the space goes before it.
+    process for all GPUs); the hyperparameter of that name in the space goes before it. `placement="spread"` spreads the
+    processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one.
     """
 
     cpus: float | None = None
     gpus: float | None = None
     strategy: str | None = None
+    placement: str = "pack"
 
     def __post_init__(self) -> None:
         """Refuse amounts that Ray could never grant."""
@@ -47,6 +50,9 @@ class Resources:
                 f"Resources.strategy needs one of {', '.join(map(repr, STRATEGIES))}, or None for one device, "
                 f"got {self.strategy!r}"
             )
+
+        if self.placement not in PLACEMENTS:
+            raise StudyError(f"Resources.placement needs 'pack' or 'spread', got {self.placement!r}; choose one")
 
     def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
         """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs."""
@@ -72,7 +78,14 @@ class Resources:
 
     def check_strategies(self, trial: Trial, space: Space) -> None:
         """Raise StudyError where a trial of the space can't use the devices, once resolved, as its strategy would."""
-        for strategy in self.strategies(space):
+        strategies = self.strategies(space)
+        if self.placement == "spread" and (not strategies or set(strategies) & set(GPUS_ALONE)):
+            raise StudyError(
+                "placement='spread' needs a process for each device, got "
+                f"strategy={' or '.join(map(repr, strategies)) or None}; use strategy='ddp' or 'pipeline', or leave "
+                "placement out"
+            )
+        for strategy in strategies:
             if not isinstance(trial, ImageClassifier):
                 raise StudyError(
                     f"strategy={strategy!r} needs an ImageClassifier, got the function {trial.name!r}, which would "

@@ -234,7 +234,7 @@ class Bridge:
             trial_id=start.trial,
             storage=experiment.spec["storage"],
             checkpoint_config=experiment.spec["checkpoint_config"],
-            placement_group_factory=ray.tune.PlacementGroupFactory([self._bundle()]),
+            placement_group_factory=self._placement(),
             trial_dirname_creator=lambda _: folder,
             max_failures=LOSSES_ALLOWED,
         )
@@ -257,14 +257,18 @@ class Bridge:
             cpus=self.resources.cpus or 1,
             gpus=self.resources.gpus or 0,
             strategy=start.config.get("strategy", self.resources.strategy),
+            placement=self.resources.placement,
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
             checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",
         )
 
-    def _bundle(self) -> dict[str, float]:
-        bundle = {"CPU": float(self.resources.cpus or 1)}
-        return bundle | {"GPU": float(self.resources.gpus)} if self.resources.gpus else bundle
+    def _placement(self) -> ray.tune.PlacementGroupFactory:
+        """One bundle, whose devices all processes of a trial share out; or one for each process, over the nodes."""
+        cpus, gpus = float(self.resources.cpus or 1), float(self.resources.gpus or 0)
+        count = int(self.resources.devices) if self.resources.placement == "spread" else 1
+        bundle = {"CPU": cpus / count} | ({"GPU": gpus / count} if gpus else {})
+        return ray.tune.PlacementGroupFactory([bundle] * count, strategy="SPREAD" if count > 1 else "PACK")
 
 
 def _cause(error: BaseException | None) -> str:

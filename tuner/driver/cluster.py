@@ -53,7 +53,7 @@ def connected(study: Study, address: str | None = None) -> Iterator[Resources]:
     _connect(address)
     preload.join()
     try:
-        machine = _cluster() if address else this_machine()
+        machine = _cluster(study.resources) if address else this_machine()
         study.check_machine(machine, where="the cluster" if address else "this machine")
         yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
     finally:
@@ -81,12 +81,14 @@ def prepare_environment() -> None:
 
 def concurrency(resources: Resources, limit: int | None) -> int:
     """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
-    cpus, gpus = resources.cpus or 1, resources.gpus or 0
+    count = int(resources.devices) if resources.placement == "spread" else 1
+    cpus, gpus = (resources.cpus or 1) / count, (resources.gpus or 0) / count
     fits = 0
     for node in ray.nodes():
         if node["Alive"]:
             on_cpus = math.floor(node["Resources"].get("CPU", 0) / cpus + 1e-9)
             fits += min(on_cpus, _on_gpus(node["Resources"].get("GPU", 0), gpus)) if gpus else on_cpus
+    fits //= count
     return max(1, min(fits, limit) if limit else fits)
 
 
@@ -142,13 +144,14 @@ def _no_spare_processes() -> Iterator[None]:
         RayParams.__init__ = original
 
 
-def _cluster() -> Machine:
-    """The largest node of the connected cluster: a trial has to fit on one."""
+def _cluster(resources: Resources) -> Machine:
+    """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    of_all = sum if resources.placement == "spread" else max
     return Machine(
-        cpus=int(max((node.get("CPU", 0) for node in nodes), default=0)),
-        gpus=int(max((node.get("GPU", 0) for node in nodes), default=0)),
-        memory_bytes=int(max((node.get("memory", 0) for node in nodes), default=0)),
+        cpus=int(of_all([0, *(node.get("CPU", 0) for node in nodes)])),
+        gpus=int(of_all([0, *(node.get("GPU", 0) for node in nodes)])),
+        memory_bytes=int(of_all([0, *(node.get("memory", 0) for node in nodes)])),
         processor=f"Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''}",
     )
 

@@ -34,7 +34,12 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "scheduler": repr(study.scheduler),
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "warm_start": repr(study.warm_start),
-        "resources": {"cpus": resources.cpus, "gpus": resources.gpus, "strategy": resources.strategy},
+        "resources": {  # of each trial
+            "cpus": resources.cpus,
+            "gpus": resources.gpus,
+            "strategy": resources.strategy,
+            "placement": resources.placement,
+        },
         "trial": repr(study.declared_trial),
         "started_from": _started_from(study),
         "data_fingerprint": study.declared_trial.fingerprint(),

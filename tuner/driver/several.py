@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ray import cloudpickle
 
 from tuner.driver.saving import SavingPolicy
 from tuner.errors import TrialError, TrialOutOfMemory
-from tuner.train.parallel.processes import RankLost, Ranks, Task
+from tuner.train.parallel.processes import Here, RankLost, Ranks, Task
 from tuner.trial import ImageClassifier
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
     Where a process is killed, or one has too little memory, all go on from the last checkpoint: with micro-batches half
     the size after the latter. Whatever ends the trial ends its processes.
     """
-    devices = [f"cuda:{index}" for index in range(int(order.gpus))] or ["cpu"] * int(order.cpus)
+    count = int(order.gpus or order.cpus)
     checkpoints, halvings, losses = tuple(worker.checkpoints()), order.halvings, 0
     batch_size = trial.hyperparameters(order.config)["batch_size"]
     policy, saved = SavingPolicy(order), _Saved(worker)
@@ -38,13 +40,13 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
             epochs=order.epochs,
             seed=order.seed,
             split_seed=order.study_seed,
-            threads=max(1, int(order.cpus) // len(devices)),
+            threads=max(1, int(order.cpus) // count),
             strategy=str(order.strategy),
             halvings=halvings,
             checkpoints=(*saved.newest, *checkpoints),
         )
         try:
-            with Ranks(task, devices) as ranks:
+            with _started(task, order, count) as ranks:
                 _follow(ranks, order, worker, policy, saved)
                 return
         except TrialOutOfMemory as error:
@@ -57,6 +59,22 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
             if losses > MOST_LOSSES:
                 raise TrialError(f"{error}, after {MOST_LOSSES} others that were lost; see the worker's log") from error
             worker.notes.append(f"{error}: all go on from the last checkpoint")
+
+
+@contextmanager
+def _started(task: Task, order: Order, count: int) -> Iterator[Ranks]:
+    """The processes: on this machine, or each in its bundle."""
+    if order.placement != "spread":
+        devices = [f"cuda:{index}" if order.gpus else "cpu" for index in range(count)]
+        with Ranks(task, [Here(device) for device in devices]) as ranks:
+            yield ranks
+        return
+    from tuner.driver.spread import in_bundles
+
+    places, store, meeting = in_bundles(count, cpus=order.cpus / count, gpus=bool(order.gpus))
+    with Ranks(task, places, meeting) as ranks:
+        yield ranks
+    del store  # it had to be there until now
 
 
 class _Saved:

@@ -60,6 +60,7 @@ class Order:
     gpus: float
     run_uri: str
     strategy: str | None = None
+    placement: str = "pack"
     to_beat: float | None = None
     halvings: int = 0
     checkpoint_uri: str | None = None

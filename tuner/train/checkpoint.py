@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,17 @@ def _sync(path: Path) -> None:
 def _mark(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def first_whole(candidates: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
+    """The first checkpoint that isn't damaged, None if there is none; and what is wrong with those before it."""
+    problems: list[str] = []
+    for candidate in candidates:
+        try:
+            return read_checkpoint(candidate), problems
+        except TrialError as error:
+            problems.append(f"a checkpoint is passed over: {error}")
+    return None, problems
 
 
 def load_first_whole(trainer: Any, candidates: list[Path]) -> list[str]:

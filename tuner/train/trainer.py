@@ -354,11 +354,14 @@ class Trainer:
         Raises:
             TrialError: the checkpoint is cut off or damaged, or another model's.
         """
-        checkpoint = read_checkpoint(folder)
+        self.restore(read_checkpoint(folder), str(folder))
+
+    def restore(self, checkpoint: Checkpoint, source: str = "another trial's") -> None:
+        """Go on from a checkpoint that was read; `source` is for the message. Raises TrialError as `load` does."""
         try:
-            self._restore(checkpoint, str(folder))
+            self._restore(checkpoint, source)
         except (WeightsError, ValueError, KeyError) as error:
-            raise TrialError(f"a checkpoint must fit the trial, got {folder}: {error}") from error
+            raise TrialError(f"a checkpoint must fit the trial, got {source}: {error}") from error
 
     def _restore(self, checkpoint: Checkpoint, source: str) -> None:
         scalars, name = checkpoint.scalars, self.trial.model_name

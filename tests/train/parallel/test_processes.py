@@ -20,7 +20,7 @@ from tests.commands import ROOT
 from tuner import ImageClassifier
 from tuner.errors import describe_failure
 from tuner.train import Trainer, metrics_of
-from tuner.train.parallel.processes import RankFailed, RankLost, Ranks, Task, _seeing_only
+from tuner.train.parallel.processes import Here, RankFailed, RankLost, Ranks, Task, _seeing_only
 
 CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
 
@@ -59,6 +59,14 @@ def task(model: Any = network, **changes: Any) -> Task:
     return Task(pickled, (str(ROOT),), **{**given, **changes})
 
 
+def here() -> list[Here]:
+    return [Here("cpu"), Here("cpu")]
+
+
+def pids_of(ranks: Ranks) -> list[int]:
+    return [place.process.pid for place in ranks.places if isinstance(place, Here) and place.process is not None]
+
+
 def gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -82,14 +90,14 @@ def test_each_process_sees_its_own_gpu_alone(visible: dict[str, str], own: str) 
 def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     alone = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
     expected = [alone.run_epoch().val_loss for _ in range(3)]
-    with Ranks(task(), ["cpu", "cpu"]) as ranks:
+    with Ranks(task(), here()) as ranks:
         found = [ranks.next_epoch() for _ in range(2)]
         ranks.save(tmp_path / "saved")
-        pids = [process.pid for process in ranks._processes]
+        pids = pids_of(ranks)
     assert all(map(gone, pids))
     assert [one.epoch for one in found] == [1, 2]
     assert [one.metrics["val_loss"] for one in found] == pytest.approx(expected[:2], rel=1e-4)
-    with Ranks(task(checkpoints=(tmp_path / "saved",)), ["cpu", "cpu"]) as ranks:
+    with Ranks(task(checkpoints=(tmp_path / "saved",)), here()) as ranks:
         last = ranks.next_epoch()
     assert last.epoch == 3
     assert last.metrics["val_loss"] == pytest.approx(expected[2], rel=1e-4)
@@ -102,8 +110,8 @@ def outcome(given: Task, *, epochs: int = 1, kill: int | None = None) -> tuple[B
     """What training so many epochs raises, and the processes' ids; one is killed after the first epoch."""
     pids: list[int] = []
     try:
-        with Ranks(given, ["cpu", "cpu"]) as ranks:
-            pids = [process.pid for process in ranks._processes]
+        with Ranks(given, here()) as ranks:
+            pids = pids_of(ranks)
             for epoch in range(epochs):
                 ranks.next_epoch()
                 if kill is not None and epoch == 0:
@@ -134,9 +142,9 @@ def test_one_that_is_killed_is_named_and_the_others_are_ended() -> None:
 @pytest.mark.slow
 def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from tests.train.parallel.test_processes import Ranks, task\n"
-        "ranks = Ranks(task(epochs=1000), ['cpu', 'cpu']); ranks.next_epoch()\n"
-        "print(*[process.pid for process in ranks._processes], flush=True); time.sleep(600)"
+        "import sys, time; from tests.train.parallel.test_processes import Ranks, here, pids_of, task\n"
+        "ranks = Ranks(task(epochs=1000), here()); ranks.next_epoch()\n"
+        "print(*pids_of(ranks), flush=True); time.sleep(600)"
     )
     starter = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert starter.stdout is not None
@@ -186,7 +194,7 @@ def test_a_model_that_one_process_has_no_memory_for_is_trained_by_two() -> None:
     alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert alone.returncode == 1
     assert "TrialOutOfMemory" in alone.stderr
-    with Ranks(task(roomy, config=BIG, strategy="pipeline"), ["cpu", "cpu"]) as ranks:
+    with Ranks(task(roomy, config=BIG, strategy="pipeline"), here()) as ranks:
         told = ranks.next_epoch()
     assert math.isfinite(float(told.metrics["val_loss"]))
     assert told.metrics["oom_retries"] == 0

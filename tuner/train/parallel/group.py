@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
 SECONDS = 600.0  # that a process waits for the others, as where one of them reads data that the others have cached
 
@@ -52,6 +53,12 @@ class Group:
         torch.distributed.gather_object(part, found)
         return found or []
 
+    def told(self, values: list[Any]) -> list[Any]:
+        """What process 0 has, in all of them; a list of as many values."""
+        if self.size > 1:
+            torch.distributed.broadcast_object_list(values, 0)
+        return values
+
     def synchronised(self, module: nn.Module) -> nn.Module:
         """The module with its gradients averaged over all processes in each backward pass.
 
@@ -75,16 +82,27 @@ def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) ->
 
 
 @contextmanager
-def joined(rank: int, size: int, meeting: Path, device: torch.device | str = "cpu") -> Iterator[Group]:
-    """Meet the other processes of this machine at the file `meeting`, which must not exist, and part at the end.
+def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str = "cpu") -> Iterator[Group]:
+    """Meet the other processes, and part from them at the end.
 
-    What lies on GPUs is exchanged by NCCL, what lies on the host by gloo, over loopback; a file needs no port that
-    another trial could take.
+    What lies on GPUs is exchanged by NCCL, what lies on the host by gloo. On one machine over loopback; a file needs no
+    port that another trial could take.
+
+    Args:
+        rank: number of this process, from 0
+        size: number of processes
+        meeting: path of a file of this machine, which must not exist, or HOST:PORT of a `TCPStore`
+        device: of this process
     """
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    host, _, port = str(meeting).rpartition(":")
+    if host:
+        store: Store = TCPStore(host, int(port), is_master=False)
+    else:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        store = FileStore(str(meeting), size)
     torch.distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo",
-        init_method=f"file://{meeting}",
+        store=store,
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=SECONDS),

@@ -8,10 +8,10 @@ wait for it in vain: all are killed.
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,19 +91,93 @@ class RankFailed(TrialError):  # noqa: N818
         self.cause = cause
 
 
+class Place(ABC):
+    """Where a process of a trial lives."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to start the process."""
+
+    @abstractmethod
+    def connected(self) -> tuple[Connection[Any, Any], str]:
+        """The connection to the process, and its device's name as it sees it.
+
+        Raises:
+            RankLost: it couldn't be started.
+        """
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it now, whatever it does; nothing where it never started."""
+
+    @abstractmethod
+    def ending(self) -> str:
+        """How it ended by itself, as "was killed by signal 9"."""
+
+
+class Here(Place):
+    """On this machine: on a device that this process sees, "cpu" or "cuda:1"."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """See `Place.start`."""
+        self._connection, theirs = Pipe()
+        self._own, environment = _seeing_only(self._device, self.environment())
+        command = rank_command(str(theirs.fileno()))
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
+        theirs.close()
+
+    def connected(self) -> tuple[Connection[Any, Any], str]:
+        """See `Place.connected`."""
+        return self._connection, self._own
+
+    def environment(self) -> dict[str, str]:
+        """Of the process, before its device is made the only one."""
+        return rank_environment()
+
+    def kill(self) -> None:
+        """See `Place.kill`."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def ending(self) -> str:
+        """See `Place.ending`."""
+        return "was never started" if self.process is None else ending_of(self.process)
+
+
 class Ranks:
     """The processes of a trial, from `with` to its end."""
 
-    def __init__(self, task: Task, devices: Sequence[str]) -> None:
-        """Start one process for each of the devices ("cpu", or "cuda:1" among those that this process sees)."""
+    def __init__(self, task: Task, places: Sequence[Place], meeting: str | None = None) -> None:
+        """Start one process in each of the places.
+
+        Args:
+            task: theirs
+            places: the first one is on this machine
+            meeting: where they meet: "HOST:PORT" of a store; None for a file, where all are on this machine
+
+        Raises:
+            RankLost: one can't be started.
+        """
+        self.places = tuple(places)
         self._folder = Path(tempfile.mkdtemp(prefix="tuner-ranks-"))
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection[Any, Any]] = []
+        meeting = meeting or str(self._folder / "meeting")
         try:
-            own = [self._start(device) for device in devices]
-            for rank, (connection, device) in enumerate(zip(self._connections, own, strict=True)):
+            devices = []
+            for place in self.places:
+                place.start()
+            for place in self.places:
+                connection, device = place.connected()
+                self._connections.append(connection)
+                devices.append(device)
+            for rank, (connection, device) in enumerate(zip(self._connections, devices, strict=True)):
                 with suppress(OSError):  # it died, which is found out with its first answer
-                    connection.send((task, rank, len(devices), str(self._folder / "meeting"), device))
+                    connection.send((task, rank, len(self.places), meeting, device))
         except BaseException:
             self.kill()
             raise
@@ -133,24 +207,11 @@ class Ranks:
 
     def kill(self) -> None:
         """End all processes now, whatever they do."""
-        for process in self._processes:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-        for process in self._processes:
-            process.wait()
+        for place in self.places:
+            place.kill()
         for connection in self._connections:
             connection.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _start(self, device: str) -> str:
-        """Start a process; its device's name as it sees it."""
-        ours, theirs = Pipe()
-        self._connections.append(ours)
-        own, environment = _seeing_only(device, {**KEPT_MEMORY, **python_environment()})
-        command = [sys.executable, "-m", "tuner.train.parallel.rank", str(theirs.fileno())]
-        self._processes.append(subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment))
-        theirs.close()
-        return own
 
     def _all(self, order: str) -> Any:
         """Tell all, and hear from all; what the first one answers."""
@@ -176,12 +237,10 @@ class Ranks:
         try:
             return self._connections[rank].recv()
         except (EOFError, OSError):
-            code = self._processes[rank].wait()
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            return Failure(LOST, how, "")
+            return Failure(LOST, self.places[rank].ending(), "")
 
     def _raise(self, rank: int, failure: Failure) -> NoReturn:
-        message = f"process {rank} of {len(self._processes)}"
+        message = f"process {rank} of {len(self.places)}"
         if failure.cause == LOST:
             raise RankLost(f"{message} {failure.message}")
         message = f"{message}: {failure.message}"
@@ -189,6 +248,26 @@ class Ranks:
         if failure.cause == TrialOutOfMemory.cause:
             raise TrialOutOfMemory(message) from elsewhere
         raise RankFailed(message, failure.cause) from elsewhere
+
+
+def rank_command(connection: str) -> list[str]:
+    """The command of a process.
+
+    Args:
+        connection: number of an inherited file descriptor, or HOST:PORT, whose key comes in by its standard input
+    """
+    return [sys.executable, "-m", "tuner.train.parallel.rank", connection]
+
+
+def rank_environment() -> dict[str, str]:
+    """The environment of a process."""
+    return {**KEPT_MEMORY, **python_environment()}
+
+
+def ending_of(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended; waits for that."""
+    code = process.wait()
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def _seeing_only(device: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:

@@ -7,8 +7,9 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 
 from tuner.errors import describe_failure
 from tuner.train import Trainer
-from tuner.train.checkpoint import load_first_whole, write_checkpoint
+from tuner.train.checkpoint import first_whole, write_checkpoint
 from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.processes import Epoch, Failure, Task
 
@@ -31,7 +32,7 @@ def main(connection: Connection[Any, Any]) -> None:
     try:
         torch.set_num_threads(task.threads)
         sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
-        with joined(rank, size, Path(meeting), device) as group:
+        with joined(rank, size, meeting, device) as group:
             trainer = Trainer(
                 pickle.loads(task.pickled),
                 task.config,
@@ -49,7 +50,7 @@ def main(connection: Connection[Any, Any]) -> None:
 
 
 def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
-    problems = load_first_whole(trainer, list(task.checkpoints))
+    problems = _go_on(trainer, task.checkpoints)
     trainer.halve_micro_batch(task.halvings)
     said = 0
     while True:
@@ -69,6 +70,22 @@ def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> No
             connection.send(None)
 
 
+def _go_on(trainer: Trainer, checkpoints: Sequence[Path]) -> list[str]:
+    """Load the first checkpoint that is whole, if any; only process 0 needs to reach the files. What is wrong."""
+    group = trainer.strategy.group
+    found: list[Any] = list(first_whole(checkpoints)) if group.rank == 0 else [None, None]
+    checkpoint, problems = group.told(found)
+    if checkpoint is not None:
+        trainer.restore(checkpoint)
+    return list(problems)
+
+
+def _connected(to: str) -> Connection[Any, Any]:
+    """The connection to the one that started this process, by an inherited descriptor or by HOST:PORT."""
+    host, _, port = to.rpartition(":")
+    return Client((host, int(port)), authkey=sys.stdin.buffer.read()) if host else Connection(int(to))
+
+
 def _end_with_parent() -> None:
     """Let the kernel kill this process when the one that started it is gone, however it went."""
     if sys.platform == "linux":
@@ -77,4 +94,4 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     _end_with_parent()
-    main(Connection(int(sys.argv[1])))
+    main(_connected(sys.argv[1]))

@@ -151,8 +151,7 @@ class Pipeline(Strategy):
             starts = split_at(chain, chosen["pipeline_split"], self.group.size) or balanced(seconds, self.group.size)
             links = [Link(tuple(examples.shape[1:]), examples.dtype), *(Link(cost.shape, cost.dtype) for cost in costs)]
             agreed = [(starts, links)]
-        torch.distributed.broadcast_object_list(agreed, 0)
-        starts, links = agreed[0]
+        ((starts, links),) = self.group.told(agreed)
         self._logits, self._soft = links[-1].shape, bool(chosen["mixup"])
         return starts, links
 

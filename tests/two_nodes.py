@@ -1,0 +1,19 @@
+"""A Ray cluster of two nodes with a CPU each on this machine, for as long as its standard input is open.
+
+python -m tests.two_nodes    prints the address
+"""
+
+import sys
+
+from tuner.driver.cluster import LOOPBACK, prepare_environment
+
+if __name__ == "__main__":
+    prepare_environment()
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000, "node_ip_address": LOOPBACK}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    cluster.add_node(**node)
+    print(cluster.address, flush=True)
+    sys.stdin.read()
+    cluster.shutdown()

@@ -1,0 +1,126 @@
+"""Processes of a trial that lie in bundles of their own, on whichever nodes of the cluster these are.
+
+An actor in each bundle starts the process, which connects back to the trial's worker; it is killed with the actor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import secrets
+import socket
+import struct
+import subprocess
+from contextlib import suppress
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.placement_group import get_current_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from tuner.train.parallel.processes import Here, Place, RankLost, ending_of, rank_command, rank_environment
+
+SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, which imports torch
+
+
+def in_bundles(count: int, *, cpus: float, gpus: bool) -> tuple[list[Place], TCPStore, str]:
+    """A place in each bundle of this trial, the first one on this machine; a store where they meet, and its address."""
+    host = own_address()
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    others = [Bundle(index, cpus=cpus, gpus=1 if gpus else 0) for index in range(1, count)]
+    return [First("cuda:0" if gpus else "cpu"), *others], store, f"{host}:{store.port}"
+
+
+class First(Here):
+    """The process in the worker's own bundle, which talks to the others by the worker's network interface."""
+
+    def environment(self) -> dict[str, str]:
+        """See `Here.environment`."""
+        return super().environment() | _interface()
+
+
+class Bundle(Place):
+    """The bundle number `index` of the current placement group; `cpus` and `gpus` are what it holds."""
+
+    def __init__(self, index: int, *, cpus: float, gpus: float) -> None:
+        self._index, self._key = index, secrets.token_bytes(32)
+        strategy = PlacementGroupSchedulingStrategy(get_current_placement_group(), placement_group_bundle_index=index)
+        self._actor: Any = (
+            ray.remote(Starter).options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy).remote()
+        )
+        self._device = "cuda" if gpus else "cpu"
+
+    def start(self) -> None:
+        """See `Place.start`; a port is taken until the process has connected."""
+        host = own_address()
+        self._server = socket.create_server((host, 0))
+        self._started = self._actor.start.remote(host, self._server.getsockname()[1], self._key)
+
+    def connected(self) -> tuple[Connection[Any, Any], str]:
+        """See `Place.connected`."""
+        with self._server as server:
+            server.settimeout(SECONDS_TO_CONNECT)
+            try:
+                ray.get(self._started, timeout=SECONDS_TO_CONNECT)
+                taken, _ = server.accept()
+            except (RayError, TimeoutError) as error:
+                raise RankLost(f"process {self._index} could not be started: {str(error).splitlines()[0]}") from error
+        taken.setblocking(True)
+        connection: Connection[Any, Any] = Connection(taken.detach())
+        deliver_challenge(connection, self._key)
+        answer_challenge(connection, self._key)
+        return connection, self._device
+
+    def kill(self) -> None:
+        """See `Place.kill`: the kernel kills the process with the actor that started it."""
+        with suppress(RayError):
+            ray.kill(self._actor)
+
+    def ending(self) -> str:
+        """See `Place.ending`."""
+        with suppress(RayError):
+            return str(ray.get(self._actor.ending.remote(), timeout=5))
+        return "was lost with its node"
+
+
+class Starter:
+    """Starts a process where it lives, as an actor."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, host: str, port: int, key: bytes) -> None:
+        """Start a process that connects to the address."""
+        environment = rank_environment() | _interface()
+        self._process = subprocess.Popen(rank_command(f"{host}:{port}"), env=environment, stdin=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._process.stdin.write(key)
+        self._process.stdin.close()
+
+    def ending(self) -> str:
+        """How the process ended."""
+        return "was never started" if self._process is None else ending_of(self._process)
+
+
+def own_address() -> str:
+    """By which the other nodes of the cluster reach this one."""
+    return str(ray.util.get_node_ip_address())
+
+
+def _interface() -> dict[str, str]:
+    """What tells gloo and NCCL by which network interface the other nodes are reached."""
+    name = interface_of(own_address())
+    return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has the IPv4 address; None where none has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                answer = fcntl.ioctl(one, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR of Linux
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
