@@ -10,6 +10,7 @@ import secrets
 import socket
 import struct
 import subprocess
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
@@ -28,7 +29,9 @@ SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, 
 def in_bundles(count: int, *, cpus: float, gpus: bool) -> tuple[list[Place], TCPStore, str]:
     """A place in each bundle of this trial, the first one on this machine; a store where they meet, and its address."""
     host = own_address()
-    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    listening = socket.create_server((host, 0))  # of its own choice the store would listen on every interface
+    port = listening.getsockname()[1]
+    store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
     others = [Bundle(index, cpus=cpus, gpus=1 if gpus else 0) for index in range(1, count)]
     return [First("cuda:0" if gpus else "cpu"), *others], store, f"{host}:{store.port}"
 
@@ -61,17 +64,28 @@ class Bundle(Place):
     def connected(self) -> tuple[Connection[Any, Any], str]:
         """See `Place.connected`."""
         with self._server as server:
-            server.settimeout(SECONDS_TO_CONNECT)
             try:
-                ray.get(self._started, timeout=SECONDS_TO_CONNECT)
-                taken, _ = server.accept()
+                taken = self._accepted(server)
             except (RayError, TimeoutError) as error:
-                raise RankLost(f"process {self._index} could not be started: {str(error).splitlines()[0]}") from error
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise RankLost(f"process {self._index} could not be started: {reason}") from error
         taken.setblocking(True)
         connection: Connection[Any, Any] = Connection(taken.detach())
         deliver_challenge(connection, self._key)
         answer_challenge(connection, self._key)
         return connection, self._device
+
+    def _accepted(self, server: socket.socket) -> socket.socket:
+        """The connection of the process, unless it ends before it has connected."""
+        ray.get(self._started, timeout=SECONDS_TO_CONNECT)
+        server.settimeout(1)
+        until = time.monotonic() + SECONDS_TO_CONNECT
+        while time.monotonic() < until:
+            with suppress(TimeoutError):
+                return server.accept()[0]
+            if ray.get(self._actor.ended.remote(), timeout=SECONDS_TO_CONNECT):
+                raise RankLost(f"process {self._index} {self.ending()} before it began; see the worker's log")
+        raise TimeoutError(f"it didn't connect within {SECONDS_TO_CONNECT:.0f} s")
 
     def kill(self) -> None:
         """See `Place.kill`: the kernel kills the process with the actor that started it."""
@@ -98,6 +112,10 @@ class Starter:
         assert self._process.stdin is not None
         self._process.stdin.write(key)
         self._process.stdin.close()
+
+    def ended(self) -> bool:
+        """Whether the process is over."""
+        return self._process is not None and self._process.poll() is not None
 
     def ending(self) -> str:
         """How the process ended."""

@@ -83,6 +83,10 @@ class Evaluator:
         """What the model's answers are worth."""
         return metrics_of(self.logits(module, split, normalise), split.labels)
 
+    def halve(self, times: int) -> None:
+        """Ask about half as many images at once, so often."""
+        self._values = max(1, self._values // 2**times)
+
     def batch_size(self, split: Split) -> int:
         """Images of the split that are asked about at once."""
         values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()

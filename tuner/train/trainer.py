@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ class EpochResult:
         micro_batch_size: images that went through the network at once, on each device
         oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
         batch_norm: where batch norms take their statistics from, see `TrainingStep`
-        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU)
-        memory_bytes: held at the epoch's end
+        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU); of
+            several devices that of the fullest one
+        memory_bytes: held at the epoch's end, likewise
         device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
         device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
@@ -269,6 +270,7 @@ class Trainer:
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1
+            self.evaluator.halve(times)
 
     def train_step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> None:
         """One step of the optimizer on this process's images, as they are stored, of a batch of `count`.
@@ -529,6 +531,9 @@ class Trainer:
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
         usage = self._watch.end_epoch()
         self._note(self._watch.leak)
+        held = torch.tensor([usage.memory_peak_bytes, usage.memory_bytes], dtype=torch.float64)
+        peak, at_end = self.strategy.group.highest(held).tolist()
+        usage = replace(usage, memory_peak_bytes=peak, memory_bytes=at_end)
         return EpochResult(
             epoch=self.epoch,
             train_loss=train_loss,

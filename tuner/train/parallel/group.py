@@ -34,6 +34,12 @@ class Group:
             torch.distributed.all_reduce(values)
         return values
 
+    def highest(self, values: Tensor) -> Tensor:
+        """The highest of each value in any process; the tensor is replaced by it."""
+        if self.size > 1:
+            torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
+        return values
+
     def joined(self, part: Tensor) -> Tensor:
         """The rows of all processes one after the other, of a part [N, ...] whose lengths may differ by one."""
         if self.size == 1:

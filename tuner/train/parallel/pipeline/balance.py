@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from tuner.train.parallel.pipeline.chain import Chain
 
-ROUNDS = 3  # of which the median counts, after one that doesn't
+ROUNDS = 5  # of which the fastest counts, as other processes only ever make one slower
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ def measure(
     chain.module.eval()
     for index in range(len(chain.blocks)):
         block = chain.part(index, index + 1).to(images.device)
-        rounds = [_round(block, values, arithmetic, backward=backward) for _ in range(1 + ROUNDS)]
+        rounds = [_round(block, values, arithmetic, backward=backward) for _ in range(ROUNDS)]
         values = rounds[-1][1]
-        seconds = statistics.median(seconds for seconds, _ in rounds[1:])
+        seconds = min(seconds for seconds, _ in rounds)
         costs.append(Cost(seconds, tuple(values.shape[1:]), values.dtype))
         block.to(home)
     for layer, mode in modes.items():
