@@ -227,6 +227,13 @@ def test_every_strategy_of_the_space_is_checked() -> None:
     study({"strategy": "pipeline", "batch_size": 2}, cpus=4).check_machine(HERE)  # a batch isn't shared out
 
 
+def test_the_command_lines_strategy_goes_before_the_spaces() -> None:
+    searched = study({"strategy": choice(["ddp", "pipeline"])}, cpus=2)
+    assert searched.strategies == ("ddp", "pipeline")
+    assert searched.with_options(strategy="pipeline").strategies == ("pipeline",)
+    assert study(cpus=2).with_options(strategy="ddp").strategies == ("ddp",)
+
+
 def test_a_model_that_cannot_be_split_is_refused_before_anything_starts(tmp_path: Path) -> None:
     one_block = STUDY.replace("nn.Linear(144, 16), nn.GELU(), nn.Linear(16, 3)", "nn.Linear(144, 3)")
     study_file(tmp_path, one_block.replace("EPOCHS", "3"))
@@ -239,8 +246,8 @@ def test_a_model_that_cannot_be_split_is_refused_before_anything_starts(tmp_path
 @pytest.mark.parametrize(
     ("space", "cpus", "problem"),
     [
-        ({"pipeline_split": "layer9.0"}, 2, "pipeline_split needs the 1 of the blocks"),
-        ({"pipeline_split": "layer2.0"}, 3, "pipeline_split needs the 2 of the blocks"),
+        ({"pipeline_split": "layer9.0"}, 2, "pipeline_split needs a block for each of the 1 stages"),
+        ({"pipeline_split": "layer2.0"}, 3, "pipeline_split needs a block for each of the 2 stages"),
         ({}, 20, "a block for each device, got 20 devices and 11 blocks"),
     ],
 )

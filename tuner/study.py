@@ -247,6 +247,8 @@ class Study:
             changes["resources"] = replace(self.resources, **given)
         if weights is not None or data_dir is not None:
             changes["trial"] = self._trial_with(weights, data_dir)
+        if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
+            fixed = {"strategy": strategy, **(fixed or {})}  # what the space says would go before
         if fixed:
             changes |= self._with_fixed(dict(fixed))
         return replace(self, **changes) if changes else self

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from tuner.train.optimisation.optimizer import build_optimizer, parameter_groups
 from tuner.train.optimisation.precision import Precision
 
 CPU = torch.device("cpu")
@@ -36,3 +37,29 @@ def test_a_step_whose_gradients_overflow_is_left_out_and_the_scale_lowered() -> 
     other.load(precision.state())
     assert other.state() == precision.state()
     assert Precision("fp32", CPU).state() == {}
+
+
+def test_a_first_step_that_is_left_out_leaves_no_trace_in_the_momentum() -> None:
+    precision, weight = Precision("fp16", CPU), nn.Parameter(torch.zeros(4096))
+    optimizer = build_optimizer(
+        parameter_groups([(weight, 1.0)], 0.0), {"optimizer": "sgd", "lr": 1.0, "momentum": 0.9, "nesterov": False}
+    )
+    torch.full((4096,), torch.nan)  # what the memory of the momentum may have held
+    for value in (float("inf"), 1.0, 1.0):
+        optimizer.zero_grad()
+        precision.backward((weight * value).sum())
+        precision.step(optimizer, 0.0)
+    assert weight.detach().tolist() == pytest.approx([-(1 + 1.9)] * 4096, rel=1e-3)
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == pytest.approx([1.9] * 4096, rel=1e-3)
+
+
+def test_an_overflow_in_one_process_counts_in_all() -> None:
+    precision = Precision("fp16", CPU)
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
+    for others in (0.0, 1.0, 2.0):  # processes in which a gradient overflowed beside this one
+        weight.grad = None
+        precision.backward(weight.sum())
+        before = weight.detach().clone()
+        precision.step(optimizer, 0.0, lambda found, others=others: found + others)  # type: ignore[misc]
+        assert torch.equal(weight, before) is (others > 0)

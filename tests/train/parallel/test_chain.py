@@ -160,7 +160,9 @@ def test_a_split_may_be_given() -> None:
 @pytest.mark.parametrize("names", ["layer2", "layer3.0 layer2.0", "layer2.0", "conv1 layer2.0", "layer2.0 layer2.0"])
 def test_a_split_that_is_none_is_refused(names: str) -> None:
     chain = find_chain(torchvision.models.resnet18(weights=None), "it")
-    with pytest.raises(StudyError, match=r"pipeline_split needs the 2 of the blocks .* choose among bn1, layer1.0"):
+    with pytest.raises(
+        StudyError, match=r"a block for each of the 2 stages after the first .* choose among bn1, layer1.0"
+    ):
         split_at(chain, names, 3)
 
 

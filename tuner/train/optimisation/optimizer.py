@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -41,6 +42,20 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
     """Give every group its share of `lr`."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["lr_scale"]
+
+
+def begin_momentum(optimizer: Optimizer) -> None:
+    """Give SGD's parameters that have a gradient the momentum that they start with, 0.
+
+    Torch's fused SGD makes room for it in its first step and fills it only if that step isn't left out, as one with a
+    gradient that overflowed is: momentum would then start with whatever the memory held (torch 2.15).
+    """
+    if not isinstance(optimizer, SGD):
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else ():
+            if parameter.grad is not None and optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def drop_unfinished_state(optimizer: Optimizer) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.amp import GradScaler, autocast
 from torch.optim import Optimizer
 
+from tuner.train.optimisation.optimizer import begin_momentum
+
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -58,6 +60,8 @@ class Precision:
             if summed is not None:
                 norm = summed(norm.square()).sqrt()
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm, foreach=True)
+        if self._scaler.is_enabled():
+            begin_momentum(optimizer)
         self._scaler.step(optimizer)
         self._scaler.update()
 
@@ -65,7 +69,8 @@ class Precision:
         """Let an overflow in one process count in all; as torch's own `ShardedGradScaler` does on GPUs alone."""
         noted = self._scaler._per_optimizer_states[id(optimizer)]
         found = sum(noted["found_inf_per_device"].values(), torch.zeros((), device=self._device))
-        noted["found_inf_per_device"] = {torch.device(self._device): summed(found)}
+        anywhere = summed(found).clamp_(max=1)  # fused optimizers leave the step out where it is exactly 1
+        noted["found_inf_per_device"] = {torch.device(self._device): anywhere}
 
     def state(self) -> dict[str, Any]:
         """Scale and its counters, plain; empty where nothing is scaled."""

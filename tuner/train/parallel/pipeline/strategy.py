@@ -262,8 +262,8 @@ def split_at(chain: Chain, names: str | None, stages: int) -> tuple[int, ...] | 
     places = [chain.names.index(name) for name in given if name in chain.names]
     if len(places) < len(given) or len(given) != stages - 1 or 0 in places or sorted(set(places)) != places:
         raise StudyError(
-            f"pipeline_split needs the {stages - 1} of the blocks that stages after the first begin with, in their "
-            f"order, got {names!r}; choose among {', '.join(chain.names[1:])}"
+            f"pipeline_split needs a block for each of the {stages - 1} stages after the first to begin with, in the "
+            f"network's order, got {names!r}; choose among {', '.join(chain.names[1:])}"
         )
     return (0, *places)
 
