@@ -44,10 +44,11 @@ def test_a_first_step_that_is_left_out_leaves_no_trace_in_the_momentum() -> None
     optimizer = build_optimizer(
         parameter_groups([(weight, 1.0)], 0.0), {"optimizer": "sgd", "lr": 1.0, "momentum": 0.9, "nesterov": False}
     )
-    torch.full((4096,), torch.nan)  # what the memory of the momentum may have held
     for value in (float("inf"), 1.0, 1.0):
         optimizer.zero_grad()
         precision.backward((weight * value).sum())
+        freed = [torch.full((4096,), torch.nan) for _ in range(50)]  # what the momentum's memory may have held before
+        del freed
         precision.step(optimizer, 0.0)
     assert weight.detach().tolist() == pytest.approx([-(1 + 1.9)] * 4096, rel=1e-3)
     assert optimizer.state[weight]["momentum_buffer"].tolist() == pytest.approx([1.9] * 4096, rel=1e-3)
