@@ -39,6 +39,9 @@ study = Study(
 """
 
 
+UNPAUSED = STUDY.replace("ASHA(grace_epochs=2)", "NoEarlyStopping()")
+
+
 def file_of(folder: Path, epochs: int) -> Path:
     return study_file(folder, STUDY.replace("EPOCHS", str(epochs)))
 
@@ -82,7 +85,7 @@ def test_a_search_among_strategies_pauses_promotes_and_leaves_a_plain_winner(tmp
 def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_the_last_checkpoint(
     tmp_path: Path,
 ) -> None:
-    file_of(tmp_path, 30)
+    study_file(tmp_path, UNPAUSED.replace("EPOCHS", "150"))
     search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
     while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
         assert search.poll() is None
@@ -92,7 +95,7 @@ def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_
     assert search.returncode == 0, err
     record = load_run(tmp_path / "runs").record
     assert [trial.status for trial in record.trials.values()] == ["completed"]
-    assert sorted(record.trials["00000"].epochs) == list(range(1, 31))
+    assert sorted(record.trials["00000"].epochs) == list(range(1, 151))
     assert any("of 2 was killed by signal 9: all go on from the last checkpoint" in note for note in record.notices)
 
 
@@ -130,12 +133,7 @@ def two_nodes(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_nodes: str) -> None:
-    study_file(
-        tmp_path,
-        STUDY.replace("EPOCHS", "1000")
-        .replace('"ddp"', '"ddp", placement="spread"')
-        .replace("ASHA(grace_epochs=2)", "NoEarlyStopping()"),
-    )
+    study_file(tmp_path, UNPAUSED.replace("EPOCHS", "1000").replace('"ddp"', '"ddp", placement="spread"'))
     search = start("run", "space.py", "--trials", "1", "--address", two_nodes, folder=tmp_path, **ON_LOOPBACK)
     while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
         assert search.poll() is None, search.communicate()[1]
