@@ -100,7 +100,8 @@ def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: 
     device = f"cuda:{rank}" if torch.cuda.device_count() >= size else "cpu"
     if device != "cpu":
         torch.cuda.set_device(rank)
-    seconds = []
+    seconds: list[list[tuple[float, float]]] = []  # of each number of micro-batches, of each step
+    starts = []
     with joined(rank, size, Path(folder) / "meeting", device) as group:
         for count in MICRO_BATCHES:
             pipeline = Pipeline(group)
@@ -108,20 +109,33 @@ def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: 
             trainer = Trainer(TRIAL, chosen, epochs=1, device=device, strategy=pipeline)
             trainer.train(steps=2)  # connections and buffers are made in the first
             pipeline.stage.take_seconds()
-            trainer.train(steps=steps)
-            seconds.append(pipeline.stage.take_seconds())
+            seconds.append([])
+            for _ in range(steps):
+                trainer.train(steps=1)
+                seconds[-1].append(pipeline.stage.take_seconds())
+            starts.append(
+                next(note for note in trainer.notes if "splits the model" in note).partition("begin with ")[2]
+            )
         every = group.gathered(seconds)
     if rank == 0:
-        (Path(folder) / "seconds.json").write_text(json.dumps(every))
+        (Path(folder) / "found.json").write_text(json.dumps([every, starts]))
 
 
-def idle(config: dict[str, Any], devices: int, steps: int) -> list[list[float]]:
-    """Idle shares, of each stage for each number of micro-batches."""
+def idle(config: dict[str, Any], devices: int, steps: int) -> list[dict[str, Any]]:
+    """Of each number of micro-batches: where stages begin, and the share of a step that each waits, their medians."""
     with tempfile.TemporaryDirectory() as folder:
         start_processes(idle_rank, (devices, folder, config, steps), nprocs=devices, start_method="spawn")
-        seconds: list[list[tuple[float, float]]] = json.loads((Path(folder) / "seconds.json").read_text())
-    longest = [max(whole for _, whole in each) for each in zip(*seconds, strict=True)]
-    return [[1 - busy / whole for (busy, _), whole in zip(stage, longest, strict=True)] for stage in seconds]
+        every, starts = json.loads((Path(folder) / "found.json").read_text())
+    found = []
+    for count, begins, *stages in zip(MICRO_BATCHES, starts, *every, strict=True):
+        longest = [max(whole for _, whole in step) for step in zip(*stages, strict=True)]
+        idles = [
+            statistics.median(1 - busy / whole for (busy, _), whole in zip(stage, longest, strict=True))
+            for stage in stages
+        ]
+        bubble = (devices - 1) / (count + devices - 1)
+        found.append({"micro_batches": count, "bubble": bubble, "idle": idles, "stages_begin_with": begins})
+    return found
 
 
 def main() -> None:
@@ -152,13 +166,13 @@ def main() -> None:
     for name, one in found.items():
         if "peak_gb" in one:
             print(f"{name:<12}peak memory in GB: {'  '.join(f'{peak:.2f}' for peak in one['peak_gb'])}")
-    shares = idle(config, options.devices, steps)
-    stages = options.devices
-    print(f"{'micro-batches':<15}{'bubble':>8}" + "".join(f"{f'stage {index} idle':>15}" for index in range(stages)))
-    for index, count in enumerate(MICRO_BATCHES):
-        bubble = (stages - 1) / (count + stages - 1)
-        print(f"{count:<15}{bubble:>8.0%}" + "".join(f"{of_stage[index]:>15.0%}" for of_stage in shares))
-    print(json.dumps({"ddp_ratio": found["ddp"]["times"], "throughput": found, "idle": shares}))
+    waits = idle(config, options.devices, steps)
+    stages = "".join(f"{f'stage {index} idle':>15}" for index in range(options.devices))
+    print(f"{'micro-batches':<15}{'bubble':>8}{stages}   stages begin with")
+    for one in waits:
+        shares = "".join(f"{share:>15.0%}" for share in one["idle"])
+        print(f"{one['micro_batches']:<15}{one['bubble']:>8.0%}{shares}   {one['stages_begin_with']}")
+    print(json.dumps({"ddp_ratio": found["ddp"]["times"], "throughput": found, "idle": waits}))
 
 
 if __name__ == "__main__":

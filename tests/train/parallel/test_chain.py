@@ -1,7 +1,8 @@
 """Where a network can be split into blocks, and how blocks become stages."""
 
+from contextlib import nullcontext
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuner.errors import StudyError
-from tuner.train.parallel.pipeline.balance import balanced, measure
+from tuner.train.parallel.pipeline.balance import ROUNDS, balanced, measure
 from tuner.train.parallel.pipeline.chain import find_chain
 from tuner.train.parallel.pipeline.strategy import equal_runs, keep_only, split_at
 
@@ -149,6 +150,41 @@ def test_measuring_leaves_the_network_as_it_was() -> None:
     assert costs[-1].shape == (1000,)
     assert costs[-1].dtype == torch.bfloat16
     assert all(cost.seconds > 0 for cost in costs)
+
+
+class Watched(torch.autograd.Function):
+    """Hands values on, and tells whether their gradient is asked for."""
+
+    asked: ClassVar[list[bool]] = []
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
+        return values * weight
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor]:
+        Watched.asked.append(ctx.needs_input_grad[0])
+        return (gradients[0] if ctx.needs_input_grad[0] else None), gradients[0].sum().reshape(1)
+
+
+class Watching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        watched: Tensor = Watched.apply(values, self.weight)
+        return watched
+
+
+def test_the_first_block_is_measured_without_the_gradient_of_images_which_training_never_takes() -> None:
+    Watched.asked.clear()
+    chain = find_chain(nn.Sequential(Watching(), Watching(), nn.Flatten(), nn.Linear(12, 2)), "it")
+    measure(chain, torch.randn(2, 3, 2, 2), nullcontext)
+    assert Watched.asked == [False] * ROUNDS + [True] * ROUNDS
+    Watched.asked.clear()
+    measure(chain, torch.randn(2, 3, 2, 2), nullcontext, backward=False)
+    assert Watched.asked == []
 
 
 def test_a_split_may_be_given() -> None:

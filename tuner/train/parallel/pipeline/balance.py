@@ -34,13 +34,17 @@ class Cost:
 def measure(
     chain: Chain, images: Tensor, arithmetic: Callable[[], AbstractContextManager[object]], *, backward: bool = True
 ) -> list[Cost]:
-    """Run block after block, in evaluation mode, each on the device of `images` [B, C, H, W] while it is measured."""
+    """Run block after block, in evaluation mode, each on the device of `images` [B, C, H, W] while it is measured.
+
+    As in training, there is no gradient with respect to the images: it would make the first block the dearest by far.
+    """
     costs, values, home = [], images, next(chain.module.parameters()).device
     modes = {layer: layer.training for layer in chain.module.modules()}
     chain.module.eval()
     for index in range(len(chain.blocks)):
         block = chain.part(index, index + 1).to(images.device)
-        rounds = [_round(block, values, arithmetic, backward=backward) for _ in range(ROUNDS)]
+        passes_back = backward and index > 0
+        rounds = [_round(block, values, arithmetic, backward, passes_back) for _ in range(ROUNDS)]
         values = rounds[-1][1]
         seconds = min(seconds for seconds, _ in rounds)
         costs.append(Cost(seconds, tuple(values.shape[1:]), values.dtype))
@@ -72,20 +76,25 @@ def balanced(seconds: Sequence[float], stages: int) -> tuple[int, ...]:
 
 
 def _round(
-    block: nn.Module, values: Tensor, arithmetic: Callable[[], AbstractContextManager[object]], *, backward: bool
+    block: nn.Module,
+    values: Tensor,
+    arithmetic: Callable[[], AbstractContextManager[object]],
+    backward: bool,
+    passes_back: bool,
 ) -> tuple[float, Tensor]:
-    learning = [parameter for parameter in block.parameters() if parameter.is_floating_point()] if backward else []
-    wanted = [parameter.requires_grad for parameter in learning]
-    for parameter in learning:
+    parameters = [parameter for parameter in block.parameters() if parameter.is_floating_point()] if backward else []
+    wanted = [parameter.requires_grad for parameter in parameters]
+    for parameter in parameters:
         parameter.requires_grad_(True)
-    given = values.detach().requires_grad_(backward)
+    given = values.detach().requires_grad_(passes_back)
     begun = _now(values.device)
     with torch.set_grad_enabled(backward), arithmetic():
         found: Tensor = block(given)
-    if backward:
-        torch.autograd.grad(found, [given, *learning], torch.ones_like(found), allow_unused=True)
+    if found.requires_grad:
+        learning = [given, *parameters] if passes_back else parameters
+        torch.autograd.grad(found, learning, torch.ones_like(found), allow_unused=True)
     ended = _now(values.device)
-    for parameter, learns in zip(learning, wanted, strict=True):
+    for parameter, learns in zip(parameters, wanted, strict=True):
         parameter.requires_grad_(learns)
     return ended - begun, found.detach()
 
