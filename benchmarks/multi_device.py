@@ -4,9 +4,9 @@
 
 A ResNet18 with random weights on 640 random images, fp32, SGD; on GPUs where there are as many as devices, else on
 CPUs with one thread a process. Three tables: images a second by strategy beside one device, in turns, the median of the
-rounds; peak memory of each GPU (only there); and the share of the time in which the stages of a pipeline wait, beside
-the least that the schedule allows, (p - 1) / (m + p - 1) with p stages and m micro-batches (Huang et al. 2019). The
-last line is one JSON object.
+rounds and of their ratios (a machine's speed drifts); peak memory of each GPU (only there); and the share of the time
+in which the stages of a pipeline wait, beside the least that the schedule allows, (p - 1) / (m + p - 1) with p stages
+and m micro-batches (Huang et al. 2019). The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def of_one_process(strategy: str, config: dict[str, Any], devices: int, epochs: 
 
 
 def throughput(config: dict[str, Any], devices: int, rounds: int, epochs: int) -> dict[str, dict[str, Any]]:
-    """Medians over rounds in which every strategy has its turn."""
+    """Medians over rounds in which every strategy has its turn; "times" one device's in the same round."""
     cuda = torch.cuda.device_count() >= devices
     several = [f"cuda:{index}" if cuda else "cpu" for index in range(devices)]
     found: dict[str, list[dict[str, Any]]] = {}
@@ -88,10 +88,14 @@ def throughput(config: dict[str, Any], devices: int, rounds: int, epochs: int) -
             found.setdefault(strategy, []).append(of_processes(strategy, config, several, epochs))
         for strategy in ("dp", "balanced_dp") if cuda else ():
             found.setdefault(strategy, []).append(of_one_process(strategy, config, devices, epochs))
-    return {
-        name: {**each[-1], **{key: statistics.median(one[key] for one in each) for key in each[0] if key != "peak_gb"}}
-        for name, each in found.items()
-    }
+    rows = {}
+    for name, each in found.items():
+        row = {**each[-1], **{key: statistics.median(one[key] for one in each) for key in each[0] if key != "peak_gb"}}
+        pairs = zip(each, found["one device"], strict=True)
+        ratios = [one["images_per_second"] / alone["images_per_second"] for one, alone in pairs]
+        times = {"times": statistics.median(ratios), "least_times": min(ratios), "most_times": max(ratios)}
+        rows[name] = {**row, "devices": 1 if name == "one device" else devices, **times}
+    return rows
 
 
 def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: int) -> None:
@@ -147,20 +151,18 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short round: does it run?")
     options = parser.parse_args()
     config = {**BASE, "batch_size": options.batch_size, "image_size": options.image_size}
-    rounds, epochs, steps = (1, 1, 2) if options.quick else (3, 1, 8)
+    rounds, epochs, steps = (1, 1, 2) if options.quick else (5, 1, 8)
     machine = this_machine()
     print(
         f"{machine.processor}, {machine.cpus} CPUs, {machine.gpus} GPUs, Python {platform.python_version()}, "
         f"torch {version('torch')}; batch {options.batch_size}, {options.image_size} pixels"
     )
     found = throughput(config, options.devices, rounds, epochs)
-    alone = found["one device"]["images_per_second"]
-    print(f"{'':<12}{'devices':>8}{'images/s':>10}{'times':>7}{'s to the first epoch':>22}", flush=True)
+    print(f"{'':<12}{'devices':>8}{'images/s':>10}{'times':>7}{'from-to':>12}{'s to the first epoch':>22}", flush=True)
     for name, one in found.items():
-        one["devices"] = 1 if name == "one device" else options.devices
-        one["times"] = one["images_per_second"] / alone
+        span = f"{one['least_times']:.2f}-{one['most_times']:.2f}"
         print(
-            f"{name:<12}{one['devices']:>8}{one['images_per_second']:>10.0f}{one['times']:>7.2f}"
+            f"{name:<12}{one['devices']:>8}{one['images_per_second']:>10.0f}{one['times']:>7.2f}{span:>12}"
             f"{one['first_epoch_seconds']:>22.1f}"
         )
     for name, one in found.items():
