@@ -228,6 +228,12 @@ def test_a_bad_option_value_is_refused_with_its_rule(
         (["--set", "lr={[]: 1}"], "lr must be a float from 1e-08 to 10, got '{[]: 1}'; move it into that range"),
         (["--set", "lr="], "lr must be a float from 1e-08 to 10, got ''; move it into that range"),
         (["--gpus-per-trial", "1.5"], "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
+        (["--placement", "apart"], "Resources.placement needs 'pack' or 'spread', got 'apart'; choose one"),
+        (
+            ["--placement", "spread"],
+            "placement='spread' needs a process for each device, got strategy=None; use strategy='ddp' or 'pipeline', "
+            "or leave placement out",
+        ),
         (
             ["--name", "my study"],
             "a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got 'my study'; try 'my-study'",

@@ -374,6 +374,7 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
     group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
     group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
+    group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
     group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
     group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
@@ -404,7 +405,7 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _study_options(options: argparse.Namespace) -> dict[str, Any]:
-    names = (*LIMITS, "name", "cpus", "gpus", "strategy", "seed", "weights", "data_dir", "history")
+    names = (*LIMITS, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     fixed = dict(_assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given

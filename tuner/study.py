@@ -216,6 +216,7 @@ class Study:
         cpus: float | None = None,
         gpus: float | None = None,
         strategy: str | None = None,
+        placement: str | None = None,
         seed: int | None = None,
         fixed: Mapping[str, Any] | None = None,
         weights: str | None = None,
@@ -243,7 +244,7 @@ class Study:
         }
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
-        if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy}):
+        if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
             changes["resources"] = replace(self.resources, **given)
         if weights is not None or data_dir is not None:
             changes["trial"] = self._trial_with(weights, data_dir)

@@ -11,6 +11,7 @@ from tuner.errors import DataError
 from tuner.train import Trainer, load_splits
 from tuner.train.data import HeldSplit, StreamedSplit
 from tuner.train.data.images import as_tensor, resize
+from tuner.train.data.splits import loader_workers
 from tuner.trial import ImageClassifier
 
 POOL = torch.arange(10 * 4 * 4, dtype=torch.uint8).view(10, 1, 4, 4)
@@ -132,3 +133,10 @@ def test_decoded_folders_are_shared_through_the_machines_cache(
     image = next((tmp_path / "cache").glob("*/images.npy"))
     assert splits.key is not None
     assert np.load(image).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpus", "workers"), [(0, 1, 1), (0, 2, 2), (0, 16, 4), (1, 16, 4), (4, 32, 16), (4, 6, 6)]
+)
+def test_images_are_loaded_by_four_workers_for_each_gpu_as_far_as_cpus_go(gpus: int, cpus: int, workers: int) -> None:
+    assert loader_workers(gpus, cpus) == workers

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 
-MOST_LOADER_WORKERS = 4
+LOADER_WORKERS = 4  # at most, for each GPU that the process sees, or for the CPUs
 SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
 GATHERED_BYTES = 2**22  # of images are gathered at once
 SAMPLE = 2048  # images whose statistics stand for all where the rest would have to be decoded
@@ -156,7 +156,7 @@ class StreamedSplit(Split):
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`."""
         self._order.batches = [indices.tolist() for indices in chosen]
-        for images, labels in self._open_loader(torch.device(device)):
+        for images, labels in self._open_loader():
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
@@ -166,13 +166,14 @@ class StreamedSplit(Split):
             images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu")
         )
 
-    def _open_loader(self, device: torch.device) -> DataLoader[Any]:
+    def _open_loader(self) -> DataLoader[Any]:
         if self._loader is None:
+            gpus = torch.cuda.device_count()
             self._loader = DataLoader(
                 self._dataset,
                 batch_sampler=self._order,
-                num_workers=max(1, min(MOST_LOADER_WORKERS, torch.get_num_threads())),
-                pin_memory=device.type == "cuda",
+                num_workers=loader_workers(gpus, torch.get_num_threads()),
+                pin_memory=gpus > 0,
                 persistent_workers=True,
                 prefetch_factor=4,
             )
@@ -204,6 +205,11 @@ class GivenBatches(Sampler[list[int]]):
 
     def __len__(self) -> int:
         return len(self.batches)
+
+
+def loader_workers(gpus: int, cpus: int) -> int:
+    """How many processes load images for one that has so many devices; never more than its CPUs."""
+    return max(1, min(LOADER_WORKERS * max(1, gpus), cpus))
 
 
 def in_chunks(count: int, size: int) -> list[Tensor]:
