@@ -118,7 +118,9 @@ def idle_rank(rank: int, size: int, folder: str, config: dict[str, Any], steps: 
                 trainer.train(steps=1)
                 seconds[-1].append(pipeline.stage.take_seconds())
             starts.append(
-                next(note for note in trainer.notes if "splits the model" in note).partition("begin with ")[2]
+                next(note for note in trainer.notes if "splits the model" in note)
+                .partition("begin with ")[2]
+                .partition(", a batch")[0]
             )
         every = group.gathered(seconds)
     if rank == 0:

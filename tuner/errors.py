@@ -56,9 +56,13 @@ class TrialDiverged(TrialError):  # noqa: N818 -- the field's word, and it reads
 
 
 class TrialOutOfMemory(TrialError):  # noqa: N818
-    """The device or the host had too little memory, whatever the batch."""
+    """The device or the host had too little memory, whatever the batch; or unless all processes do as `remedy` says."""
 
     cause = "out_of_memory"
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 def describe_failure(error: BaseException) -> tuple[str, str, str]:

@@ -66,6 +66,14 @@ def narrow_stages(config: dict[str, Any]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.GELU(), Narrow(2))
 
 
+def normalised(config: dict[str, Any]) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), Narrow(2))
+
+
+def oversized(config: dict[str, Any]) -> nn.Module:
+    raise MemoryError("no room for weights")
+
+
 def hopeless(config: dict[str, Any]) -> nn.Module:
     return Narrow(0)
 
@@ -109,3 +117,22 @@ def test_memory_that_runs_out_in_a_stage_halves_the_micro_batches(tmp_path: Path
 def test_a_single_image_that_does_not_fit_spoils_the_trial(tmp_path: Path) -> None:
     with pytest.raises(TrialOutOfMemory, match="of 2: 1 images at once"):
         train_on_several(ImageClassifier(data, hopeless), asked(config={"batch_size": 2}), Session(tmp_path))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_where_a_whole_batch_never_fits_batch_norms_go_on_with_their_running_statistics(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    train_on_several(ImageClassifier(data, normalised), asked(epochs=1), session)  # type: ignore[arg-type]
+    ((_, metrics, _),) = session.reports
+    assert (metrics["micro_batch_size"], metrics["batch_norm"]) == (2, "running statistics")
+    halved, running = (note for note in session.notes if "all processes go on" in note)
+    assert "with micro-batches half the size" in halved
+    assert "batch norms with their running statistics" in running
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_fit_is_not_tried_again(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    with pytest.raises(TrialOutOfMemory, match="of 2: no room for weights"):
+        train_on_several(ImageClassifier(data, oversized), asked(), session)  # type: ignore[arg-type]
+    assert session.notes == []

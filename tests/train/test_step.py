@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tuner.errors import TrialOutOfMemory
 from tuner.train.optimisation import Objective, Precision, build_optimizer, parameter_groups
+from tuner.train.parallel import Group
 from tuner.train.randomness import reseed, seeded
 from tuner.train.step import FIRST_PASS, RUNNING, WHOLE_BATCH, TrainingStep, micro_batches
 from tuner.trial import ImageClassifier
@@ -62,7 +63,7 @@ def take(
     step: TrainingStep, optimizer: torch.optim.Optimizer, given: Callable[[], Any] = batch, seed: int = 5
 ) -> Tensor:
     with seeded(0):
-        return step(optimizer, given, lambda: reseed(seed, CPU))
+        return step(optimizer, given, lambda: reseed(seed, CPU), 13)
 
 
 def gradients(module: nn.Module) -> list[Tensor]:
@@ -129,7 +130,7 @@ def test_a_step_taken_again_draws_the_same_random_numbers() -> None:
     Memory(module, room=7)
     step, optimizer = stepper(module)
     with seeded(0):
-        step(optimizer, given, lambda: reseed(9, CPU))
+        step(optimizer, given, lambda: reseed(9, CPU), 13)
     assert len(drawn) == 2
     assert drawn[0] == drawn[1]
 
@@ -199,6 +200,22 @@ def fail_once() -> Callable[..., None]:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     return hook
+
+
+@pytest.mark.parametrize(("batch_size", "count"), [(38, 41), (12, 15), (8, 11), (64, 67), (8, 8), (7, 7)])
+def test_processes_part_their_images_only_where_memory_ran_out(batch_size: int, count: int) -> None:
+    shares = [len(Group(rank, 2).share(torch.arange(count))) for rank in range(2)]
+    step = TrainingStep(
+        network(),
+        Objective(),
+        Precision("fp32", CPU),
+        batch_size=-(-batch_size // 2),
+        clip_norm=0.0,
+        group=Group(0, 2),
+    )
+    assert step._at_once(max(shares))  # also of a last batch to which the rest of an epoch was added
+    step.micro_batch_size = 2
+    assert not step._at_once(max(shares))
 
 
 def test_mixed_up_targets_are_split_with_their_images() -> None:

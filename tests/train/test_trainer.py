@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -253,20 +252,20 @@ def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(colours: ImageCl
     assert again.evaluate(again.splits.test).accuracy == 1.0
 
 
-@pytest.mark.slow
-def test_an_epoch_of_real_fashion_mnist_with_a_frozen_backbone_learns(real_data: Callable[[str], Path]) -> None:
-    trial = ImageClassifier("fashion-mnist", weights=None, data_dir=real_data("FashionMNIST"))
-    config = {"finetune": "head", "lr": 1e-3, "batch_size": 256, "image_size": 8}
-    result = Trainer(trial, config, epochs=1, seed=0, split_seed=0).run_epoch()
-    assert result.val_accuracy > 0.5
-
-
 def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageClassifier) -> None:
     running = trainer(colours)
     running.halve_micro_batch(2)
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
     assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)
+
+
+def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(colours: ImageClassifier) -> None:
+    running = trainer(colours)
+    running.training_step.micro_batch_size = 1
+    at_once = running.evaluator.batch_size(running.splits.validation)
+    running.halve_micro_batch(2)
+    assert running.evaluator.batch_size(running.splits.validation) == at_once // 4
 
 
 def test_a_step_goes_through_the_compiled_network(colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch) -> None:

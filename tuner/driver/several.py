@@ -11,7 +11,9 @@ from ray import cloudpickle
 
 from tuner.driver.saving import SavingPolicy
 from tuner.errors import TrialError, TrialOutOfMemory
+from tuner.train.memory.errors import SMALLER_MODEL
 from tuner.train.parallel.processes import Here, RankLost, Ranks, Task
+from tuner.train.step import RUNNING
 from tuner.trial import ImageClassifier
 
 if TYPE_CHECKING:
@@ -25,11 +27,12 @@ MOST_LOSSES = 3  # of processes, of one trial
 def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
     """Train with a process for each device, and report as one process does.
 
-    Where a process is killed, or one has too little memory, all go on from the last checkpoint: with micro-batches half
-    the size after the latter. Whatever ends the trial ends its processes.
+    Where a process is killed, or one has too little memory, all go on from the last checkpoint: after the latter with
+    micro-batches half the size, or without a pass over whole batches for batch norm's statistics if it was that which
+    didn't fit. Whatever ends the trial ends its processes.
     """
     count = int(order.gpus or order.cpus)
-    checkpoints, halvings, losses = tuple(worker.checkpoints()), order.halvings, 0
+    checkpoints, halvings, first_pass_fits, losses = tuple(worker.checkpoints()), order.halvings, True, 0
     batch_size = trial.hyperparameters(order.config)["batch_size"]
     policy, saved = SavingPolicy(order), _Saved(worker)
     while True:
@@ -43,6 +46,7 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
             threads=max(1, int(order.cpus) // count),
             strategy=str(order.strategy),
             halvings=halvings,
+            first_pass_fits=first_pass_fits,
             checkpoints=(*saved.newest, *checkpoints),
         )
         try:
@@ -50,10 +54,16 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
                 _follow(ranks, order, worker, policy, saved)
                 return
         except TrialOutOfMemory as error:
-            if 2**halvings >= batch_size:
+            if error.remedy is None:
                 raise
-            halvings += 1
-            worker.notes.append(f"{error}: all processes go on with micro-batches half the size")
+            if 2**halvings >= batch_size:
+                raise TrialOutOfMemory(f"{error}; {SMALLER_MODEL}") from error
+            if error.remedy == RUNNING and first_pass_fits:
+                first_pass_fits = False
+                worker.notes.append(f"{error}: all processes go on, batch norms with their running statistics")
+            else:
+                halvings += 1
+                worker.notes.append(f"{error}: all processes go on with micro-batches half the size")
         except RankLost as error:
             losses += 1
             if losses > MOST_LOSSES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tuner.machine import this_machine
+from tuner.space import Choice, GridSearch
 from tuner.trial import ImageClassifier
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def check_splits(study: Study) -> None:
     """Raise StudyError where a trial's model can't be split into as many stages as it has devices.
 
-    A function's model is made once, with a random configuration of the space.
+    A function's model is made once, with a random configuration of the space; each `pipeline_split` is tried.
     """
     trial = study.declared_trial
     if "pipeline" not in study.strategies or not isinstance(trial, ImageClassifier):
@@ -28,4 +29,8 @@ def check_splits(study: Study) -> None:
     chosen = trial.hyperparameters(config)
     network = empty_network(trial, channels=3, classes=10, config=chosen)
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
-    split_at(find_chain(network.module, trial.model_name), chosen["pipeline_split"], int(resources.devices))
+    chain = find_chain(network.module, trial.model_name)
+    domain = study.search_space.dimensions.get("pipeline_split")
+    splits = domain.values() if isinstance(domain, Choice | GridSearch) else [chosen["pipeline_split"]]
+    for split in splits:
+        split_at(chain, split, int(resources.devices))

@@ -6,12 +6,14 @@ An actor in each bundle starts the process, which connects back to the trial's w
 from __future__ import annotations
 
 import fcntl
+import os
 import secrets
 import socket
 import struct
 import subprocess
 import time
 from contextlib import suppress
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
@@ -24,6 +26,13 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from tuner.train.parallel.processes import Here, Place, RankLost, ending_of, rank_command, rank_environment
 
 SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, which imports torch
+SECONDS_TO_AUTHENTICATE = 10
+KEPT_ALIVE = {  # silence of ten seconds is looked into, and after three more tries of a second is the end
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE): 1,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE): 10,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL): 1,
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT): 3,
+}
 
 
 def in_bundles(count: int, *, cpus: float, gpus: bool) -> tuple[list[Place], TCPStore, str]:
@@ -65,24 +74,19 @@ class Bundle(Place):
         """See `Place.connected`."""
         with self._server as server:
             try:
-                taken = self._accepted(server)
+                return self._accepted(server), self._device
             except (RayError, TimeoutError) as error:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
                 raise RankLost(f"process {self._index} could not be started: {reason}") from error
-        taken.setblocking(True)
-        connection: Connection[Any, Any] = Connection(taken.detach())
-        deliver_challenge(connection, self._key)
-        answer_challenge(connection, self._key)
-        return connection, self._device
 
-    def _accepted(self, server: socket.socket) -> socket.socket:
-        """The connection of the process, unless it ends before it has connected."""
+    def _accepted(self, server: socket.socket) -> Connection[Any, Any]:
+        """The connection of the process, unless it ends before it has connected; strangers are turned away."""
         ray.get(self._started, timeout=SECONDS_TO_CONNECT)
         server.settimeout(1)
         until = time.monotonic() + SECONDS_TO_CONNECT
         while time.monotonic() < until:
-            with suppress(TimeoutError):
-                return server.accept()[0]
+            with suppress(TimeoutError, EOFError, AuthenticationError, OSError):
+                return _known(server.accept()[0], self._key)
             if ray.get(self._actor.ended.remote(), timeout=SECONDS_TO_CONNECT):
                 raise RankLost(f"process {self._index} {self.ending()} before it began; see the worker's log")
         raise TimeoutError(f"it didn't connect within {SECONDS_TO_CONNECT:.0f} s")
@@ -97,6 +101,33 @@ class Bundle(Place):
         with suppress(RayError):
             return str(ray.get(self._actor.ending.remote(), timeout=5))
         return "was lost with its node"
+
+
+def _known(taken: socket.socket, key: bytes) -> Connection[Any, Any]:
+    """A connection to one who knows the key.
+
+    Raises:
+        AuthenticationError, EOFError, OSError: it doesn't, or says nothing.
+    """
+    taken.setblocking(True)
+    _limit_waiting(taken, SECONDS_TO_AUTHENTICATE)
+    for option, value in KEPT_ALIVE.items():  # a node that loses its power says no good-bye
+        taken.setsockopt(*option, value)
+    connection: Connection[Any, Any] = Connection(taken.detach())
+    try:
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            _limit_waiting(same, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _limit_waiting(taken: socket.socket, seconds: int) -> None:
+    """Let what is read from it fail after so long; 0 for never."""
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, 0))
 
 
 class Starter:
@@ -130,7 +161,7 @@ def own_address() -> str:
 def _interface() -> dict[str, str]:
     """What tells gloo and NCCL by which network interface the other nodes are reached."""
     name = interface_of(own_address())
-    return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
+    return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # not a prefix
 
 
 def interface_of(address: str) -> str | None:

@@ -22,6 +22,7 @@ from tuner.train.parallel.group import ALONE, Group, without_synchronising
 Prepare = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 WHOLE_BATCH, FIRST_PASS, RUNNING = "whole batch", "first pass over the whole batch", "running statistics"
+SMALLER = "smaller micro-batches"  # remedies of a group that runs out of memory, this one and RUNNING
 
 
 class TrainingStep:
@@ -31,7 +32,8 @@ class TrainingStep:
     and the micro-batch stays small for the rest of the trial. Batch norm alone sees a difference, see `batch_norm`.
 
     Attributes:
-        micro_batch_size: images that go through the network at once
+        micro_batch_size: images that go through the network at once, once memory has run out
+        first_pass_fits: whether the whole batch goes through without gradient, as far as is known
         retries: steps that were taken again
         batch_norm: where the statistics of batch norms come from: the whole batch, a first pass over it without
             gradient, or, where that doesn't fit either, the running statistics
@@ -50,14 +52,14 @@ class TrainingStep:
         self._module, self._objective, self._precision, self._clip_norm = module, objective, precision, clip_norm
         self._group = group
         self._norms = BatchNorms(module)
-        self._first_pass_fits = True
+        self._whole, self.first_pass_fits = batch_size, True
         self.forward: Callable[[Tensor], Tensor] = module  # of a group, with its gradients synchronised
         self.micro_batch_size = batch_size
         self.retries = 0
         self.batch_norm = WHOLE_BATCH
 
     def __call__(
-        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None]
+        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None], count: int
     ) -> Tensor:
         """One step; the mean loss, still on the device (of a group, this process's part of it).
 
@@ -65,6 +67,7 @@ class TrainingStep:
             optimizer: over the module's parameters
             batch: prepares the step's images [B, C, H, W] float32 and targets; called again when the step is
             seeded: called before, so that a step that is taken again draws the same random numbers
+            count: images of the step, of a group in all processes
 
         Raises:
             TrialOutOfMemory: a single image doesn't fit.
@@ -76,13 +79,14 @@ class TrainingStep:
                 seeded()
                 images, targets = batch()
                 size = min(size, len(images))
-                return self._attempt(optimizer, images, targets)
+                return self._attempt(optimizer, images, targets, count)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 reason = first_line(error)
             if self._group.size > 1:  # the others wait for gradients that will never come: all have to begin again
-                raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})")
+                remedy = RUNNING if self._first_pass_failed else SMALLER
+                raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", remedy)
             # Outside of the handler: the frames that held the activations are gone, and their memory with them.
             images = targets = None  # type: ignore[assignment]
             restore()
@@ -94,12 +98,13 @@ class TrainingStep:
             logits = self.forward(images)
         return self._objective.total(logits, targets)
 
-    def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor) -> Tensor:
+    def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor, count: int) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        parts = micro_batches(len(images), self.micro_batch_size)
+        whole = self._at_once(-(-count // self._group.size))
+        parts = [slice(0, len(images))] if whole else micro_batches(len(images), self.micro_batch_size)
         weight = self._weight(targets)
         total = torch.zeros((), device=images.device)
-        with self._statistics(images, whole=len(parts) == 1):
+        with self._statistics(images, whole=whole):
             for part in parts:
                 with without_synchronising(self.forward, last=part is parts[-1]):
                     loss = self.total(images[part], targets[part]) / weight
@@ -107,6 +112,10 @@ class TrainingStep:
                 total += loss.detach()
         self._precision.step(optimizer, self._clip_norm)
         return total
+
+    def _at_once(self, largest: int) -> bool:
+        """Whether no process has to part its images, of which `largest` is the most: all must do the same."""
+        return self.micro_batch_size >= self._whole or len(micro_batches(largest, self.micro_batch_size)) == 1
 
     def _weight(self, targets: Tensor) -> Tensor | int:
         """What the group's whole batch is divided by for its mean."""
@@ -119,18 +128,22 @@ class TrainingStep:
         if whole or not self._norms.learning:
             self.batch_norm = WHOLE_BATCH
             return nullcontext()
-        if self._first_pass_fits:
+        if self.first_pass_fits:
             self.batch_norm = FIRST_PASS
             return self._norms.whole_batch(lambda: self._first_pass(images), self._group.sum)
         self.batch_norm = RUNNING
         return self._norms.frozen()
+
+    @property
+    def _first_pass_failed(self) -> bool:
+        return self.batch_norm == FIRST_PASS and not self.first_pass_fits
 
     def _first_pass(self, images: Tensor) -> None:
         try:
             with self._precision.arithmetic():
                 self._module(images)
         except (RuntimeError, MemoryError) as error:
-            self._first_pass_fits = not is_out_of_memory(error)
+            self.first_pass_fits = not is_out_of_memory(error)
             raise
 
     def _give_way(self, optimizer: Optimizer, size: int, reason: str) -> None:
@@ -141,7 +154,7 @@ class TrainingStep:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         self.retries += 1
-        if self.batch_norm == FIRST_PASS and not self._first_pass_fits:
+        if self._first_pass_failed:
             self.batch_norm = RUNNING
             return
         if size <= 1:

@@ -21,7 +21,7 @@ from tuner.train.data.augmentation import Augmentation
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.features import extract_features, head_is_last
 from tuner.train.fine_tuning import FineTuning
-from tuner.train.memory.errors import capacity_bytes, memory_errors
+from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes, memory_errors
 from tuner.train.memory.watch import MemoryWatch
 from tuner.train.models import build_network, load_state
 from tuner.train.optimisation import (
@@ -37,6 +37,7 @@ from tuner.train.optimisation import (
 )
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
 from tuner.train.parallel import Strategy
+from tuner.train.parallel.strategy import LEAST_BATCH
 from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
 from tuner.trial import ImageClassifier
 
@@ -166,6 +167,7 @@ class Trainer:
         self.module = self.network.module
         self.precision = Precision(chosen["precision"], self.device)
         self._check_outputs()
+        self._check_images()
         with memory_errors("the model"):
             self._notes += self.strategy.place(self.network, self.device, self._examples, self.precision, chosen)
             self._images = self._image_feed()
@@ -187,7 +189,7 @@ class Trainer:
             clip_norm=chosen["clip_norm"],
         )
         self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
-        self._watch = MemoryWatch(self.device)
+        self._watch = MemoryWatch(self.device, self.strategy.gpus)
         self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
         self._features: Feed | None = None
@@ -265,12 +267,12 @@ class Trainer:
 
     def halve_micro_batch(self, times: int) -> None:
         """Let as few images through the network at once as if memory had run out so often."""
+        self.evaluator.halve(times)
         step = self.training_step
         halved = max(1, self.strategy.part_of(self.hyperparameters["batch_size"]) // 2**times)
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1
-            self.evaluator.halve(times)
 
     def train_step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> None:
         """One step of the optimizer on this process's images, as they are stored, of a batch of `count`.
@@ -279,21 +281,21 @@ class Trainer:
         """
         self.training_step.forward = self._forward()
         try:
-            loss = self._step(images, labels, seed)
+            loss = self._step(images, labels, seed, count)
         except Exception as error:
             if not self._compilation.active or isinstance(error, TrialError):
                 raise
             self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
             self.training_step.forward = self.module
-            loss = self._step(images, labels, seed)
+            loss = self._step(images, labels, seed, count)
         self._note(self._compilation.note)
         self._loss += loss.double() * count
         if self.average is not None:
             self.average.update()
 
-    def _step(self, images: Tensor, labels: Tensor, seed: int) -> Tensor:
+    def _step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> Tensor:
         return self.training_step(
-            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device)
+            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device), count
         )
 
     def _forward(self) -> Callable[[Tensor], Tensor]:
@@ -312,7 +314,7 @@ class Trainer:
 
     def validate(self) -> Metrics:
         """What the model's answers to the validation split are worth."""
-        with memory_errors("validation with one image at a time", "use a smaller model or image_size"):
+        with memory_errors("validation with one image at a time", SMALLER_MODEL):
             module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
             return self._metrics(module, self._feed.validation, self._feed.normalise)
 
@@ -380,16 +382,19 @@ class Trainer:
         }
         load_optimizer(self.optimizer, tensors, scalars["param_groups"])
         self.precision.load(scalars["scaler"])
-        self.training_step.micro_batch_size = scalars["micro_batch_size"]
-        self.training_step.retries = scalars["oom_retries"]
+        step = self.training_step
+        step.retries = scalars["oom_retries"]
+        if step.retries:  # else it says how the strategy that saved it shares a batch out
+            step.micro_batch_size = min(step.micro_batch_size, scalars["micro_batch_size"])
         self.epoch, self.step = scalars["epoch"], scalars["step"]
         self._loss.fill_(scalars["loss"] if self.strategy.group.rank == 0 else 0.0)
 
     # What goes through the network
 
     def _examples(self, count: int) -> Tensor:
-        """The first training images, normalised, on the device."""
-        return self.splits.normalisation(self.splits.train.images(torch.arange(count)).to(self.device))
+        """The first training images, as many as there are, normalised, on the device."""
+        first = torch.arange(min(count, len(self.splits.train)))
+        return self.splits.normalisation(self.splits.train.images(first).to(self.device))
 
     @property
     def _feed(self) -> Feed:
@@ -495,12 +500,21 @@ class Trainer:
         if isinstance(self.trial.model, str):
             return
         example = self.splits.normalisation(self.splits.validation.images(torch.arange(2)))
-        with torch.inference_mode(), memory_errors("two images", "use a smaller model or image_size"):
+        with torch.inference_mode(), memory_errors("two images", SMALLER_MODEL):
             logits = self.module.eval()(example)
         if logits.ndim != 2 or logits.shape[1] < len(self.splits.classes):
             raise TrialError(
                 f"a model must return logits [N, {len(self.splits.classes)}], got {list(logits.shape)} for 2 images "
                 f"from {self.trial.model_name}; give it an output for every class"
+            )
+
+    def _check_images(self) -> None:
+        """Raise TrialError where several devices have too few training images between them."""
+        images, least = len(self.splits.train), self.strategy.least_batch
+        if images < least > LEAST_BATCH:
+            raise TrialError(
+                f"devices that share batches out need {LEAST_BATCH} training images each, {least} in all, "
+                f"got {images}; use fewer devices, or give more images"
             )
 
     def _check_loss(self, loss: float, kind: str) -> None:
@@ -523,9 +537,11 @@ class Trainer:
         except TrialOutOfMemory as error:
             usage = self._watch.end_epoch()
             settings = " ".join(f"{name}={value}" for name, value in self.config.items())
+            fix = "" if error.remedy else f"; {SMALLER_MODEL}"
             raise TrialOutOfMemory(
                 f"{error}; at most {usage.memory_peak_bytes / 1e9:.2f} GB of {capacity_bytes(self.device) / 1e9:.2f} "
-                f"were held, with {settings or 'defaults'}; use a smaller model or image_size"
+                f"were held, with {settings or 'defaults'}{fix}",
+                error.remedy,
             ) from error
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:

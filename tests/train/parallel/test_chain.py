@@ -104,6 +104,16 @@ def test_what_shares_weights_is_not_parted() -> None:
     assert find_chain(Shared(), "it").names == ("one", "three")
 
 
+def test_layers_that_share_a_weight_are_not_parted() -> None:
+    module = nn.Sequential(*(nn.Linear(3, 3) for _ in range(5)))
+    module[3].weight = module[1].weight
+    chain = find_chain(module, "it")
+    assert chain.names == ("0", "1", "4")
+    keep_only(module, chain.tensors(1, 2), torch.device("cpu"))
+    assert not module[3].weight.is_meta
+    assert module[4].weight.is_meta
+
+
 @pytest.mark.parametrize(
     ("module", "problem"),
     [

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import start_processes
 
 from tuner import ImageClassifier
+from tuner.errors import TrialError
 from tuner.train import Trainer
+from tuner.train.data import HeldSplit
 from tuner.train.parallel import ALONE, Group, Replicas, joined
 
 IMAGES, HELD = 41, 13  # neither of which two processes can halve
@@ -67,10 +69,19 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+def with_a_spare_layer(config: dict[str, Any]) -> nn.Module:
+    """A layer of it is never used."""
+    module = network(config)
+    module[0].spare = nn.Linear(3, 3)
+    return module
+
+
+SPARE = ImageClassifier(data, with_a_spare_layer)
 OVER_ALL: dict[str, dict[str, Any]] = {  # batch norms that see the images of all processes
     "sgd": {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "sync_batch_norm": True},
     "micro-batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 16, "sync_batch_norm": True},
     "bf16": {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "sync_batch_norm": True, "precision": "bf16"},
+    "a rest that joins": {"optimizer": "sgd", "lr": 0.05, "batch_size": IMAGES - 3, "sync_batch_norm": True},
 }
 
 
@@ -103,6 +114,8 @@ def run_rank(rank: int, size: int, folder: str) -> None:
         }
         gathered = group.joined(torch.arange(10)[rank * 5 : 5 + rank * 4].float())
         resnet = resnet_steps(group)
+        found["own statistics"] = trained({**CASES["averaged weights"], "batch_size": 5}, group, 0, NORMALISED)
+        found["spare layer"] = trained(CASES["sgd"], group, 0, SPARE)
     torch.save({**found, "over all": over_all, "gathered": gathered, "resnet": resnet}, Path(folder) / f"{rank}.pt")
 
 
@@ -141,7 +154,8 @@ def test_every_process_knows_what_all_images_came_to(of_two: list[dict[str, Any]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OVER_ALL)
 def test_synchronised_batch_norms_are_those_of_the_whole_batch(of_two: list[dict[str, Any]], name: str) -> None:
-    alone = trained(OVER_ALL[name], ALONE, int(name == "micro-batches"), NORMALISED)
+    given = {**OVER_ALL[name], **({"batch_size": IMAGES} if name == "a rest that joins" else {})}
+    alone = trained(given, ALONE, int(name == "micro-batches"), NORMALISED)
     for found in of_two:
         assert list(found["over all"][name]["model"]) == list(alone["model"])
         for parameter, value in found["over all"][name]["model"].items():
@@ -156,6 +170,45 @@ def test_two_processes_train_a_resnet_as_one_does(of_two: list[dict[str, Any]]) 
     for found in of_two:
         for name, value in found["resnet"].items():
             torch.testing.assert_close(value, alone[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_one_model_is_validated_and_kept_though_each_process_has_its_own_statistics(
+    of_two: list[dict[str, Any]],
+) -> None:
+    found = [of["own statistics"] for of in of_two]
+    trainer = Trainer(NORMALISED, CASES["averaged weights"], epochs=2, seed=3)
+    trainer.best_module.load_state_dict(found[0]["model"])
+    assert trainer.validate().loss == pytest.approx(found[0]["results"][-1]["val_loss"], rel=1e-5)
+    assert all(torch.equal(value, found[0]["model"][name]) for name, value in found[1]["model"].items())
+
+
+@pytest.mark.slow
+def test_a_layer_that_is_never_used_may_be_there(of_two: list[dict[str, Any]]) -> None:
+    alone = trained(CASES["sgd"], ALONE, 0, SPARE)
+    for found in of_two:
+        for name, value in found["spare layer"]["model"].items():
+            torch.testing.assert_close(value, alone["model"][name], atol=1e-5, rtol=1e-5)
+
+
+def test_a_split_of_fewer_images_than_processes_is_left_to_each() -> None:
+    trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1)
+    chosen = HeldSplit(torch.zeros(2, 1, 12, 12, dtype=torch.uint8), torch.arange(2))
+    strategy = Replicas(Group(1, 3))  # there are no others: it must not ask for them
+    answers = strategy.logits(trainer.evaluator, trainer.module, chosen, trainer.splits.normalisation)
+    assert answers.shape == (2, 3)
+
+
+def test_too_few_images_for_the_processes_spoil_the_trial() -> None:
+    with pytest.raises(TrialError, match="need 2 training images each, 60 in all, got 41; use fewer devices"):
+        Trainer(TRIAL, {"batch_size": 64}, epochs=1, strategy=Replicas(Group(0, 30)))
+
+
+def test_a_failure_does_not_part_from_the_others_who_may_wait_for_this_process(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="here"), joined(0, 1, tmp_path / "meeting"):
+        raise ValueError("here")
+    assert torch.distributed.is_initialized()  # NCCL's parting would wait
+    torch.distributed.destroy_process_group()
 
 
 def test_a_last_batch_that_leaves_a_process_without_two_images_joins_the_one_before() -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from tests.train.parallel.test_group import TRIAL
 from tuner.train import Trainer
 from tuner.train.optimisation import Objective, Precision
-from tuner.train.parallel.one_process import InPrecision, Losses, OneProcess
+from tuner.train.parallel.one_process import EvenParallel, InPrecision, Losses, OneProcess
 
 CPU = torch.device("cpu")
 CONFIG = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "class_weights": "balanced", "label_smoothing": 0.1}
@@ -25,6 +25,16 @@ def test_the_losses_of_parts_add_up_to_the_whole() -> None:
     assert parts.shape == (2,)
     assert parts.sum().item() == pytest.approx(objective.total(network(images), labels).item())
     assert dict(losses.named_buffers()).keys() == {"class_weights"}  # so that each GPU gets them
+
+
+@pytest.mark.parametrize(("images", "shares"), [(10, [3, 3, 2, 2]), (9, [3, 2, 2, 2]), (3, [1, 1, 1])])
+def test_no_gpu_is_left_with_a_single_image_where_another_has_three(images: int, shares: list[int]) -> None:
+    given = torch.arange(images), torch.arange(images) % 2
+    found, named = EvenParallel(nn.Identity()).scatter(given, None, ["cpu"] * 4)
+    assert [len(part) for part, _ in found] == shares
+    assert torch.equal(torch.cat([part for part, _ in found]), given[0])
+    assert torch.equal(torch.cat([labels for _, labels in found]), given[1])
+    assert named == [{}] * len(shares)
 
 
 def test_the_arithmetic_is_chosen_within_the_forward_pass() -> None:

@@ -20,7 +20,7 @@ from tests.commands import ROOT
 from tuner import ImageClassifier
 from tuner.errors import describe_failure
 from tuner.train import Trainer, metrics_of
-from tuner.train.parallel.processes import Here, RankFailed, RankLost, Ranks, Task, _seeing_only
+from tuner.train.parallel.processes import Here, RankFailed, RankLost, Ranks, Task, _seeing_only, rank_command
 
 CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
 
@@ -103,6 +103,7 @@ def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_
     assert last.metrics["val_loss"] == pytest.approx(expected[2], rel=1e-4)
     plain = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
     plain.load(tmp_path / "saved")
+    assert plain.training_step.micro_batch_size == 8  # not the half that each of the processes had
     assert plain.run_epoch().val_loss == pytest.approx(expected[2], rel=1e-4)
 
 
@@ -157,6 +158,13 @@ def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -
             break
         time.sleep(0.1)
     assert all(map(gone, pids))
+
+
+@pytest.mark.slow
+def test_one_whose_starter_is_gone_already_ends_at_once() -> None:
+    command = [*rank_command("0")[:-1], "1"]  # not this process, as if another had taken its place
+    finished = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (1, b"", b"")
 
 
 # A model that is too big for one device

@@ -13,6 +13,7 @@ from tuner.machine import this_machine
 SIGNS_OF_EXHAUSTION = (
     "CUDA out of memory",
     "CUDA error: out of memory",
+    "'out of memory'",  # NCCL, of a CUDA failure
     "CUDNN_STATUS_NOT_INITIALIZED",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "can't allocate memory",
@@ -20,6 +21,7 @@ SIGNS_OF_EXHAUSTION = (
     "std::bad_alloc",
     "could not create a primitive",  # oneDNN, on the CPU
 )
+SMALLER_MODEL = "use a smaller model or image_size"  # the fix where a smaller batch_size is none
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -57,10 +57,13 @@ class GrowthDetector:
 
 
 class MemoryWatch:
-    """Measures each epoch between `start_epoch` and `end_epoch`."""
+    """Measures each epoch between `start_epoch` and `end_epoch`; of several GPUs that this process drives the fullest.
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    `device_utilisation` and `device_memory_bytes` are those of `device`.
+    """
+
+    def __init__(self, device: torch.device, gpus: int = 1) -> None:
+        self._device, self._each = device, [device] if gpus == 1 else list(range(gpus))
         self._growth = GrowthDetector()
         self._epochs = 0
         self._nvml = _Nvml.of(device) if device.type == "cuda" else None
@@ -68,7 +71,8 @@ class MemoryWatch:
     def start_epoch(self) -> None:
         """Begin to look for the peak."""
         if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+            for each in self._each:
+                torch.cuda.reset_peak_memory_stats(each)
         else:
             _reset_resident_peak()
         if self._nvml is not None:
@@ -77,8 +81,8 @@ class MemoryWatch:
     def end_epoch(self) -> Usage:
         """What the epoch used."""
         if self._device.type == "cuda":
-            peak = float(torch.cuda.max_memory_allocated(self._device))
-            held = float(torch.cuda.memory_allocated(self._device))
+            peak = float(max(map(torch.cuda.max_memory_allocated, self._each)))
+            held = float(max(map(torch.cuda.memory_allocated, self._each)))
         else:
             peak, held = _resident("VmHWM"), _resident("VmRSS")
         self._epochs += 1

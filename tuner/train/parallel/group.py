@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -65,14 +65,26 @@ class Group:
             torch.distributed.broadcast_object_list(values, 0)
         return values
 
-    def synchronised(self, module: nn.Module) -> nn.Module:
+    def align(self, tensors: Iterable[Tensor]) -> None:
+        """Give tensors the values that they have in process 0."""
+        for tensor in tensors if self.size > 1 else ():
+            values = tensor.contiguous()
+            torch.distributed.broadcast(values, 0)
+            if values is not tensor:
+                tensor.copy_(values)
+
+    def synchronised(self, module: nn.Module, *, some_unused: bool = False) -> nn.Module:
         """The module with its gradients averaged over all processes in each backward pass.
 
-        It has to be made anew when other parameters learn. Buffers are those of process 0.
+        It has to be made anew when other parameters learn. Buffers are those of process 0. `some_unused`: whether there
+        are parameters that the output doesn't depend on.
         """
         device = next(module.parameters()).device
         return nn.parallel.DistributedDataParallel(
-            module, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
+            module,
+            device_ids=[device] if device.type == "cuda" else None,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=some_unused,
         )
 
 
@@ -91,6 +103,8 @@ def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) ->
 def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str = "cpu") -> Iterator[Group]:
     """Meet the other processes, and part from them at the end.
 
+    Not after an exception: NCCL's parting waits for the others, who may wait for this process in turn. It has to end.
+
     What lies on GPUs is exchanged by NCCL, what lies on the host by gloo. On one machine over loopback; a file needs no
     port that another trial could take.
 
@@ -105,6 +119,7 @@ def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str
         store: Store = TCPStore(host, int(port), is_master=False)
     else:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         store = FileStore(str(meeting), size)
     torch.distributed.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.device(device).type == "cuda" else "gloo",
@@ -113,7 +128,5 @@ def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str
         world_size=size,
         timeout=timedelta(seconds=SECONDS),
     )
-    try:
-        yield Group(rank, size)
-    finally:
-        torch.distributed.destroy_process_group()
+    yield Group(rank, size)
+    torch.distributed.destroy_process_group()

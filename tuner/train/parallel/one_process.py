@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,13 +28,14 @@ class OneProcess(Strategy):
 
     def __init__(self, devices: int, *, balanced: bool) -> None:
         super().__init__()
+        self.gpus = devices
         self._devices, self._balanced = list(range(devices)), balanced
         self._spread: dict[nn.Module, nn.Module] = {}
 
     @property
     def least_batch(self) -> int:
         """Images that a batch needs."""
-        return LEAST_BATCH * len(self._devices)
+        return LEAST_BATCH * self.gpus
 
     def place(
         self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
@@ -67,8 +68,24 @@ class OneProcess(Strategy):
 
     def _on_all(self, module: nn.Module, precision: Precision) -> nn.Module:
         if module not in self._spread:
-            self._spread[module] = nn.DataParallel(InPrecision(module, precision), self._devices)
+            self._spread[module] = EvenParallel(InPrecision(module, precision), self._devices)
         return self._spread[module]
+
+
+class EvenParallel(nn.DataParallel[nn.Module]):
+    """Shares of a batch differ by one image at most; torch's own could leave the last GPU a single one."""
+
+    def scatter(
+        self, inputs: tuple[Tensor, ...], kwargs: dict[str, Any] | None, device_ids: Sequence[Any]
+    ) -> tuple[list[tuple[Tensor, ...]], list[dict[str, Any]]]:
+        """Tensors [B, ...] shared out among devices; a device without images is left out."""
+        used = device_ids[: len(inputs[0])]
+        shares = zip(*(one.tensor_split(len(used)) for one in inputs), strict=True)
+        moved = [
+            tuple(part.to(device, non_blocking=True) for part in share)
+            for share, device in zip(shares, used, strict=True)
+        ]
+        return moved, [{} for _ in used]
 
 
 class InPrecision(nn.Module):
@@ -106,7 +123,7 @@ class BalancedStep(TrainingStep):
         """See `TrainingStep.total`."""
         if self._losses is None or self._losses[0] is not self.forward:
             losses = Losses(self.forward, self._objective, self._precision)
-            self._losses = self.forward, nn.DataParallel(losses, self._devices)
+            self._losses = self.forward, EvenParallel(losses, self._devices)
         found: Tensor = self._losses[1](images, targets)
         return found.sum()
 

@@ -7,6 +7,7 @@ wait for it in vain: all are killed.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,7 @@ class Task:
         threads: of each process
         strategy: "ddp", "pipeline", or "none" for one process alone
         halvings: how often memory ran out
+        first_pass_fits: whether it didn't in a pass over a whole batch without gradient, as far as is known
         checkpoints: folders to go on from, the newest first; one that is damaged is passed over
     """
 
@@ -57,17 +59,27 @@ class Task:
     threads: int
     strategy: str = "ddp"
     halvings: int = 0
+    first_pass_fits: bool = True
     checkpoints: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An exception of a process, for the one that started it."""
+    """An exception of a process, for the one that started it.
+
+    Attributes:
+        cause: as `describe_failure` has it, and the next two
+        message: in one line
+        traceback: in that process
+        left_alone: whether it comes of another process that failed before
+        remedy: what all could try where memory ran out, see `tuner.train.step`; None for nothing
+    """
 
     cause: str
     message: str
     traceback: str
-    left_alone: bool = False  # whether it comes of another process that failed before
+    left_alone: bool = False
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -246,17 +258,17 @@ class Ranks:
         message = f"{message}: {failure.message}"
         elsewhere = RuntimeError("in that process:\n" + failure.traceback)  # for the trial's traceback
         if failure.cause == TrialOutOfMemory.cause:
-            raise TrialOutOfMemory(message) from elsewhere
+            raise TrialOutOfMemory(message, failure.remedy) from elsewhere
         raise RankFailed(message, failure.cause) from elsewhere
 
 
 def rank_command(connection: str) -> list[str]:
-    """The command of a process.
+    """The command of a process that this one starts, and whose end it won't outlive.
 
     Args:
         connection: number of an inherited file descriptor, or HOST:PORT, whose key comes in by its standard input
     """
-    return [sys.executable, "-m", "tuner.train.parallel.rank", connection]
+    return [sys.executable, "-m", "tuner.train.parallel.rank", connection, str(os.getpid())]
 
 
 def rank_environment() -> dict[str, str]:

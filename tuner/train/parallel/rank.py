@@ -18,8 +18,10 @@ import torch
 from tuner.errors import describe_failure
 from tuner.train import Trainer
 from tuner.train.checkpoint import first_whole, write_checkpoint
+from tuner.train.memory import is_out_of_memory
 from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.processes import Epoch, Failure, Task
+from tuner.train.step import SMALLER
 
 SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
 STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Replicas, "pipeline": Pipeline}
@@ -29,6 +31,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 def main(connection: Connection[Any, Any]) -> None:
     """Train what the first message says, an epoch for each "epoch", a checkpoint for each path."""
     task, rank, size, meeting, device = connection.recv()
+    trainer = None
     try:
         torch.set_num_threads(task.threads)
         sys.path.extend(folder for folder in task.import_path if folder not in sys.path)
@@ -45,13 +48,16 @@ def main(connection: Connection[Any, Any]) -> None:
             _serve(trainer, task, connection)
     except Exception as error:
         left_alone = isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS_OF_BEING_LEFT)
-        connection.send(replace(Failure(*describe_failure(error)), left_alone=left_alone))
-        os._exit(1)  # parting from the group would wait for the others
+        left_alone = left_alone and not is_out_of_memory(error)
+        remedy = getattr(error, "remedy", SMALLER if trainer else None)
+        connection.send(replace(Failure(*describe_failure(error)), left_alone=left_alone, remedy=remedy))
+        os._exit(1)  # what ends by itself would part from the others first
 
 
 def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
     problems = _go_on(trainer, task.checkpoints)
     trainer.halve_micro_batch(task.halvings)
+    trainer.training_step.first_pass_fits = task.first_pass_fits
     said = 0
     while True:
         try:
@@ -86,12 +92,14 @@ def _connected(to: str) -> Connection[Any, Any]:
     return Client((host, int(port)), authkey=sys.stdin.buffer.read()) if host else Connection(int(to))
 
 
-def _end_with_parent() -> None:
-    """Let the kernel kill this process when the one that started it is gone, however it went."""
+def _end_with(parent: int) -> None:
+    """Let the kernel kill this process when the one that started it is gone, however it went, or went already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    _end_with_parent()
+    _end_with(int(sys.argv[2]))
     main(_connected(sys.argv[1]))

@@ -35,10 +35,12 @@ class Strategy:
     Attributes:
         group: the processes that train together
         draws: whether this process needs the images of a batch
+        gpus: how many this process drives, if any
         keeps_features: whether a frozen backbone's features may be computed once and stand for the images
     """
 
     draws = True
+    gpus = 1
     keeps_features = True
 
     def __init__(self, group: Group = ALONE) -> None:
@@ -97,6 +99,8 @@ class Strategy:
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
         """Answers [N, classes] to all of a split, known to each process that trains along."""
+        if len(split) < self.group.size:
+            return evaluator.logits(module, split, normalise)
         part = self.group.share(torch.arange(len(split)))
         return self.group.joined(evaluator.logits(module, split, normalise, part))
 
@@ -114,6 +118,7 @@ class Replicas(Strategy):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._synchronised: nn.Module | None = None
+        self._some_unused = False
 
     def place(
         self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
@@ -121,14 +126,33 @@ class Replicas(Strategy):
         """See `Strategy.place`."""
         if chosen["sync_batch_norm"]:
             synchronise_batch_norms(network.module, device)
-        return super().place(network, device, images, precision, chosen)
+        notes = super().place(network, device, images, precision, chosen)
+        self._some_unused = _some_unused(network.module, images(LEAST_BATCH))
+        return notes
 
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
         """The module with its gradients synchronised."""
         if self._synchronised is None:
-            self._synchronised = self.group.synchronised(module)
+            self._synchronised = self.group.synchronised(module, some_unused=self._some_unused)
         return self._synchronised
 
     def parameters_changed(self) -> None:
         """A synchronised module knows from its beginning which parameters learn: it is made anew."""
         self._synchronised = None
+
+    def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
+        """See `Strategy.logits`: of one model, that of process 0, whose batch norms have seen other images."""
+        self.group.align(module.buffers())
+        return super().logits(evaluator, module, split, normalise)
+
+
+def _some_unused(module: nn.Module, images: Tensor) -> bool:
+    """Whether the answers to images [B, C, H, W] leave parameters out."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    modes = {layer: layer.training for layer in module.modules()}
+    answers: Tensor = module.eval()(images)
+    for layer, mode in modes.items():
+        layer.training = mode
+    if not answers.requires_grad:
+        return bool(parameters)
+    return any(one is None for one in torch.autograd.grad(answers.sum(), parameters, allow_unused=True))

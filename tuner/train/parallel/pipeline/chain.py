@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from tuner.errors import StudyError
 
@@ -136,16 +136,22 @@ def _blocks(module: nn.Module, graph: fx.Graph) -> list[Block]:
 
 
 def _tensors(module: nn.Module, nodes: Sequence[fx.Node]) -> frozenset[str]:
-    """Dotted names of the parameters and buffers that nodes use."""
+    """Dotted names of the parameters and buffers that nodes use; what has several names has its first."""
+    first: dict[int, str] = {}
+    canonical = {name: first.setdefault(id(tensor), name) for name, tensor in _all_names(module, "")}
     found: set[str] = set()
     for node in nodes:
         target = str(node.target)
         if node.op == "get_attr":
             found.add(target)
         elif node.op == "call_module":
-            layer = module.get_submodule(target)
-            found |= {name for name, _ in layer.named_parameters(target)} | {n for n, _ in layer.named_buffers(target)}
-    return frozenset(found)
+            found |= {name for name, _ in _all_names(module.get_submodule(target), target)}
+    return frozenset(canonical.get(name, name) for name in found)
+
+
+def _all_names(module: nn.Module, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(prefix, remove_duplicate=False)
+    yield from module.named_buffers(prefix, remove_duplicate=False)
 
 
 def _unshared(pieces: list[tuple[list[fx.Node], frozenset[str]]]) -> list[tuple[list[fx.Node], frozenset[str]]]:

@@ -30,17 +30,19 @@ class Link:
 
 
 class Clock:
-    """Adds up how long the device computes."""
+    """Adds up how long the device computes, once it has been asked for that."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._goes = device, False
         self._seconds = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Count what is computed within."""
-        if self._device.type == "cuda":
+        if not self._goes:
+            yield
+        elif self._device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             yield
@@ -52,7 +54,8 @@ class Clock:
             self._seconds += time.perf_counter() - begun
 
     def take(self) -> float:
-        """Seconds since the last time this was asked."""
+        """Seconds since the last time this was asked; 0 the first time."""
+        self._goes = True
         if self._events:
             torch.cuda.synchronize(self._device)
             self._seconds += sum(begin.elapsed_time(end) for begin, end in self._events) / 1000
@@ -128,7 +131,10 @@ class Stage:
             self._schedules[key].step(*given, target=targets if self.last else None, return_outputs=False)
 
     def take_seconds(self) -> tuple[float, float]:
-        """How long this stage computed, and how long it took part, in training since this was asked last."""
+        """How long this stage computed, and how long it took part, in training since this was asked last.
+
+        Clocks go from the first time on that this is asked.
+        """
         return self._busy.take(), self._whole.take()
 
     def stream(self, module: nn.Module, batches: Iterator[Tensor] | list[int]) -> list[Tensor]:

@@ -20,7 +20,7 @@ from tuner.train.parallel.pipeline.balance import balanced, measure
 from tuner.train.parallel.pipeline.chain import Chain, find_chain
 from tuner.train.parallel.pipeline.stage import Link, Stage
 from tuner.train.parallel.strategy import LEAST_BATCH, Images, Normalise, Strategy
-from tuner.train.step import WHOLE_BATCH, TrainingStep, micro_batches
+from tuner.train.step import SMALLER, WHOLE_BATCH, TrainingStep, micro_batches
 
 if TYPE_CHECKING:
     from tuner.train.evaluation import Evaluator
@@ -80,7 +80,13 @@ class Pipeline(Strategy):
             after=links[self._last],
         )
         names = ", ".join(chain.names[start] for start in starts)
-        return (f"strategy='pipeline' splits the model into stages that begin with {names}", *self._of_frozen(chosen))
+        size = self.part_of(chosen["batch_size"])
+        count = len(micro_batches(chosen["batch_size"], size))
+        return (
+            f"strategy='pipeline' splits the model into stages that begin with {names}, a batch of "
+            f"{chosen['batch_size']} images into {count} of {size}",
+            *self._of_frozen(chosen),
+        )
 
     def batches(self, split: Split, batches: Sequence[Tensor], device: torch.device) -> Iterator[Batch]:
         """See `Strategy.batches`: all of them where the first stage is, elsewhere none."""
@@ -97,13 +103,27 @@ class Pipeline(Strategy):
             module, objective, precision, batch_size=self.part_of(batch_size), clip_norm=clip_norm, pipeline=self
         )
 
+    def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
+        """The module itself: a stage can't be compiled on its own account, as the others wait for it."""
+        return module
+
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
-        """See `Strategy.logits`: while a stage works on a batch, the one before it works on the next."""
+        """See `Strategy.logits`: while a stage works on a batch, the one before it works on the next.
+
+        Raises:
+            TrialOutOfMemory: a batch is too large for a stage.
+        """
         module.eval()
         size = evaluator.batch_size(split)
         parts = torch.split(torch.arange(len(split)), size)
         drawn = (normalise(images) for images, _ in split.batches(parts, evaluator.device)) if self.draws else None
-        found = self.stage.stream(self._part(module), drawn or [len(part) for part in parts])
+        try:
+            found = self.stage.stream(self._part(module), drawn or [len(part) for part in parts])
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            remedy = SMALLER if size > 1 else None
+            raise TrialOutOfMemory(f"{size} images to validate don't fit ({first_line(error)})", remedy) from error
         logits = torch.cat(found) if found else torch.empty(len(split), *self._logits, device=evaluator.device)
         torch.distributed.broadcast(logits, self.group.size - 1)
         return logits
@@ -187,7 +207,7 @@ class PipelineStep(TrainingStep):
         self._pipeline = pipeline
 
     def __call__(
-        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None]
+        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None], count: int
     ) -> Tensor:
         """One step; on the last stage the mean loss, elsewhere 0."""
         stage, size = self._pipeline.stage, self.micro_batch_size
@@ -200,7 +220,8 @@ class PipelineStep(TrainingStep):
         except (RuntimeError, MemoryError) as error:
             cause = error.__cause__ if "failed to run forward" in str(error) and error.__cause__ else error
             if is_out_of_memory(cause):
-                raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({first_line(cause)})") from error
+                reason = first_line(cause)
+                raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", SMALLER) from error
             raise cause from None  # without torch's own words, which say nothing but shapes
         return total
 
