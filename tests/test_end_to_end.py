@@ -159,6 +159,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
 
     data = real_data("FashionMNIST")
     options = ["--trials", "1", "--cpus-per-trial", "2", "--set", "epochs=1", "--set", "batch_size=128"]
+    options += ["--set", "image_size=16"]  # a third of the time
     options += ["--weights", "none", "--data-dir", str(data), "--json"]
     space = ROOT / "search_spaces/fashion_resnet18.py"
     finished = tuner("run", space, *options, "--storage", tmp_path, folder=ROOT, timeout=1400)
@@ -166,7 +167,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     summary = finished.json
     assert list(summary) == KEYS
     assert summary["trials"] == {"total": 1, "completed": 1, "stopped": 0, "failed": 0}
-    splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=data), seed=0)
+    splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=data), seed=0, image_size=16)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [54_000, 6_000, 10_000]
     model = load_model(load_run(tmp_path))
     metrics = summary["best"]["metrics"]
@@ -528,8 +529,6 @@ def test_an_interrupted_search_goes_on_to_what_it_would_have_been(tmp_path: Path
     again = tuner("resume", "out", folder=tmp_path)
     assert again.code == 2
     assert "--trials is the number of trials in all and needs to be above the 6 that the run has" in again.err
-    extended = tuner("resume", "out", "--trials", "8", "--json", folder=tmp_path)
-    assert extended.json["trials"]["total"] == 8
 
 
 # The network

@@ -42,10 +42,6 @@ study = Study(
 UNPAUSED = STUDY.replace("ASHA(grace_epochs=2)", "NoEarlyStopping()")
 
 
-def file_of(folder: Path, epochs: int) -> Path:
-    return study_file(folder, STUDY.replace("EPOCHS", str(epochs)))
-
-
 def rank_processes(folder: Path) -> list[int]:
     """The processes of trials of searches in a folder."""
     found = subprocess.run(["pgrep", "-f", "tuner.train.parallel.rank"], capture_output=True, text=True, check=False)
@@ -82,7 +78,7 @@ def test_a_search_among_strategies_pauses_promotes_and_leaves_a_plain_winner(tmp
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_the_last_checkpoint(
+def test_a_process_that_is_killed_or_an_interruption_costs_a_trial_the_epochs_since_its_last_checkpoint(
     tmp_path: Path,
 ) -> None:
     study_file(tmp_path, UNPAUSED.replace("EPOCHS", "150"))
@@ -91,20 +87,7 @@ def test_a_process_that_is_killed_costs_its_trial_no_more_than_the_epochs_since_
         assert search.poll() is None
         time.sleep(0.2)
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
-    _, err = search.communicate(timeout=200)
-    assert search.returncode == 0, err
-    record = load_run(tmp_path / "runs").record
-    assert [trial.status for trial in record.trials.values()] == ["completed"]
-    assert sorted(record.trials["00000"].epochs) == list(range(1, 151))
-    assert any("of 2 was killed by signal 9: all go on from the last checkpoint" in note for note in record.notices)
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_an_interrupted_search_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
-    file_of(tmp_path, 3000)
-    search = start("run", "space.py", "--trials", "1", folder=tmp_path, MARK=str(tmp_path))
-    while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
+    while not any("of 2 was killed by signal 9" in note for note in load_run(tmp_path / "runs").record.notices):
         assert search.poll() is None
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)
@@ -112,6 +95,13 @@ def test_an_interrupted_search_leaves_no_process_and_goes_on(tmp_path: Path) -> 
     assert search.returncode == 130
     time.sleep(1)
     assert rank_processes(tmp_path) == []
+
+    assert tuner("resume", "runs", folder=tmp_path, MARK=str(tmp_path)).code == 0
+    run = load_run(tmp_path / "runs")
+    assert [trial.status for trial in run.record.trials.values()] == ["completed"]
+    assert sorted(run.record.trials["00000"].epochs) == list(range(1, 151))
+    assert any("killed by signal 9: all go on from the last checkpoint" in note for note in run.record.notices)
+    assert [event["from_epoch"] for event in run.events if event["event"] == "trial_started"][1] >= 1
 
 
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # there Ray keeps to it, to be spared the firewall's questions

@@ -52,6 +52,7 @@ def connected(study: Study, address: str | None = None) -> Iterator[Resources]:
     preload = _preload(study)
     _connect(address)
     preload.join()
+    _count_nothing()
     try:
         machine = _cluster(study.resources) if address else this_machine()
         study.check_machine(machine, where="the cluster" if address else "this machine")
@@ -154,6 +155,14 @@ def _cluster(resources: Resources) -> Machine:
         memory_bytes=int(of_all([0, *(node.get("memory", 0) for node in nodes)])),
         processor=f"Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''}",
     )
+
+
+def _count_nothing() -> None:
+    """Ray imports wandb, half a second, to count callbacks for its usage statistics: not where these are off."""
+    from ray.air._internal import usage
+
+    if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
+        usage.tag_callbacks = lambda callbacks: False
 
 
 def _silence() -> None:
