@@ -10,7 +10,8 @@ demo: $(STAMP)  ## a real search on embedded data, under two minutes on two core
 	$(BIN)/python -m tuner run search_spaces/digits.py
 
 test: $(STAMP) check  ## every check and every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not ray" --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m ray  # one by one: a search takes all cores
 
 check: $(STAMP)  ## lint, format, strict types
 	$(BIN)/ruff check .
