@@ -1,11 +1,13 @@
 """The verbs that start no Ray, in a process as a user has it, and their whole output."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, study_file, tuner
+from tests.commands import ROOT, start, study_file, tuner
 from tests.driver.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
@@ -75,9 +77,6 @@ def test_a_mistake_gets_one_message_and_exit_code_2(
 
 
 def test_check_loads_neither_ray_nor_torch(space: Path, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     program = (
         "import sys; from tuner.cli import main; code = main(['check', 'space.py']); "
         "print(code, {'ray', 'torch', 'pandas'} & set(sys.modules))"
@@ -110,17 +109,38 @@ def test_runs_and_show_tell_what_happened(tmp_path: Path) -> None:
 
 
 def test_no_runs_is_no_mistake(tmp_path: Path) -> None:
-    finished = tuner("runs", folder=tmp_path)
+    finished = tuner("runs", folder=tmp_path, PYTHONUNBUFFERED="")
     assert (finished.code, finished.out) == (0, "no runs under runs\n")
 
 
 def test_the_console_script_is_the_module(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     script = Path(sys.executable).parent / "tuner"
     result = subprocess.run([script, "runs"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stdout == "no runs under runs\n"
+
+
+def test_threads_and_exit_functions_of_a_study_file_come_to_their_end(space: Path, tmp_path: Path) -> None:
+    space.write_text(
+        space.read_text()
+        + """
+import atexit, sys, threading, time
+atexit.register(lambda: print("an exit function", file=sys.stderr))
+threading.Thread(target=lambda: (time.sleep(0.5), print("a thread", file=sys.stderr))).start()
+"""
+    )
+    assert tuner("check", "space.py", folder=tmp_path).err == "a thread\nan exit function\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["show"], ["runs"], ["show", "--json"]], ids=" ".join)
+def test_a_reader_that_goes_early_is_no_mistake(tmp_path: Path, arguments: list[str], unbuffered: str) -> None:
+    make_run(tmp_path / "runs" / "simulated" / "1")
+    process = start(*arguments, folder=tmp_path, PYTHONUNBUFFERED=unbuffered)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert (process.stderr.read(), process.wait()) == ("", 0)
+    process.stderr.close()
 
 
 def test_help_names_every_verb() -> None:

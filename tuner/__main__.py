@@ -1,21 +1,33 @@
-"""`python -m tuner`."""
+"""`python -m tuner`, and the command `tuner`."""
 
 import atexit
 import os
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
-from tuner.cli import main
 
+def command() -> NoReturn:
+    """Run the command line, and end the process with its exit code.
 
-def leave(code: int) -> None:
-    """End the process as `sys.exit` does, but for taking torch and its thousand modules apart, which takes a second."""
-    atexit._run_exitfuncs()
-    with suppress(BrokenPipeError):  # `tuner show RUN | head`
-        sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    Threads are awaited and exit functions run as ever; only taking torch and its thousand modules apart, which takes a
+    second, is left out.
+    """
+    codes: list[int] = []
+
+    def leave() -> None:
+        if codes:
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(BrokenPipeError):  # nobody reads it any more
+                    stream.flush()
+            os._exit(codes[0])
+
+    atexit.register(leave)  # the first one, and so the last to run
+    from tuner.cli import main
+
+    codes.append(main())
+    sys.exit(codes[0])
 
 
 if __name__ == "__main__":
-    leave(main())
+    command()

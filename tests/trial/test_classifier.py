@@ -7,8 +7,21 @@ from typing import Any
 import pytest
 
 from tuner.errors import StudyError, WeightsError
-from tuner.space import Space, choice, grid_search, loguniform, qrandint, quniform, randint, randn, sample_from, uniform
+from tuner.space import (
+    Domain,
+    Space,
+    choice,
+    grid_search,
+    loguniform,
+    qrandint,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
 from tuner.trial import HYPERPARAMETERS, ImageClassifier
+from tuner.trial.hyperparameters import Hyperparameter
 
 
 def refusal(trial: ImageClassifier, space: dict[str, Any]) -> str:
@@ -26,27 +39,27 @@ def test_declaring_a_trial_loads_neither_torch_nor_ray() -> None:
     assert done.stdout == "[]\n"
 
 
+def every_value_of(row: Hyperparameter) -> Domain | str:
+    if row.kind == "text":
+        return "layer3.0"
+    if row.kind in ("bool", "categorical"):
+        return choice([True, False]) if row.kind == "bool" else grid_search(list(row.choices))
+    return uniform(row.low, row.high) if row.kind == "float" else randint(int(row.low), int(row.high) + 1)
+
+
 def test_a_space_of_every_hyperparameter_is_accepted() -> None:
-    ImageClassifier().check(
-        Space(
-            {
-                "epochs": randint(1, 10),
-                "lr": loguniform(1e-4, 1e-1),
-                "batch_size": qrandint(16, 128, 16),
-                "optimizer": choice(["adam", "sgd"]),
-                "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
-                "weight_decay": sample_from(lambda config: 0.0),
-                "finetune": grid_search(["all", "head"]),
-                "label_smoothing": 0.1,
-                "image_size": quniform(16, 32, 4),
-                "nesterov": choice([True, False]),
-                "schedule": choice(["constant", "cosine", "one-cycle", "step"]),
-                "precision": grid_search(["fp32", "bf16", "fp16"]),
-                "warmup_epochs": uniform(0, 2),
-                "flip": 0.5,
-            }
-        )
-    )
+    space: dict[str, Any] = {name: every_value_of(row) for name, row in HYPERPARAMETERS.items()} | {
+        "lr": loguniform(1e-4, 1e-1),
+        "batch_size": qrandint(16, 128, 16),
+        "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
+        "weight_decay": sample_from(lambda config: 0.0),
+        "image_size": quniform(16, 32, 4),
+        "label_smoothing": 0.1,
+    }
+    ImageClassifier().check(Space(space))
+    for name, row in HYPERPARAMETERS.items():
+        if row.kind != "text":
+            assert refusal(ImageClassifier(), {name: "a word"}).startswith(f"{name} must be ")
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,15 @@ def _table(*columns: str) -> Table:
     return table
 
 
+class _Output(Console):
+    """Raises BrokenPipeError where rich would end the process with 1, which means that no trial succeeded."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich while it handles the error."""
+        raise BrokenPipeError
+
+
 def _console() -> Console:
     """As wide as the terminal; in a pipe as wide as the text needs, so that no line is broken."""
-    console = Console(markup=False, emoji=False, highlight=False)
-    return console if console.is_terminal else Console(markup=False, emoji=False, highlight=False, width=100_000)
+    console = _Output(markup=False, emoji=False, highlight=False)
+    return console if console.is_terminal else _Output(markup=False, emoji=False, highlight=False, width=100_000)
