@@ -61,9 +61,7 @@ def backbone_key(network: Network) -> str:
     return digest.hexdigest()
 
 
-def extract_features(
-    network: Network, splits: Splits, evaluator: Evaluator, *, model: str, precision: str, keep: bool
-) -> Features:
+def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool) -> Features:
     """The head's inputs for training and validation images, from the machine's cache where they are there.
 
     Args:
@@ -71,15 +69,13 @@ def extract_features(
         splits: the images
         evaluator: computes them
         model: name of the model's architecture
-        precision: type of the arithmetic
         keep: put them into the machine's cache; without it they live in this process alone, as they should where no
             other trial can have the same backbone
     """
     builder = _Extraction(network, splits, evaluator)
     if keep and splits.key is not None:
-        key = cache_key(
-            "features", model, backbone_key(network), network.head, splits.key, repr(splits.normalisation), precision
-        )
+        settings = network.head, splits.key, repr(splits.normalisation), evaluator.precision.name
+        key = cache_key("features", model, backbone_key(network), *settings)
         try:
             arrays = ArrayCache().get(key, builder.build).arrays
             return _as_splits(arrays, splits)

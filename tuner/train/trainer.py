@@ -17,9 +17,8 @@ from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsErr
 from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.compiling import Compilation
 from tuner.train.data import Split, load_splits
-from tuner.train.data.augmentation import Augmentation
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
-from tuner.train.features import extract_features, head_is_last
+from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes, memory_errors
 from tuner.train.memory.watch import MemoryWatch
@@ -31,7 +30,6 @@ from tuner.train.optimisation import (
     Schedule,
     balanced_weights,
     build_optimizer,
-    mixup,
     parameter_groups,
     set_learning_rate,
 )
@@ -94,25 +92,6 @@ class EpochResult:
         return {name: value for name, value in asdict(self).items() if name != "epoch"}
 
 
-@dataclass(frozen=True)
-class Feed:
-    """What goes through which part of the network: images through all of it, or features through the head.
-
-    Attributes:
-        whole: whether it is all of the network
-        train: what training goes over
-        validation: what is validated on
-        prepare: from stored training images to what goes in, augmented
-        normalise: the same without augmentation
-    """
-
-    whole: bool
-    train: Split
-    validation: Split
-    prepare: Callable[[Tensor], Tensor]
-    normalise: Callable[[Tensor], Tensor]
-
-
 class Trainer:
     """Fine-tunes one image classifier with one configuration.
 
@@ -168,14 +147,24 @@ class Trainer:
         self.precision = Precision(chosen["precision"], self.device)
         self._check_outputs()
         self._check_images()
+        self.evaluator = Evaluator(self.device, self.precision)
         with memory_errors("the model"):
             self._notes += self.strategy.place(self.network, self.device, self._examples, self.precision, chosen)
-            self._images = self._image_feed()
+            self._feeds = Feeds(
+                self.network,
+                self.splits,
+                self.evaluator,
+                self.strategy,
+                self.device,
+                chosen,
+                epochs=self.total_epochs,
+                model=trial.model_name,
+                note=self._note,
+            )
         self._build_steps()
 
     def _build_steps(self) -> None:
         chosen = self.hyperparameters
-        self.evaluator = Evaluator(self.device, self.precision)
         self.fine_tuning = FineTuning(self.network, chosen)
         learning = self.fine_tuning.open(self.fine_tuning.due(0))
         self.optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
@@ -188,12 +177,9 @@ class Trainer:
             batch_size=chosen["batch_size"],
             clip_norm=chosen["clip_norm"],
         )
-        self._mixup = mixup(chosen["mixup"], len(self.splits.classes)) if chosen["mixup"] else None
         self._watch = MemoryWatch(self.device, self.strategy.gpus)
         self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
         self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._features: Feed | None = None
-        self._features_refused = False
         if chosen["finetune"] != "all" and self.network.pretrained and self.fine_tuning.learns_beside_the_head:
             self._notes.append(
                 f"finetune='{chosen['finetune']}' trains {' and '.join(self.fine_tuning.learns_beside_the_head)} too, "
@@ -295,7 +281,7 @@ class Trainer:
 
     def _step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> Tensor:
         return self.training_step(
-            self.optimizer, lambda: self._prepare(images, labels), lambda: reseed(seed, self.device), count
+            self.optimizer, lambda: self._feed.prepare(images, labels), lambda: reseed(seed, self.device), count
         )
 
     def _forward(self) -> Callable[[Tensor], Tensor]:
@@ -398,72 +384,8 @@ class Trainer:
 
     @property
     def _feed(self) -> Feed:
-        """What this epoch goes over; features where they can stand for the images."""
-        possible = self.strategy.keeps_features and self.fine_tuning.only_the_head_learns
-        if self._features is None and not self._features_refused and possible:
-            self._features = self._feature_feed()
-            self._features_refused = self._features is None
-        use = self._features if self.fine_tuning.only_the_head_learns else None
-        return use or self._images
-
-    def _image_feed(self) -> Feed:
-        chosen, normalisation = self.hyperparameters, self.splits.normalisation
-        augmentation = Augmentation(
-            crop_padding=chosen["crop_padding"],
-            flip=chosen["flip"],
-            color_jitter=chosen["color_jitter"],
-            random_erasing=chosen["random_erasing"],
-        )
-        train, validation = self.splits.train, self.splits.validation
-        if self.strategy.draws:
-            train, validation = train.to(self.device), validation.to(self.device)
-        self._images_change = augmentation.active or bool(chosen["mixup"])
-        return Feed(
-            whole=True,
-            train=train,
-            validation=validation,
-            prepare=lambda images: augmentation(images, normalisation),
-            normalise=normalisation,
-        )
-
-    def _feature_feed(self) -> Feed | None:
-        """The head's inputs in place of the images, or None where they would change from epoch to epoch."""
-        epochs = (
-            self.total_epochs if self.hyperparameters["finetune"] == "head" else self.hyperparameters["unfreeze_every"]
-        )
-        shared = self.network.pretrained and self.splits.key is not None
-        if self._images_change or not self._images.train.deterministic or (epochs < 2 and not shared):
-            return None
-        example, _ = next(self._images.validation.batches([torch.arange(2)], self.device))
-        if not head_is_last(self.network, self.splits.normalisation(example)):
-            self._notes.append(
-                f"{self.trial.model_name} goes on after its head, so the frozen backbone's features can't be kept: "
-                "every epoch computes them again"
-            )
-            return None
-        features = extract_features(
-            self.network,
-            self.splits,
-            self.evaluator,
-            model=self.trial.model_name,
-            precision=self.precision.name,
-            keep=shared,
-        )
-        return Feed(
-            whole=False,
-            train=features.train.to(self.device),
-            validation=features.validation.to(self.device),
-            prepare=lambda values: values,
-            normalise=lambda values: values,
-        )
-
-    def _prepare(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.strategy.draws:
-            return images, labels
-        prepared = self._feed.prepare(images)
-        if prepared.ndim == 4 and self.device.type == "cuda":
-            prepared = prepared.contiguous(memory_format=torch.channels_last)
-        return (prepared, labels) if self._mixup is None else self._mixup(prepared, labels)
+        """What this epoch goes over."""
+        return self._feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns)
 
     def _batches(self) -> list[Tensor]:
         """Indices of the epoch's batches in a fresh order; a last one too small for the group joins the one before."""

@@ -1,0 +1,60 @@
+"""Studies of small functions, and what can be seen of a search from beside it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+CURVE = """
+def train(config):
+    for epoch in range(1, 10):
+        tuner.report(loss=(config["x"] - 0.3) ** 2 + 1 / epoch)
+"""
+RESUMABLE = """
+import tempfile
+from pathlib import Path
+
+def train(config):
+    folder = tuner.checkpoint()
+    first = int((folder / "epoch").read_text()) if folder else 0
+    for epoch in range(first + 1, 10):
+        time.sleep(0.15)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "epoch").write_text(str(epoch))
+            tuner.report(loss=(config["x"] - 0.3) ** 2 + 1 / epoch, first=first, checkpoint=folder)
+"""
+
+
+def study(body: str, settings: str = "", *, trials: int = 6) -> str:
+    return f"""{body}
+study = Study(
+    "simple", trial=train, space={{"x": uniform(0, 1)}}, metric="loss", mode="min",
+    budget=Budget(trials={trials}, max_epochs=9), {settings}
+)
+"""
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+
+
+def ray_processes(session: int) -> list[str]:
+    """Command lines of the live processes of a session (what `start_new_session` made), the leader left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                command = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+            if state[0] != "Z" and int(state[3]) == session and int(entry.name) != session:
+                found.append(command)
+    return found
+
+
+def epochs_reported(storage: Path) -> int:
+    files = list(storage.glob("*/*/events/*.jsonl"))  # not into tune/, where checkpoints vanish meanwhile
+    return sum(file.read_text().count('"epoch_reported"') for file in files)

@@ -1,0 +1,215 @@
+"""Searches through the command line that go wrong, are interrupted, or could be reached by others."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT, Finished, start, study_file, tuner
+from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_processes, study, wait_for
+from tuner.results import load_run
+
+pytestmark = pytest.mark.ray
+
+
+# What goes wrong
+
+
+FAILING = """
+import math
+
+def train(config):
+    if config["x"] > 0.6:
+        raise RuntimeError("the third layer fell off")
+    if config["x"] > 0.3:
+        tuner.report(loss=math.nan)
+    tuner.report(loss=config["x"])
+"""
+
+
+def test_trials_that_raise_or_diverge_fail_with_their_cause_and_the_search_goes_on(tmp_path: Path) -> None:
+    space = study_file(tmp_path, study(FAILING, "search=HyperOpt(startup_trials=4)", trials=12))
+    finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    trials = load_run(tmp_path / "out").record.trials.values()
+    causes = {"error" if t.config["x"] > 0.6 else "diverged" if t.config["x"] > 0.3 else None for t in trials}
+    assert causes == {"error", "diverged", None}
+    for trial in trials:
+        expected = "error" if trial.config["x"] > 0.6 else "diverged" if trial.config["x"] > 0.3 else None
+        assert trial.cause == expected
+        if expected == "error":
+            assert trial.message == "RuntimeError: the third layer fell off"
+            assert 'raise RuntimeError("the third layer fell off")' in (trial.traceback or "")
+    assert sum(finished.json["failures"].values()) == finished.json["trials"]["failed"]
+
+
+def test_a_search_without_a_winner_exits_1_and_names_the_most_frequent_cause(tmp_path: Path) -> None:
+    body = "def train(config):\n    raise ValueError('no such layer')\n"
+    finished = tuner("run", study_file(tmp_path, study(body, trials=3)), "--storage", "out", "--quiet", folder=tmp_path)
+    assert finished.code == 1
+    run = load_run(tmp_path / "out")
+    assert run.status == "failed"
+    assert finished.out == ""
+    assert finished.err == (
+        "no trial succeeded: 3 of 3 trials failed with error: ValueError: no such layer\n"
+        f"for its traceback: python -m tuner show {run.path} --trial 00000\n"
+    )
+    shown = tuner("show", run.path, "--trial", "0", folder=tmp_path)
+    assert "raise ValueError('no such layer')" in shown.out
+
+
+def test_a_killed_worker_costs_its_trial_nothing_but_the_epochs_since_its_checkpoint(tmp_path: Path) -> None:
+    body = RESUMABLE.replace(
+        "        time.sleep(0.15)",
+        "        if epoch == 5 and first == 0 and config['x'] > 0.5:\n"
+        "            import os, signal\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)",
+    )
+    space = study_file(tmp_path, study(body, "search=Random(), scheduler=NoEarlyStopping()", trials=3))
+    finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    trials = load_run(tmp_path / "out").record.trials.values()
+    assert [trial.status for trial in trials] == ["completed"] * 3
+    assert [trial.losses for trial in trials] == [1 if trial.config["x"] > 0.5 else 0 for trial in trials]
+    hurt = next(trial for trial in trials if trial.losses)
+    assert [hurt.epochs[epoch].metrics["first"] for epoch in range(1, 10)] == [0] * 4 + [4] * 5
+
+
+def test_a_worker_that_dies_every_time_is_a_lost_trial(tmp_path: Path) -> None:
+    body = "import os\n\ndef train(config):\n    tuner.report(loss=1.0)\n    os._exit(1)\n"
+    space = study_file(tmp_path, study(body, "search=Random()", trials=1))
+    finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
+    assert finished.code == 1, finished.err
+    assert finished.json["failures"] == {"lost": 1}
+
+
+def test_a_trial_that_calls_exit_fails_and_the_worker_lives(tmp_path: Path) -> None:
+    body = "import sys\n\ndef train(config):\n    sys.exit(3)\n"
+    finished = tuner("run", study_file(tmp_path, study(body, trials=2)), "--storage", "out", folder=tmp_path)
+    assert finished.code == 1
+    assert "the trial's code called exit(3); raise an exception instead" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ('{"x": loguniform(0.0, 1)}', "loguniform needs low > 0, got low=0.0 for 'x'; use uniform or raise low"),
+        ('{"x": choice([])}', "choice needs at least one value, got an empty list for 'x'"),
+    ],
+)
+def test_bad_input_exits_2_with_one_message_and_leaves_nothing(tmp_path: Path, space: str, message: str) -> None:
+    path = study_file(tmp_path, study(CURVE).replace('{"x": uniform(0, 1)}', space))
+    finished = tuner("run", path, folder=tmp_path)
+    assert (finished.code, finished.out) == (2, "")
+    assert message in finished.err
+    assert finished.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_imagenet_weights_that_cannot_be_had_are_refused_before_the_search(tmp_path: Path) -> None:
+    refused = {
+        "https_proxy": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "TORCH_HOME": str(tmp_path / "hub"),
+    }
+    space = ROOT / "search_spaces/digits.py"
+    finished = tuner("run", space, "--weights", "imagenet", folder=tmp_path, **refused)
+    assert (finished.code, finished.out) == (2, "")
+    assert "--weights none" in finished.err
+    assert "Traceback" not in finished.err
+    assert not (tmp_path / "runs").exists()
+
+
+# Ctrl-C, and going on
+
+
+def interrupt(space: Path, folder: Path, signal_number: int, reports: int = 8) -> Finished:
+    process = start("run", space, "--storage", "out", folder=folder)
+    wait_for(lambda: epochs_reported(folder / "out") >= reports)
+    os.kill(process.pid, signal_number)
+    out, err = process.communicate(timeout=60)
+    if signal_number != signal.SIGKILL:  # Ray's own agents outlive a killed driver by about a minute
+        wait_for(lambda: ray_processes(process.pid) == [], 20)
+    return Finished(process.returncode, out, err)
+
+
+def test_a_search_told_to_end_saves_prints_how_to_resume_and_leaves_no_process(tmp_path: Path) -> None:
+    space = study_file(tmp_path, study(RESUMABLE, "search=HyperOpt(startup_trials=3)"))
+    finished = interrupt(space, tmp_path, signal.SIGTERM)
+    run = load_run(tmp_path / "out")
+    assert finished.code == 130
+    assert finished.err.splitlines()[-1] == f"python -m tuner resume {run.path}"
+    assert run.status == "interrupted"
+    assert any(trial.status == "interrupted" for trial in run.record.trials.values())
+    assert (Path(run.path) / "trials.csv").is_file()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["Ctrl-C", "kill -9"])
+def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()"))
+    assert interrupt(space, tmp_path, number).code == code
+    before = load_run(tmp_path / "out")
+    assert before.status == "interrupted"
+    saved = {trial.trial: trial.last_checkpoint for trial in before.record.trials.values() if trial.live}
+    finished = tuner("resume", "out", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    run = load_run(tmp_path / "out")
+    assert run.path == before.path
+    trials = list(run.record.trials.values())
+    assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(6)]
+    assert [trial.status for trial in trials] == ["completed"] * 6
+    assert all(sorted(trial.epochs) == list(range(1, 10)) for trial in trials)
+    for name, checkpoint in saved.items():
+        first = checkpoint[0] if checkpoint else 0
+        assert run.record.trials[name].epochs[9].metrics["first"] == first
+    again = tuner("resume", "out", folder=tmp_path)
+    assert again.code == 2
+    assert "--trials is the number of trials in all and needs to be above the 6 that the run has" in again.err
+
+
+# The network
+
+
+def listening(pids: set[int]) -> list[str]:
+    """Local addresses on which processes listen, from the kernel's tables."""
+    inodes = set()
+    for pid in pids:
+        try:
+            links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    rows = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1].rsplit(":", 1)[0] for row in rows if row[3] == "0A" and row[9] in inodes]
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def test_ray_listens_on_loopback_only_and_leaves_no_token(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    space = study_file(tmp_path, study(RESUMABLE.replace("0.15", "0.5"), "search=Random()"))
+    process = start("run", space, "--storage", "out", folder=tmp_path, HOME=str(home))
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 2)
+    session = {int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _session_of(e) == process.pid}
+    addresses = listening(session)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert len(session) > 4
+    assert addresses
+    assert set(addresses) <= LOOPBACK
+    readable = [path for path in home.rglob("*token*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert readable == []
+
+
+def _session_of(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
+    except OSError:
+        return -1

@@ -1,0 +1,146 @@
+"""What an epoch goes over: images through the whole network, or the features that stand for them through the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuner.train.data import Split, Splits
+from tuner.train.data.augmentation import Augmentation
+from tuner.train.evaluation import Evaluator
+from tuner.train.features import extract_features, head_is_last
+from tuner.train.models.network import Network
+from tuner.train.optimisation import mixup
+from tuner.train.parallel import Strategy
+
+Examples = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What goes through which part of the network: images through all of it, or features through the head.
+
+    Attributes:
+        whole: whether it is all of the network
+        train: what training goes over
+        validation: what is validated on
+        prepare: from stored training images and labels to what goes in and its targets, augmented
+        normalise: from stored images to what goes in, without augmentation
+        changes: whether what goes in for an image is another in every epoch
+    """
+
+    whole: bool
+    train: Split
+    validation: Split
+    prepare: Callable[[Tensor, Tensor], Examples]
+    normalise: Callable[[Tensor], Tensor]
+    changes: bool
+
+
+class Feeds:
+    """The feeds of one trial; features are computed when the first epoch can go over them.
+
+    Attributes:
+        images: the feed that goes through all of the network
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        splits: Splits,
+        evaluator: Evaluator,
+        strategy: Strategy,
+        device: torch.device,
+        chosen: Mapping[str, Any],
+        *,
+        epochs: int,
+        model: str,
+        note: Callable[[str], None],
+    ) -> None:
+        """Bring the images to the device, if it has room.
+
+        Args:
+            network: whose backbone makes features
+            splits: the images
+            evaluator: computes features
+            strategy: says whether this process needs images, and whether features can stand for them
+            device: of this process
+            chosen: hyperparameters
+            epochs: length of the trial
+            model: name of the model's architecture
+            note: takes what the user should know
+        """
+        self._network, self._splits, self._evaluator, self._device = network, splits, evaluator, device
+        self._keeps_features, self._model, self._note = strategy.keeps_features, model, note
+        self._frozen_epochs = epochs if chosen["finetune"] == "head" else chosen["unfreeze_every"]
+        self.images = _image_feed(splits, device, chosen, drawn=strategy.draws)
+        self._features: Feed | None = None
+        self._looked = False
+
+    def of_epoch(self, *, head_alone: bool) -> Feed:
+        """What an epoch goes over; `head_alone`: nothing else learns, so that features can stand for the images."""
+        if not head_alone or not self._keeps_features:
+            return self.images
+        if not self._looked:
+            self._features = self._feature_feed()
+            self._looked = True
+        return self._features or self.images
+
+    def _feature_feed(self) -> Feed | None:
+        """The head's inputs in place of the images, or None where they would change or aren't worth computing."""
+        shared = self._network.pretrained and self._splits.key is not None
+        if self.images.changes or (self._frozen_epochs < 2 and not shared):
+            return None
+        example, _ = next(self.images.validation.batches([torch.arange(2)], self._device))
+        if not head_is_last(self._network, self._splits.normalisation(example)):
+            self._note(
+                f"{self._model} goes on after its head, so the frozen backbone's features can't be kept: "
+                "every epoch computes them again"
+            )
+            return None
+        features = extract_features(self._network, self._splits, self._evaluator, model=self._model, keep=shared)
+        return Feed(
+            whole=False,
+            train=features.train.to(self._device),
+            validation=features.validation.to(self._device),
+            prepare=_as_they_are,
+            normalise=lambda values: values,
+            changes=False,
+        )
+
+
+def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any], *, drawn: bool) -> Feed:
+    """Augmented as the hyperparameters say; only a process that has images `drawn` prepares and keeps them."""
+    augmentation = Augmentation(
+        crop_padding=chosen["crop_padding"],
+        flip=chosen["flip"],
+        color_jitter=chosen["color_jitter"],
+        random_erasing=chosen["random_erasing"],
+    )
+    mix = mixup(chosen["mixup"], len(splits.classes)) if chosen["mixup"] else _as_they_are
+    train, validation = splits.train, splits.validation
+    if drawn:
+        train, validation = train.to(device), validation.to(device)
+
+    def prepare(images: Tensor, labels: Tensor) -> Examples:
+        prepared = augmentation(images, splits.normalisation)
+        if prepared.ndim == 4 and device.type == "cuda":
+            prepared = prepared.contiguous(memory_format=torch.channels_last)
+        return mix(prepared, labels)
+
+    return Feed(
+        whole=True,
+        train=train,
+        validation=validation,
+        prepare=prepare if drawn else _as_they_are,
+        normalise=splits.normalisation,
+        changes=augmentation.active or bool(chosen["mixup"]) or not train.deterministic,
+    )
+
+
+def _as_they_are(images: Tensor, labels: Tensor) -> Examples:
+    return images, labels
