@@ -33,7 +33,7 @@ def test_every_group_gets_its_share_of_the_rate() -> None:
     set_learning_rate(optimizer, 0.5)
     first.grad, second.grad = torch.ones(1), torch.ones(1)
     optimizer.step()
-    assert (float(first), float(second)) == pytest.approx((0.5, 0.95))
+    assert (first.item(), second.item()) == pytest.approx((0.5, 0.95))
 
 
 @pytest.mark.parametrize(
