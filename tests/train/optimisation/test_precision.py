@@ -19,7 +19,7 @@ def step(precision: Precision, value: float, clip_norm: float = 0.0) -> float:
     optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
     precision.backward((weight * value).sum())
     precision.step(optimizer, clip_norm)
-    return float(weight.norm())
+    return weight.norm().item()
 
 
 @pytest.mark.parametrize("name", ["fp32", "fp16"])
