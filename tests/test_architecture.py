@@ -23,22 +23,25 @@ MAY_IMPORT = {
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
     "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
+    "loop": ({"study", "search", "schedule", "results", "errors"}, set()),
+    "worker": ({"train", "session", "study", "trial", "results", "errors"}, {"ray", "torch"}),
     "driver": (
         {
+            "loop",
+            "worker",
             "study",
             "resources",
             "space",
             "search",
-            "schedule",
             "trial",
-            "session",
             "results",
             "inspection",
             "train",
             "machine",
             "errors",
+            "schedule",
         },
-        {"ray", "torch"},
+        {"ray"},
     ),
     "console": ({"results", "study", "space", "inspection", "errors"}, {"rich"}),
     "api": ({"console", "driver", "inspection", "results", "study"}, set()),
@@ -102,6 +105,10 @@ def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
         "from tuner.results import Run, find_runs; from tuner.results.tables import trials_table; find_runs('nowhere')"
     )
     assert loaded_by(code) & {"ray", "torch", "torchvision"} == set()
+
+
+def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
+    assert loaded_by("import tuner.loop.search_loop, tuner.loop.earlier") & {"ray", "torch", "torchvision"} == set()
 
 
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, start, study_file, tuner
-from tests.driver.simulation import build, drive, study
+from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
 from tuner.machine import this_machine

@@ -213,7 +213,7 @@ def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("search", ["HyperOpt(startup_trials=3)", "MultiFidelityGP()", "BOHB(min_points=2)"])
 def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
-    from tests.driver.simulation import build, drive
+    from tests.loop.simulation import build, drive
     from tuner import load_study
 
     space = study_file(tmp_path, study(RESUMABLE, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
@@ -295,9 +295,9 @@ def test_nothing_of_one_trial_reaches_the_next_on_the_same_worker(tmp_path: Path
 
 def test_a_trial_gives_the_same_result_first_and_fifth_on_a_worker(tmp_path: Path) -> None:
     """The same configuration and seed, alone on a fresh worker and after four others on a used one."""
-    from tuner.driver.process import clean_process
     from tuner.train import Trainer
     from tuner.trial import ImageClassifier
+    from tuner.worker.process import clean_process
 
     body = """
 study = Study(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.driver.simulation import build, drive, events_of, study
+from tests.loop.simulation import build, drive, events_of, study
 from tests.results.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display

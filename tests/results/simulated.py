@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.driver.simulation import Curve, build, drive, study
+from tests.loop.simulation import Curve, build, drive, study
 from tuner import ASHA, Budget, Random, choice, load_run, loguniform, randint, uniform
 from tuner.results import Run
 from tuner.results.folder import LocalFolder

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.driver.simulation import build, drive, events_of, study
+from tests.loop.simulation import build, drive, events_of, study
 from tests.results.events_of_a_run import ended, event, fold, reported, saved, started
 from tests.results.simulated import simulated
 from tuner import ASHA, Budget, HyperBand

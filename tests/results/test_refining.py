@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.driver.simulation import build, drive, study
+from tests.loop.simulation import build, drive, study
 from tuner import StudyError, load_run, refine
 from tuner.errors import RunFolderError
 from tuner.results.folder import LocalFolder

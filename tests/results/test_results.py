@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from tests.driver.simulation import build, drive, study
+from tests.loop.simulation import build, drive, study
 from tuner import ASHA, Random
 from tuner.errors import RunFolderError
 from tuner.results import Run, find_runs, load_run

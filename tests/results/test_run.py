@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.driver.simulation import build, drive, study
+from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.errors import RunFolderError
 from tuner.results import find_runs, load_run

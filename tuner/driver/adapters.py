@@ -17,12 +17,12 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
-from tuner.driver.loop import Resume, SearchLoop, Start, StudyInterrupted
-from tuner.driver.saving import INDEX, saved_path
-from tuner.driver.worker import REPORT, Order
+from tuner.loop.search_loop import Resume, SearchLoop, Start, StudyInterrupted
 from tuner.resources import Resources
 from tuner.results.folder import open_folder
 from tuner.schedule import Decision
+from tuner.worker.runner import REPORT, Order
+from tuner.worker.saving import INDEX, saved_path
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
 LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died

@@ -13,13 +13,13 @@ from typing import Any
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
-from tuner.driver.earlier import learned
 from tuner.driver.interruption import Interruption, interruptions
-from tuner.driver.limits import Limits
-from tuner.driver.loop import SearchLoop, StudyInterrupted
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, wandb_mode
 from tuner.driver.splitting import check_splits
 from tuner.errors import RunFolderError
+from tuner.loop.earlier import learned
+from tuner.loop.limits import Limits
+from tuner.loop.search_loop import SearchLoop, StudyInterrupted
 from tuner.resources import Resources
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
@@ -218,7 +218,7 @@ class _Search:
 
         from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch
         from tuner.driver.host_memory import memory_kills_survived
-        from tuner.driver.worker import make_trainable
+        from tuner.worker.runner import make_trainable
 
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
         bridge = Bridge(

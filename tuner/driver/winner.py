@@ -12,13 +12,13 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
-from tuner.driver.worker import pickle_trial
 from tuner.resources import Resources
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
 from tuner.study import Study
 from tuner.trial import ImageClassifier
+from tuner.worker.runner import pickle_trial
 
 
 def write_winner(study: Study, folder: Folder, record: RunRecord, resources: Resources) -> None:

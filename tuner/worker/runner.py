@@ -18,18 +18,18 @@ from ray import cloudpickle, tune
 from ray.tune.trainable import wrap_function
 
 from tuner import session
-from tuner.driver.process import clean_process
-from tuner.driver.saving import (
-    SAVED,
-    BackgroundWriter,
-    SavingPolicy,
-    whole_saves,
-)
 from tuner.errors import context_is_dead, describe_failure
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
 from tuner.study import STUDY_MODULE
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
+from tuner.worker.process import clean_process
+from tuner.worker.saving import (
+    SAVED,
+    BackgroundWriter,
+    SavingPolicy,
+    whole_saves,
+)
 
 if TYPE_CHECKING:
     from tuner.train.checkpoint import Checkpoint
@@ -209,7 +209,7 @@ class WorkerSession:
 
 def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
     if isinstance(trial, ImageClassifier) and order.strategy in ("ddp", "pipeline"):
-        from tuner.driver.several import train_on_several
+        from tuner.worker.several import train_on_several
 
         train_on_several(trial, order, worker)
     elif isinstance(trial, ImageClassifier):

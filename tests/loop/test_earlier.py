@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.simulation import build, drive, events_of, study
+from tests.loop.simulation import build, drive, events_of, study
 from tests.results.test_results import make_run
 from tuner import ASHA, Budget, History, choice, randint, uniform
-from tuner.driver.earlier import describe, learned
 from tuner.errors import StudyError
+from tuner.loop.earlier import describe, learned
 from tuner.search import Learned
 
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuner.driver.checkpoints import CheckpointKeeper
-from tuner.driver.earlier import describe
-from tuner.driver.limits import Limit, Limits
+from tuner.loop.earlier import describe
+from tuner.loop.keeping import CheckpointKeeper
+from tuner.loop.limits import Limit, Limits
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
 from tuner.results.records import RunRecord, TrialRecord, full_length

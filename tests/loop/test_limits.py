@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from tests.driver.simulation import build, drive, events_of, parabola, study
+from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, HyperOpt, MultiFidelityGP
-from tuner.driver.loop import SearchLoop
+from tuner.loop.search_loop import SearchLoop
 
 
 def searched(folder: Path, *, devices: float = 1, **limits: Any) -> SearchLoop:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tuner.driver import saving
-from tuner.driver.saving import BackgroundWriter, SavingPolicy, saved_path, whole_saves
-from tuner.driver.worker import Order
 from tuner.results.folder import LocalFolder
 from tuner.train.checkpoint import Checkpoint, checkpoint_epoch, load_first_whole, read_checkpoint, write_checkpoint
+from tuner.worker import saving
+from tuner.worker.runner import Order
+from tuner.worker.saving import BackgroundWriter, SavingPolicy, saved_path, whole_saves
 
 ORDER = Order(
     trial="00003",

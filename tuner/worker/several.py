@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from ray import cloudpickle
 
-from tuner.driver.saving import SavingPolicy
 from tuner.errors import TrialError, TrialOutOfMemory
 from tuner.train.memory.errors import SMALLER_MODEL
 from tuner.train.parallel.processes import Here, RankLost, Ranks, Task
 from tuner.train.step import RUNNING
 from tuner.trial import ImageClassifier
+from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tuner.driver.worker import Order, WorkerSession
+    from tuner.worker.runner import Order, WorkerSession
 
 MOST_LOSSES = 3  # of processes, of one trial
 
@@ -79,7 +79,7 @@ def _started(task: Task, order: Order, count: int) -> Iterator[Ranks]:
         with Ranks(task, [Here(device) for device in devices]) as ranks:
             yield ranks
         return
-    from tuner.driver.spread import in_bundles
+    from tuner.worker.spread import in_bundles
 
     places, store, meeting = in_bundles(count, cpus=order.cpus / count, gpus=bool(order.gpus))
     with Ranks(task, places, meeting) as ranks:

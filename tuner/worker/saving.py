@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.results.folder import Folder, LocalFolder, open_folder
 
 if TYPE_CHECKING:
-    from tuner.driver.worker import Order
     from tuner.train.checkpoint import Checkpoint
+    from tuner.worker.runner import Order
 
 SAVE_AT_LEAST_EVERY_SECONDS = 60.0  # of training that a lost worker costs at most
 SAVED = "saved_"

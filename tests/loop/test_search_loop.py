@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.simulation import build, drive, events_of, parabola, study
+from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Random, choice, randint, uniform
-from tuner.driver.loop import CANNOT_PAUSE, Start, trial_seed
+from tuner.loop.search_loop import CANNOT_PAUSE, Start, trial_seed
 from tuner.results.events import Event
 from tuner.schedule import Decision, Scheduler
 from tuner.search import SearchAlgorithm

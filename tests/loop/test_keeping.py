@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from tests.driver.simulation import build, drive, study
+from tests.loop.simulation import build, drive, study
 from tests.results.events_of_a_run import ended, event, fold, reported, saved, started
 from tuner import ASHA, Budget, HyperBand
-from tuner.driver.checkpoints import CheckpointKeeper
+from tuner.loop.keeping import CheckpointKeeper
 from tuner.results.events import Event
 from tuner.results.folder import LocalFolder
 from tuner.results.records import RunRecord

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.driver.test_saving import ORDER
+from tests.worker.test_saving import ORDER
 from tuner import ImageClassifier
-from tuner.driver.several import train_on_several
-from tuner.driver.worker import Order
 from tuner.errors import TrialOutOfMemory
+from tuner.worker.runner import Order
+from tuner.worker.several import train_on_several
 
 
 class Session:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import Budget, NoEarlyStopping, Random, Study, uniform
-from tuner.driver.loop import Resume, SearchLoop
+from tuner.loop.search_loop import Resume, SearchLoop
 from tuner.results.events import Event, read_events
 from tuner.results.folder import LocalFolder
 from tuner.schedule import Decision

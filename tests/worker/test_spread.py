@@ -8,8 +8,8 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from tuner.driver import spread
-from tuner.driver.spread import _known
+from tuner.worker import spread
+from tuner.worker.spread import _known
 
 KEY = b"0123456789abcdef"
 
