@@ -307,7 +307,8 @@ def interrupted_run(folder: Path) -> Path:
     loop = build(study(), folder)
     drive(loop, reports=13)
     loop.failed("00001", "error", "ValueError: [x]", "Traceback (most recent call last):\nValueError: [x]")
-    loop.close(interrupted=True)
+    loop.end("Ctrl-C")
+    loop.close()
     info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "interrupted"}
     write_info(LocalFolder(folder), {**info, "started": "2026-01-31T09:30:00+00:00"})
     return folder

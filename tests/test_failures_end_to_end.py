@@ -76,6 +76,73 @@ def test_a_killed_worker_costs_its_trial_nothing_but_the_epochs_since_its_checkp
     assert [hurt.epochs[epoch].metrics["first"] for epoch in range(1, 10)] == [0] * 4 + [4] * 5
 
 
+PROMOTED = """
+import os
+import signal
+from pathlib import Path
+
+BATCHES = 4
+
+
+def images():
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(384) % 4
+    images = torch.rand(384, 1, 8, 8, generator=generator) * 0.9
+    images[torch.arange(384), 0, labels, labels] += 0.6
+    return tuple((images[part], labels[part]) for part in (slice(256), slice(256, 320), slice(320, 384)))
+
+
+def network(config):
+    import torch
+
+    class Fragile(torch.nn.Sequential):
+        steps = 0
+
+        def forward(self, x):
+            self.steps += self.training
+            if os.environ.get("KILL_AFTER") and self.steps == int(os.environ["KILL_AFTER"]) and starts(config) == 3:
+                os.kill(os.getpid(), signal.SIGKILL)  # this trial is on its way from the second rung
+            time.sleep(0.05 * (self.training and starts(config) == 3))  # so that saves come between
+            return super().forward(x)
+
+    with (Path(os.environ["STARTS"]) / str(config["lr"])).open("a") as file:
+        file.write("x")
+    return Fragile(torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+
+
+def starts(config):
+    return len((Path(os.environ["STARTS"]) / str(config["lr"])).read_text())
+
+
+study = Study(
+    "promoted", trial=ImageClassifier(images, network), space={"lr": loguniform(3e-4, 3e-3), "batch_size": 64},
+    search=Random(), budget=Budget(trials=9, max_epochs=12),
+)
+"""
+
+
+def test_a_worker_killed_two_epochs_past_a_rung_loses_nothing_with_the_default_early_stopping(tmp_path: Path) -> None:
+    space = study_file(tmp_path, PROMOTED)
+    curves = {}
+    for name, steps in (("killed", "11"), ("whole", "")):  # of 4 to an epoch
+        (tmp_path / f"starts-{name}").mkdir()
+        changed = {"STARTS": str(tmp_path / f"starts-{name}"), "KILL_AFTER": steps}
+        options = ("--storage", name, "--concurrency", "1", "--json")
+        finished = tuner("run", space, *options, folder=tmp_path, **changed)
+        assert finished.code == 0, finished.err
+        trials = load_run(tmp_path / name).record.trials.values()
+        assert {trial.status for trial in trials} <= {"completed", "stopped"}
+        assert sum(trial.losses for trial in trials) == (name == "killed")
+        curves[name] = [
+            (trial.status, [(e, trial.epochs[e].metrics["val_loss"]) for e in sorted(trial.epochs)]) for trial in trials
+        ]
+        assert (tmp_path / load_run(tmp_path / name).path / "best" / "model.safetensors").is_file()
+    assert max(len(curve) for _, curve in curves["whole"]) == 12
+    assert curves["killed"] == curves["whole"]
+
+
 def test_a_worker_that_dies_every_time_is_a_lost_trial(tmp_path: Path) -> None:
     body = "import os\n\ndef train(config):\n    tuner.report(loss=1.0)\n    os._exit(1)\n"
     space = study_file(tmp_path, study(body, "search=Random()", trials=1))

@@ -254,6 +254,7 @@ def _predict(options: argparse.Namespace) -> int:
 def _conclude(run: Run, options: argparse.Namespace) -> int:
     """Print the outcome of a search; the exit code it deserves."""
     from tuner.console.tables import print_failure, print_winner
+    from tuner.results.quoting import command
 
     summary = run.summary()
     if options.json:
@@ -261,8 +262,10 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
     elif run.best is not None:
         print_winner(run)
     if run.status == "interrupted":
-        print(f"interrupted; go on with:\npython -m tuner resume {run.path}", file=sys.stderr)
-        return INTERRUPTED
+        by_itself = run.end_reason == "error"
+        what = f"the search was cut off by an error: {run.info['interrupted_by']}" if by_itself else "interrupted"
+        print(f"{what}; go on with:\n{command('resume', run.path)}", file=sys.stderr)
+        return NO_WINNER if by_itself else INTERRUPTED
     if run.best is None:
         print_failure(run, sys.stderr)
         return NO_WINNER

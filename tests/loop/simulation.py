@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner import Budget, NoEarlyStopping, Random, Study, uniform
-from tuner.loop.search_loop import Resume, SearchLoop
+from tuner.loop.search_loop import SearchLoop
+from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event, read_events
 from tuner.results.folder import LocalFolder
 from tuner.schedule import Decision
@@ -42,22 +43,20 @@ def events_of(folder: Path) -> list[Event]:
 def drive(loop: SearchLoop, curve: Curve = parabola, *, reports: int | None = None, saves: bool = True) -> None:
     """Run trials one after another until the search ends, or is cut off after so many reports."""
     left = reports if reports is not None else 10**9
-    epochs: dict[str, int] = {}
     while left > 0:
         action = loop.next_action()
         if action is None:
-            loop.drop_eliminated()
             if loop.finished:
                 return
             continue
         trial = action.trial
-        if not isinstance(action, Resume):
-            epochs[trial] = action.from_epoch
+        epoch = loop.record.trials[trial].last_checkpoint
         decision = Decision.CONTINUE
         while decision is Decision.CONTINUE and left > 0:
-            epochs[trial] += 1
+            epoch += 1
             left -= 1
-            value = curve(loop.record.trials[trial].config, epochs[trial])
-            decision = loop.report(trial, epochs[trial], {"loss": value}, has_checkpoint=saves)
-            if saves:
-                loop.saved(trial, epochs[trial], f"tune/{trial}/{epochs[trial]}")
+            saved = [epoch] if saves else []
+            for each in saved:
+                CheckpointStore(loop.folder).write(trial, each, lambda _: None)
+            metrics = {"loss": curve(action.config, epoch)}
+            decision = loop.report(trial, epoch, metrics, saved=saved, saves=saves)

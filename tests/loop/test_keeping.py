@@ -3,9 +3,8 @@ from pathlib import Path
 from tests.loop.simulation import build, drive, study
 from tests.results.events_of_a_run import ended, event, fold, reported, saved, started
 from tuner import ASHA, Budget, HyperBand
-from tuner.loop.keeping import CheckpointKeeper
+from tuner.loop.keeping import not_needed
 from tuner.results.events import Event
-from tuner.results.folder import LocalFolder
 from tuner.results.records import RunRecord
 
 
@@ -15,20 +14,16 @@ def trained(number: int, *values: float | None) -> list[Event]:
     return [started(number), *(one for pair in epochs for one in pair)]
 
 
-def pruned(folder: Path, record: RunRecord) -> list[str]:
-    """Make the record's checkpoints as files, prune them; what is left."""
-    for trial in record.trials.values():
-        for path in trial.checkpoints.values():
-            LocalFolder(folder).write(f"{path}/model", b"weights")
-    for trial_id, epoch in CheckpointKeeper(LocalFolder(folder), record).prune():
+def pruned(record: RunRecord) -> list[str]:
+    """What is left of the record's checkpoints once those that nothing needs are gone."""
+    for trial_id, epoch in not_needed(record):
         record.apply(event("checkpoint_deleted", trial=trial_id, epoch=epoch))
-    left = sorted(str(path.parent.relative_to(folder / "tune")) for path in folder.rglob("model"))
-    assert left == sorted(f"{t.trial}/{epoch}" for t in record.trials.values() for epoch in t.checkpoints)
-    return left
+    assert not_needed(record) == []
+    return sorted(f"{t.trial}/{epoch}" for t in record.trials.values() for epoch in t.checkpoints)
 
 
-def test_a_running_trial_keeps_its_newest_and_its_best(tmp_path: Path) -> None:
-    assert pruned(tmp_path, fold(*trained(0, 0.1, 0.9, 0.3, 0.4))) == ["00000/2", "00000/4"]
+def test_a_running_trial_keeps_its_newest_and_its_best() -> None:
+    assert pruned(fold(*trained(0, 0.1, 0.9, 0.3, 0.4))) == ["00000/2", "00000/4"]
 
 
 def test_of_ended_trials_only_the_winner_keeps_its_best(tmp_path: Path) -> None:
@@ -36,26 +31,26 @@ def test_of_ended_trials_only_the_winner_keeps_its_best(tmp_path: Path) -> None:
         *trained(0, 0.1, 0.5), ended(0, "completed"), *trained(1, 0.2, 0.8, 0.6), ended(1, "stopped"),
         *trained(2, 0.7), ended(2, "completed"),
     )  # fmt: skip
-    assert pruned(tmp_path, record) == ["00001/2"]
+    assert pruned(record) == ["00001/2"]
 
 
 def test_of_equal_trials_the_earlier_one_keeps_its_checkpoint_as_it_wins(tmp_path: Path) -> None:
     record = fold(*trained(0, 0.5, 0.5), ended(0, "completed"), *trained(1, 0.5), ended(1, "completed"))
-    assert pruned(tmp_path, record) == ["00000/1"]
+    assert pruned(record) == ["00000/1"]
     assert record.best_trial() is record.trials["00000"]
 
 
 def test_a_running_trial_that_the_incumbent_beats_keeps_its_newest_alone(tmp_path: Path) -> None:
     record = fold(*trained(0, 0.9), ended(0, "completed"), *trained(1, 0.5, 0.4))
-    assert pruned(tmp_path, record) == ["00000/1", "00001/2"]
+    assert pruned(record) == ["00000/1", "00001/2"]
 
 
 def test_an_incumbent_keeps_its_checkpoint_while_a_running_trial_is_ahead_of_it(tmp_path: Path) -> None:
     """The running one may still fail, and then the ended one wins."""
     record = fold(*trained(0, 0.8), ended(0, "completed"), *trained(1, 0.9, 0.4))
-    assert pruned(tmp_path, record) == ["00000/1", "00001/1", "00001/2"]
+    assert pruned(record) == ["00000/1", "00001/1", "00001/2"]
     record.apply(ended(1, "failed", cause="error"))
-    assert pruned(tmp_path, record) == ["00000/1"]
+    assert pruned(record) == ["00000/1"]
 
 
 def test_paused_and_interrupted_trials_keep_what_they_go_on_from(tmp_path: Path) -> None:
@@ -63,15 +58,15 @@ def test_paused_and_interrupted_trials_keep_what_they_go_on_from(tmp_path: Path)
         *trained(0, 0.9), ended(0, "completed"), *trained(1, 0.3, 0.2),
         event("trial_paused", trial="00001", epoch=2), *trained(2, 0.2, 0.1), event("study_interrupted"),
     )  # fmt: skip
-    assert pruned(tmp_path, record) == ["00000/1", "00001/2", "00002/2"]
+    assert pruned(record) == ["00000/1", "00001/2", "00002/2"]
 
 
-def test_a_failed_trial_keeps_nothing(tmp_path: Path) -> None:
-    assert pruned(tmp_path, fold(*trained(0, 0.9, None), ended(0, "failed", cause="diverged"))) == []
+def test_a_failed_trial_keeps_nothing() -> None:
+    assert pruned(fold(*trained(0, 0.9, None), ended(0, "failed", cause="diverged"))) == []
 
 
-def test_a_trial_without_a_value_keeps_its_newest_while_it_runs(tmp_path: Path) -> None:
-    assert pruned(tmp_path, fold(*trained(0, None, None))) == ["00000/2"]
+def test_a_trial_without_a_value_keeps_its_newest_while_it_runs() -> None:
+    assert pruned(fold(*trained(0, None, None))) == ["00000/2"]
 
 
 def test_a_winner_whose_best_epoch_was_not_saved_keeps_its_newest(tmp_path: Path) -> None:
@@ -79,22 +74,14 @@ def test_a_winner_whose_best_epoch_was_not_saved_keeps_its_newest(tmp_path: Path
         started(0), reported(0, 1, accuracy=0.9), reported(0, 2, accuracy=0.5), saved(0, 2),
         reported(0, 3, accuracy=0.4), saved(0, 3), ended(0, "completed"),
     )  # fmt: skip
-    assert pruned(tmp_path, record) == ["00000/3"]
+    assert pruned(record) == ["00000/3"]
 
 
 def test_a_lower_value_is_the_better_one_where_the_mode_says_so(tmp_path: Path) -> None:
     record = fold(
         *trained(0, 0.5, 0.1, 0.2), ended(0, "completed"), *trained(1, 0.3), ended(1, "completed"), mode="min"
     )
-    assert pruned(tmp_path, record) == ["00000/2"]
-
-
-def test_nothing_is_deleted_twice(tmp_path: Path) -> None:
-    record = fold(*trained(0, 0.5, 0.9, 0.1))
-    keeper = CheckpointKeeper(LocalFolder(tmp_path), record)
-    assert keeper.prune() == [("00000", 1)]
-    record.apply(event("checkpoint_deleted", trial="00000", epoch=1))
-    assert keeper.prune() == []
+    assert pruned(record) == ["00000/2"]
 
 
 def test_a_search_keeps_its_winners_checkpoint_whatever_the_scheduler(tmp_path: Path) -> None:

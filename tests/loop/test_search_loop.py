@@ -1,4 +1,5 @@
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,10 @@ import pytest
 from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Random, choice, randint, uniform
 from tuner.loop.search_loop import CANNOT_PAUSE, Start, trial_seed
+from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event
+from tuner.results.folder import LocalFolder
+from tuner.results.records import saved_epochs
 from tuner.schedule import Decision, Scheduler
 from tuner.search import SearchAlgorithm
 
@@ -46,8 +50,8 @@ def test_an_unfinished_trial_starts_again_under_its_own_id_from_its_last_checkpo
     drive(build(study(), tmp_path), reports=13)
     action = build(study(), tmp_path, history=events_of(tmp_path)).next_action()
     assert isinstance(action, Start)
-    assert (action.trial, action.number, action.from_epoch) == ("00001", 1, 4)
-    assert action.from_checkpoint == "tune/00001/4"
+    assert (action.trial, action.number, action.reported) == ("00001", 1, 4)
+    assert events_of(tmp_path)[-1]["from_epoch"] == 4
 
 
 def test_a_finished_search_is_extended_by_more_trials_with_new_configurations(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_a_report_without_a_number_for_the_metric_fails_the_trial(
     loop = build(study(), tmp_path)
     start = loop.next_action()
     assert start is not None
-    assert loop.report(start.trial, 1, metrics, has_checkpoint=False) is Decision.STOP
+    assert loop.report(start.trial, 1, metrics) is Decision.STOP
     assert (loop.record.trials[start.trial].cause, loop.record.trials[start.trial].message) == ("error", message)
 
 
@@ -190,3 +194,120 @@ def test_a_listener_that_fails_is_left_out_and_the_search_goes_on(tmp_path: Path
 def test_trial_seeds_depend_on_study_and_number_alone() -> None:
     assert trial_seed(0, 0) == trial_seed(0, 0)
     assert len({trial_seed(seed, number) for seed in range(5) for number in range(20)}) == 100
+
+
+def cut_after(folder: Path, kept: int) -> None:
+    """What a driver leaves that is killed after so many events."""
+    (segment,) = sorted((folder / "events").iterdir())
+    segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:kept]))
+
+
+@pytest.mark.parametrize("scheduler", [ASHA(grace_epochs=3), ASHA(grace_epochs=3, rule="stop")])
+def test_what_was_decided_and_not_done_before_the_end_is_done_by_the_next_driver(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    declared = study(scheduler=scheduler, budget=Budget(trials=9, max_epochs=9))
+    drive(build(declared, tmp_path / "whole"))
+    events = events_of(tmp_path / "whole")
+    decided = [i for i, e in enumerate(events) if e["event"] == "epoch_reported" and e["decision"] != "continue"]
+    for number, index in enumerate(decided):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole" / "events", folder / "events")
+        cut_after(folder, index + 1)
+        loop = build(declared, folder, history=events_of(folder))
+        trial = loop.record.trials[events[index]["trial"]]
+        assert trial.status == ("paused" if events[index]["decision"] == "pause" else events[index]["ending"]["status"])
+
+
+def test_an_epoch_is_recorded_before_its_checkpoint_and_that_before_another_is_deleted(tmp_path: Path) -> None:
+    declared = study(scheduler=ASHA(grace_epochs=3), budget=Budget(trials=3, max_epochs=9))
+    drive(build(declared, tmp_path))
+    events = events_of(tmp_path)
+    for index, each in enumerate(events):
+        if each["event"] == "checkpoint_saved":
+            before = [e for e in events[:index] if e.get("trial") == each["trial"] and e["event"] == "epoch_reported"]
+            assert each["epoch"] in {e["epoch"] for e in before}
+        if each["event"] == "checkpoint_deleted":
+            saved = {e["epoch"] for e in events[:index] if e["event"] == "checkpoint_saved"}
+            assert each["epoch"] in saved
+
+
+def test_a_lost_trial_goes_on_before_anything_else_and_fails_the_fourth_time(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    drive(loop, reports=2)
+    for losses in (1, 2, 3):
+        loop.lost("00000", "out_of_memory" if losses == 2 else "lost", "its node went away")
+        assert not loop.finished
+        again = loop.next_action()
+        assert again is not None
+        assert (again.trial, again.reported, again.halvings) == ("00000", 2, losses > 1)
+    loop.lost("00000", "lost", "its node went away")
+    trial = loop.record.trials["00000"]
+    assert (trial.status, trial.cause, trial.message, trial.losses) == ("failed", "lost", "its node went away", 4)
+
+
+def test_checkpoints_that_came_or_went_while_no_driver_looked_are_noted(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    drive(loop, reports=4)
+    store = CheckpointStore(LocalFolder(tmp_path))
+    assert sorted(loop.record.trials["00000"].checkpoints) == store.epochs("00000") == [4]
+    store.delete("00000", 4)
+    for epoch in (3, 5):  # written by a thread that outlived the driver; of epoch 5 nobody knows
+        store.write("00000", epoch, lambda folder: None)
+    again = build(study(), tmp_path, history=events_of(tmp_path))
+    assert again.record.trials["00000"].checkpoints == {3}
+    assert store.epochs("00000") == [3]
+    drive(again)
+    reported = [e["epoch"] for e in events_of(tmp_path) if e["event"] == "epoch_reported" and e["trial"] == "00000"]
+    assert reported == [1, 2, 3, 4, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_trial_whose_checkpoint_could_not_be_written_goes_on_past_its_rung(tmp_path: Path) -> None:
+    loop = build(study(scheduler=ASHA(grace_epochs=3)), tmp_path)
+    start = loop.next_action()
+    assert start is not None
+    decisions = [loop.report(start.trial, epoch, {"loss": 1.0}, saves=True) for epoch in range(1, 10)]
+    assert decisions == [Decision.CONTINUE] * 8 + [Decision.STOP]
+    assert loop.record.trials[start.trial].status == "completed"
+    assert loop.record.notices == []
+
+
+def test_two_listeners_that_fail_are_both_left_out(tmp_path: Path) -> None:
+    class Broken:
+        def on_event(self, event: Event) -> None:
+            raise RuntimeError("no terminal")
+
+    loop = build(study(), tmp_path, listeners=[Broken(), Broken(), Broken()])
+    drive(loop)
+    assert loop.record.counts()["completed"] == 6
+    assert len(loop.record.notices) == 3
+
+
+def test_trials_that_a_limit_cut_off_are_no_success_of_early_stopping(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=6, max_epochs=9, total_epochs=13)), tmp_path)
+    drive(loop)
+    loop.end()
+    cut = loop.record.trials["00001"]
+    assert (cut.status, cut.epoch, cut.ended_by) == ("stopped", 4, "total_epochs")
+    assert saved_epochs(loop.record.trials.values(), 9) == 0
+
+
+def test_a_trial_that_hangs_past_a_limit_is_ended_with_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuner.loop import search_loop
+
+    loop = build(study(budget=Budget(trials=6, max_epochs=9, total_epochs=4)), tmp_path, concurrency=2)
+    hanging, other = loop.next_action(), loop.next_action()
+    assert hanging is not None
+    assert other is not None
+    loop.report(hanging.trial, 1, {"loss": 1.0})
+    for epoch in (1, 2, 3):
+        loop.report(other.trial, epoch, {"loss": 1.0})
+    assert (loop.finished, loop.overdue) == (False, False)
+    monkeypatch.setattr(search_loop, "SHORTEST_ALLOWANCE", 0.0)
+    monkeypatch.setattr(search_loop, "EPOCHS_ALLOWED", 0)
+    assert loop.overdue
+    loop.end()
+    assert loop.record.ended == "total_epochs"
+    assert [(t.status, t.ended_by) for t in loop.record.trials.values()] == [("stopped", "total_epochs")] * 2

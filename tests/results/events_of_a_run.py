@@ -27,7 +27,7 @@ def ended(number: int, status: str, time: float = 0.0, **why: str | None) -> Eve
 
 
 def saved(number: int, epoch: int) -> Event:
-    return event("checkpoint_saved", trial=f"{number:05d}", epoch=epoch, path=f"tune/{number:05d}/{epoch}")
+    return event("checkpoint_saved", trial=f"{number:05d}", epoch=epoch)
 
 
 def fold(*events: Event, mode: str = "max") -> RunRecord:

@@ -24,7 +24,8 @@ def make_run(folder: Path, *, started: str = "2026-01-31T09:30:00+00:00", status
     declared = study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3))
     loop = build(declared, folder)
     drive(loop)
-    loop.close(interrupted=False)
+    loop.end()
+    loop.close()
     write_tables(LocalFolder(folder), loop.record)
     info = {
         "format": FORMAT,

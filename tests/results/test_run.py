@@ -75,7 +75,8 @@ def test_the_summary_is_the_contracts_and_nothing_else(tmp_path: Path) -> None:
 def test_a_run_in_which_all_failed_has_no_best(tmp_path: Path) -> None:
     loop = build(study(), tmp_path)
     drive(loop, lambda config, epoch: float("nan"))
-    loop.close(interrupted=False)
+    loop.end()
+    loop.close()
     write_info(LocalFolder(tmp_path), {**INFO, "status": "failed"})
     summary = load_run(tmp_path).summary()
     assert (summary["best"], summary["failures"]) == (None, {"diverged": 6})

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tuner.results.checkpoints import CheckpointStore
 from tuner.results.folder import LocalFolder
-from tuner.train.checkpoint import Checkpoint, checkpoint_epoch, load_first_whole, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import Checkpoint, load_first_whole, read_checkpoint, write_checkpoint
 from tuner.worker import saving
-from tuner.worker.runner import Order
-from tuner.worker.saving import BackgroundWriter, SavingPolicy, saved_path, whole_saves
+from tuner.worker.order import Order
+from tuner.worker.saving import BackgroundWriter, SavingPolicy
 
 ORDER = Order(
     trial="00003",
@@ -35,24 +36,24 @@ def choices(order: Order, values: list[float]) -> list[str | None]:
 
 def test_epochs_are_saved_that_may_win_or_that_the_trial_may_be_paused_at() -> None:
     values = [0.1, 0.3, 0.2, 0.25, 0.3, 0.4, 0.1, 0.1, 0.2]
-    assert choices(ORDER, values) == ["behind", "behind", "now", None, None, "behind", None, None, None]
+    assert choices(ORDER, values) == ["best", "best", "now", None, None, "best", None, None, None]
 
 
 def test_the_last_epoch_is_saved_before_the_trial_ends_if_it_may_win() -> None:
     assert choices(ORDER, [0.1 * epoch for epoch in range(9)])[-1] == "now"
-    assert choices(replace(ORDER, epochs=3), [0.3, 0.2, 0.1]) == ["behind", None, None]
+    assert choices(replace(ORDER, epochs=3), [0.3, 0.2, 0.1]) == ["best", None, None]
 
 
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
     values = [0.1, 0.5, 0.3, 0.6]
-    assert choices(replace(ORDER, to_beat=0.5), values) == [None, "behind", "now", "behind"]
+    assert choices(replace(ORDER, to_beat=0.5), values) == [None, "best", "now", "best"]
     losses = replace(ORDER, mode="min", to_beat=0.2)
-    assert choices(losses, values) == ["behind", None, "now", None]
+    assert choices(losses, values) == ["best", None, "now", None]
 
 
 def test_a_minute_of_training_is_the_most_that_a_lost_worker_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "SAVE_AT_LEAST_EVERY_SECONDS", 0.0)
-    assert choices(replace(ORDER, to_beat=1.0), [0.5, 0.4, 0.3, 0.2]) == ["behind", "behind", "now", "behind"]
+    assert choices(replace(ORDER, to_beat=1.0), [0.5, 0.4, 0.3, 0.2]) == ["safety", "safety", "now", "safety"]
 
 
 def checkpoint(epoch: int) -> Checkpoint:
@@ -66,27 +67,30 @@ def test_a_checkpoint_is_written_behind_and_found_again(tmp_path: Path) -> None:
         assert writer.flush(10)
     assert writer.finished("00003") == [2, 5]
     assert writer.finished("00003") == writer.failures("00003") == []
-    assert whole_saves(LocalFolder(tmp_path), "00003") == [(5, saved_path("00003", 5)), (2, saved_path("00003", 2))]
-    assert read_checkpoint(tmp_path / saved_path("00003", 5)).scalars == {"epoch": 5}
+    store = CheckpointStore(LocalFolder(tmp_path))
+    assert store.epochs("00003") == [2, 5]
+    assert read_checkpoint(store.fetch("00003", 5, tmp_path / "copy")).scalars == {"epoch": 5}
 
 
 def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    write = saving.write_to_run
+    write = saving._write
 
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments: Any) -> str | None:
         begun.set()
         go_on.wait(10)
-        write(*arguments)
+        return write(*arguments)
 
-    monkeypatch.setattr(saving, "write_to_run", slow)
+    monkeypatch.setattr(saving, "_write", slow)
     writer = BackgroundWriter()
     writer.submit("a", 1, checkpoint(1), str(tmp_path))
     assert begun.wait(10)
     for trial, epoch in (("a", 2), ("a", 3), ("b", 1)):
+        assert writer.announce(trial)
         writer.submit(trial, epoch, checkpoint(epoch), str(tmp_path))
+    assert not writer.announce("a", replaceable=True)  # what waits may be the winner's
     assert not writer.flush(0.01)
     go_on.set()
     assert writer.flush(10)
@@ -94,22 +98,14 @@ def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each
 
 
 def test_a_checkpoint_that_cant_be_written_is_told_and_no_crash(tmp_path: Path) -> None:
-    (tmp_path / "tune").write_text("a file where a folder must be")
+    (tmp_path / "checkpoints").write_text("a file where a folder must be")
     writer = BackgroundWriter()
     writer.submit("00003", 2, checkpoint(2), str(tmp_path))
     assert writer.flush(10)
-    (problem,) = writer.failures("00003")
-    assert problem.startswith("the checkpoint of epoch 2 could not be written: ")
+    ((epoch, problem),) = writer.failures("00003")
+    assert epoch == 2
+    assert problem.startswith("the checkpoint of epoch 2 of trial 00003 could not be written: ")
     assert writer.finished("00003") == []
-
-
-def test_a_save_that_was_cut_off_isnt_whole(tmp_path: Path) -> None:
-    folder = tmp_path / saved_path("00003", 4)
-    write_checkpoint(folder, checkpoint(4))
-    (folder / "training.json").unlink()
-    assert whole_saves(LocalFolder(tmp_path), "00003") == []
-    assert whole_saves(LocalFolder(tmp_path), "00004") == []
-    assert checkpoint_epoch(folder) == -1
 
 
 class Loads:

@@ -1,6 +1,6 @@
 """What a worker does with the processes of its trial: reports, checkpoints, and going on where one fails."""
 
-import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.worker.test_saving import ORDER
 from tuner import ImageClassifier
 from tuner.errors import TrialOutOfMemory
-from tuner.worker.runner import Order
+from tuner.worker.order import Order
 from tuner.worker.several import train_on_several
 
 
@@ -26,13 +26,12 @@ class Session:
     def checkpoints(self) -> list[Path]:
         return []
 
-    def new_folder(self, name: str) -> Path:
-        shutil.rmtree(self.folder / name, ignore_errors=True)
-        (self.folder / name).mkdir(parents=True)
-        return self.folder / name
-
-    def report_epoch(self, epoch: int, metrics: dict[str, Any], folder: Path | None = None) -> None:
-        self.reports.append((epoch, metrics, folder is not None and (folder / "model.safetensors").is_file()))
+    def report_epoch(self, epoch: int, metrics: dict[str, Any], fill: Callable[[Path], None] | None = None) -> None:
+        folder = self.folder / str(epoch)
+        if fill is not None:
+            folder.mkdir()
+            fill(folder)
+        self.reports.append((epoch, metrics, (folder / "model.safetensors").is_file()))
 
 
 def data() -> Any:

@@ -1,4 +1,8 @@
-"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing on to the `SearchLoop`."""
+"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing on to the `SearchLoop`.
+
+A Ray trial is one stay of a trial of ours on a worker: it ends when ours is paused, lost or over, and ours goes on as
+another Ray trial. So Ray neither pauses nor restores anything, and is never handed a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,11 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError
 from ray.tune import Callback
 from ray.tune.experiment import Experiment
 from ray.tune.experiment import Trial as RayTrialBase
@@ -17,25 +22,44 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
-from tuner.loop.search_loop import Resume, SearchLoop, Start, StudyInterrupted
+from tuner.loop.search_loop import SearchLoop, Start
 from tuner.resources import Resources
+from tuner.results.checkpoints import CheckpointStore
 from tuner.results.folder import open_folder
 from tuner.schedule import Decision
-from tuner.worker.runner import REPORT, Order
-from tuner.worker.saving import INDEX, saved_path
+from tuner.worker.order import REPORT, Order
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
-LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
-_DECISIONS = {
-    Decision.CONTINUE: TrialScheduler.CONTINUE,
-    Decision.STOP: TrialScheduler.STOP,
-    Decision.PAUSE: TrialScheduler.PAUSE,
-}
+ANOTHER_REPORT = "it reported to Ray Tune itself, not to tuner; call tuner.report(...) rather than ray.tune.report"
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class SearchLeft(BaseException):
+    """Leaves Ray Tune's loop, past its handlers for Exception; the events hold all that is needed to go on."""
+
+
+def leaves_on_error(method: Method) -> Method:
+    """An exception of the loop (a full disk, a constraint that raises) ends the search with itself as the cause.
+
+    Ray would wrap it into the text of a traceback, or log it and go on.
+    """
+
+    @wraps(method)
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except Exception as error:
+            raise SearchLeft from error
+
+    return guarded  # type: ignore[return-value]
 
 
 class RayTrial(RayTrialBase):  # type: ignore[misc]
-    """A Ray trial that remembers why it failed: Ray itself only writes it to a file."""
+    """A Ray trial that knows whose stay it is, and remembers why it failed: Ray itself only writes it to a file."""
 
+    ours: str
     last_error: BaseException | None = None
 
     def handle_error(self, exc: BaseException | None = None) -> None:
@@ -45,7 +69,7 @@ class RayTrial(RayTrialBase):  # type: ignore[misc]
 
 
 class RaySearch(SearchAlgorithm):  # type: ignore[misc]
-    """Asks the loop for the next trial, and makes it a Ray trial under the loop's own id."""
+    """Asks the loop what to run next, and makes it a Ray trial."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
@@ -60,15 +84,12 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
         """Shown nowhere; Ray wants a number."""
         return self._bridge.loop.study.trials or 0
 
+    @leaves_on_error
     def next_trial(self) -> RayTrial | None:
-        """A new Ray trial, or None; a paused one that should go on is left to the scheduler."""
-        if self._bridge.going_on is not None:
-            return None
-        action = self._bridge.loop.next_action()
-        if isinstance(action, Resume):
-            self._bridge.going_on = action.trial
-            return None
-        return None if action is None else self._bridge.create(action, self._experiment)
+        """A new Ray trial, or None where no worker is free or there is nothing to do now."""
+        self._bridge.look_around()
+        start = self._bridge.loop.next_action()
+        return None if start is None else self._bridge.create(start, self._experiment)
 
     def is_finished(self) -> bool:
         """Whether no trial runs and none will."""
@@ -89,37 +110,27 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
         """Metric and mode are the study's."""
         return True
 
+    @leaves_on_error
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
         """One message of a worker: an epoch, or the trial's failure."""
         loop = self._bridge.loop
+        if not self._bridge.is_current(trial):
+            return str(TrialScheduler.STOP)
+        if REPORT not in result:
+            loop.failed(trial.ours, "error", ANOTHER_REPORT)
+            return str(TrialScheduler.STOP)
         message = json.loads(result[REPORT][0])
         if "failure" in message:
-            loop.failed(trial.trial_id, **message["failure"])
-            trial.max_failures = 0
-            return str(TrialScheduler.CONTINUE)
-        self._bridge.take_along(trial.trial_id, message)
-        counted = self._bridge.first_epoch[trial.trial_id] + result["training_iteration"]
-        epoch = message.get("epoch", counted)
-        handed_over = result.get("checkpoint_dir_name")
-        if handed_over:  # here rather than in Ray's callback, which a trial that is paused and dropped never gets to
-            loop.saved(trial.trial_id, epoch, f"tune/{self._bridge.folders[trial.trial_id]}/{handed_over}")
-        has_checkpoint = handed_over is not None
-        return str(_DECISIONS[loop.report(trial.trial_id, epoch, message["metrics"], has_checkpoint=has_checkpoint)])
+            loop.failed(trial.ours, **message["failure"])
+            return str(TrialScheduler.CONTINUE)  # the worker has something left to do: to return, or to end itself
+        saved = self._bridge.take_along(trial.ours, message)
+        decision = loop.report(trial.ours, message["epoch"], message["metrics"], saved=saved, saves=message["saves"])
+        return str(TrialScheduler.CONTINUE if decision is Decision.CONTINUE else TrialScheduler.STOP)
 
+    @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
-        """A paused trial that the loop lets go on; new trials Ray starts by itself."""
-        if self._bridge.interrupted():
-            raise StudyInterrupted
-        self._bridge.look_for_saves()
-        for trial_id in self._bridge.loop.drop_eliminated():
-            if trial_id in self._bridge.trials:
-                tune_controller.stop_trial(self._bridge.trials[trial_id])
-        if self._bridge.going_on is None:
-            return None
-        trial = self._bridge.trials[self._bridge.going_on]
-        if trial.status == RayTrialBase.PAUSED:
-            self._bridge.going_on = None
-            return trial
+        """None: Ray starts new trials by itself. It asks in every step, so this is where we look around."""
+        self._bridge.look_around()
         return None
 
     def debug_string(self) -> str:
@@ -132,9 +143,11 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     def on_trial_error(self, tune_controller: Any, trial: RayTrial) -> None:
         """Nothing: the callback tells the loop."""
 
+    @leaves_on_error
     def on_trial_complete(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> None:
-        """The function has returned by itself, unless the loop ended the trial before."""
-        self._bridge.loop.returned(trial.trial_id)
+        """The function has returned by itself, unless the loop ended or paused the trial before."""
+        if self._bridge.is_current(trial):
+            self._bridge.loop.returned(trial.ours)
 
     def on_trial_remove(self, tune_controller: Any, trial: RayTrial) -> None:
         """Nothing: the loop decided it."""
@@ -146,101 +159,110 @@ class RayCallback(Callback):  # type: ignore[misc]
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
 
-    def on_trial_recover(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """A worker or node died; Ray starts the trial again from its last checkpoint.
-
-        One that was killed for its memory starts with a micro-batch half the size, as it would kill its worker again.
-        """
-        if _cause(trial.last_error) == "out_of_memory":
-            trial.config["halvings"] += 1
-        self._bridge.loop.lost(trial.trial_id, _first_line(trial.last_error))
-
+    @leaves_on_error
     def on_trial_error(self, iteration: int, trials: list[RayTrial], trial: RayTrial, **info: Any) -> None:
-        """The trial is over: its worker died too often, or could not even start it."""
-        self._bridge.loop.failed(
-            trial.trial_id, _cause(trial.last_error), _first_line(trial.last_error), str(trial.last_error)
-        )
+        """The worker or node died, or could not even start the trial."""
+        if not self._bridge.is_current(trial):
+            return
+        error, loop = trial.last_error, self._bridge.loop
+        self._bridge.expect_no_more(trial.ours)
+        if isinstance(error, RayActorError):
+            cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
+            loop.lost(trial.ours, cause, _first_line(error))
+        else:
+            loop.failed(trial.ours, "error", _first_line(error), str(error))
 
 
 @dataclass
 class Bridge:
-    """What the three adapters share: the loop, and which Ray trial is which of ours."""
+    """What the three adapters share: the loop, and which Ray trial is which of ours.
+
+    `leave` says whether the search is to end now; asked several times a second.
+    """
 
     loop: SearchLoop
     resources: Resources
     run_uri: str
     save_epochs: list[int]
-    interrupted: Callable[[], bool]
+    leave: Callable[[], bool]
     session: int = 0
 
     def __post_init__(self) -> None:
         """No trial is known yet."""
-        self.trials: dict[str, RayTrial] = {}
-        self.first_epoch: dict[str, int] = {}
-        self.folders: dict[str, str] = {}
-        self.going_on: str | None = None
+        self._current: dict[str, RayTrial] = {}
+        self._stays: dict[str, int] = {}
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
         self._looked = 0.0
+        self._checkpoints = CheckpointStore(open_folder(self.run_uri))
 
-    def take_along(self, trial: str, message: dict[str, Any]) -> None:
-        """What a report brings beside its metrics: sentences for the user, and word of checkpoints."""
-        for note in message.get("notes", []):
+    def is_current(self, trial: RayTrial) -> bool:
+        """Whether it is the newest stay of its trial: what an older one still says counts no more."""
+        return self._current.get(trial.ours) is trial
+
+    def look_around(self) -> None:
+        """Leave where the search is to end, or its trials hang beyond a limit; note checkpoints that have come.
+
+        Raises SearchLeft.
+        """
+        if self.leave() or self.loop.overdue:
+            raise SearchLeft
+        if time.monotonic() - self._looked >= 1.0:
+            self._looked = time.monotonic()
+            self._note_saves()
+
+    def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
+        """What a report brings beside its metrics: sentences for the user, and word of checkpoints, of which epochs."""
+        for note in message["notes"]:
             if note not in self._noticed:  # each sentence once for all trials
                 self._noticed.add(note)
                 self.loop.notice(note)
-        for epoch in message.get("saved", []):
-            self._saved(trial, epoch)
-        if message.get("saving") is not None:
+        if self._coming.get(trial) in (*message["saved"], *message["unsaved"]):
+            del self._coming[trial]
+        if message["saving"] is not None:
             self._coming[trial] = message["saving"]
-
-    def look_for_saves(self) -> None:
-        """Note checkpoints that were still being written when their trial's last report came; looks once a second."""
-        if time.monotonic() - self._looked < 1.0:
-            return
-        self._looked = time.monotonic()
-        for trial, epoch in list(self._coming.items()):
-            if not self.loop.record.trials[trial].live and self._is_there(trial, epoch):
-                self._saved(trial, epoch)
+        return list(message["saved"])
 
     def await_saves(self, seconds: float = SECONDS_FOR_SAVES) -> None:
-        """After the search: wait for what is still being written, and delete what was cut off."""
+        """After the search: wait for what is still being written."""
         until = time.monotonic() + seconds
+        self._note_saves()
         while self._coming and time.monotonic() < until:
-            for trial, epoch in list(self._coming.items()):
-                if self._is_there(trial, epoch):
-                    self._saved(trial, epoch)
-            time.sleep(0.05 if self._coming else 0)
+            time.sleep(0.05)
+            self._note_saves()
         for trial, epoch in self._coming.items():
             self.loop.notice(f"the checkpoint of epoch {epoch} of trial {trial} was not finished")
-            open_folder(self.run_uri).delete(saved_path(trial, epoch))
 
-    def _is_there(self, trial: str, epoch: int) -> bool:
-        return open_folder(self.run_uri).exists(f"{saved_path(trial, epoch)}/{INDEX}")
+    def expect_no_more(self, trial: str) -> None:
+        """The trial's worker is gone: what it hasn't written will not come."""
+        self._note_saves()
+        self._coming.pop(trial, None)
 
-    def _saved(self, trial: str, epoch: int) -> None:
-        if self._coming.get(trial) == epoch:
-            del self._coming[trial]
-        self.loop.saved(trial, epoch, saved_path(trial, epoch))
+    def _note_saves(self) -> None:
+        """Checkpoints that were still being written when their trial's last report came."""
+        for trial, epoch in list(self._coming.items()):
+            if self._checkpoints.has(trial, epoch):
+                del self._coming[trial]
+                self.loop.saved(trial, epoch)
 
     def create(self, start: Start, experiment: Experiment | None) -> RayTrial:
-        """The Ray trial for a trial of ours."""
+        """The Ray trial for a stay of a trial of ours."""
         if experiment is None:
             raise RuntimeError("Ray asked for a trial before it set the experiment up")
-        folder = start.trial if self.session == 0 else f"{start.trial}-resumed{self.session}"
+        stay = self._stays[start.trial] = self._stays.get(start.trial, 0) + 1
+        name = start.trial if (self.session, stay) == (0, 1) else f"{start.trial}-{self.session + 1}-{stay}"
         trial = RayTrial(
             experiment.spec["run"],
             config=asdict(self._order(start)),
-            trial_id=start.trial,
+            trial_id=name,
             storage=experiment.spec["storage"],
             checkpoint_config=experiment.spec["checkpoint_config"],
             placement_group_factory=self._placement(),
-            trial_dirname_creator=lambda _: folder,
-            max_failures=LOSSES_ALLOWED,
+            trial_dirname_creator=lambda _: name,
+            max_failures=0,
         )
-        self.trials[start.trial] = trial
-        self.first_epoch[start.trial] = start.from_epoch
-        self.folders[start.trial] = folder
+        trial.ours = start.trial
+        self._current[start.trial] = trial
         return trial
 
     def _order(self, start: Start) -> Order:
@@ -250,6 +272,7 @@ class Bridge:
             config=start.config,
             seed=start.seed,
             epochs=start.epochs,
+            reported=start.reported,
             save_epochs=self.save_epochs,
             metric=study.metric,
             mode=study.mode,
@@ -260,7 +283,7 @@ class Bridge:
             placement=self.resources.placement,
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
-            checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",
+            halvings=start.halvings,
         )
 
     def _placement(self) -> ray.tune.PlacementGroupFactory:
@@ -269,14 +292,6 @@ class Bridge:
         count = int(self.resources.devices) if self.resources.placement == "spread" else 1
         bundle = {"CPU": cpus / count} | ({"GPU": gpus / count} if gpus else {})
         return ray.tune.PlacementGroupFactory([bundle] * count, strategy="SPREAD" if count > 1 else "PACK")
-
-
-def _cause(error: BaseException | None) -> str:
-    if isinstance(error, KilledForMemoryError):
-        return "out_of_memory"
-    if isinstance(error, RayTaskError):
-        return "error"
-    return "lost" if isinstance(error, RayActorError) else "error"
 
 
 def _first_line(error: BaseException | None) -> str:

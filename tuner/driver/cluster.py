@@ -63,7 +63,7 @@ def connected(study: Study, address: str | None = None) -> Iterator[Resources]:
 
 def _preload(study: Study) -> threading.Thread:
     """Import what the search will need while Ray starts, which is mostly waiting: about a second gained."""
-    modules = ["tuner.driver.adapters", "tuner.worker.runner", "tuner.driver.winner", *study.search.needs]
+    modules = ["tuner.driver.adapters", "tuner.worker.trainable", "tuner.driver.winner", *study.search.needs]
 
     def load() -> None:
         for module in modules:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tuner.driver.study_changes import comparable
 from tuner.machine import this_machine
 from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
@@ -42,6 +43,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         },
         "trial": repr(study.declared_trial),
         "started_from": _started_from(study),
+        "comparable": comparable(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
         "options": options,
         "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to

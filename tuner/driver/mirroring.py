@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tuner.results.folder import Folder, LocalFolder
 from tuner.results.wandb_mirror import FOLDER, logged_in, mirror_command
 
 Wandb = Literal["online", "offline", "off"]
+_log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 CHOICES = ("online", "offline", "off")
 END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits for what W&B hasn't been told yet
 
@@ -63,6 +65,12 @@ class MirrorProcess:
             self._end()
             return f"W&B had not taken everything after {seconds:.0f} s; {self._how_to_sync()}"
         return None if code == 0 else f"W&B was told only in part; {self._how_to_sync()}"
+
+    def finish_or_say(self, seconds: float) -> None:
+        """The same; what went wrong is logged, as the run's last event is written."""
+        problem = self.finish(seconds)
+        if problem is not None:
+            _log.warning(problem)
 
     def _end(self) -> None:
         with suppress(ProcessLookupError):

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
+from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
-from tuner.driver.interruption import Interruption, interruptions
-from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, wandb_mode
+from tuner.driver.interruption import interruptions
+from tuner.driver.mirroring import wandb_mode
+from tuner.driver.older_formats import bring_over_checkpoints
+from tuner.driver.search import Search
 from tuner.driver.splitting import check_splits
+from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
-from tuner.loop.search_loop import SearchLoop, StudyInterrupted
-from tuner.resources import Resources
-from tuner.results.events import Event, Listener
+from tuner.results.events import Listener
 from tuner.results.folder import Folder
-from tuner.results.run import STUDY_FILE, Run, load_run, new_run_folder, now, write_info
-from tuner.search import Learned
+from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.study import Study, load_study
 from tuner.trial import ImageClassifier
-
-TUNE = "tune"
-_log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
 
 
 def run(
@@ -46,7 +40,7 @@ def run(
 
     `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
     `Study.with_options`.
-    Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
+    Ctrl-C, SIGTERM and SIGHUP end the search early; the run's status is then "interrupted", and `resume` goes on.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
@@ -54,8 +48,7 @@ def run(
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in options.items() if value is not None}
     ready = declared.with_options(**options)
-    ready.check_here(cluster=address is not None)
-    check_splits(ready)
+    _check(ready, cluster=address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     start_from = learned(ready, storage)
@@ -64,8 +57,10 @@ def run(
         folder = new_run_folder(storage, ready.name)
         info = {**describe_run(ready, options, resources, address), "wandb": mode}
         _write_study_file(folder, declared)
-        search = _Search(ready, folder, info, resources, concurrency, listeners, interrupted, start_from=start_from)
-        return search.perform()
+        opening = {"study_file": study_text(folder).now, "study_version": 1}
+        return Search(
+            ready, folder, info, resources, concurrency, listeners, interrupted, start_from=start_from, opening=opening
+        ).perform()
 
 
 def resume(
@@ -82,22 +77,15 @@ def resume(
     wandb: str | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Run:
-    """Go on with an interrupted run, or extend a finished one to other limits of its budget.
+    """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
     `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all; `wandb` is what it was, unless
-    given. `study` is needed where the run
-    was started from Python rather than from a file. Raises RunFolderError where there is nothing to go on with, or a
-    driver works on the run.
+    given. `study` is needed where the run was started from Python rather than from a file. Where the run's study file
+    was edited, its original is kept beside it and the difference told. Raises RunFolderError where there is nothing to
+    go on with, a driver works on the run, or new trials could not be compared with those it has.
     """
     earlier = load_run(path)
     mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
-    if earlier.alive:
-        raise RunFolderError(
-            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process "
-            f"{earlier.info['pid']} "
-            f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
-        )
-    options = dict(earlier.info["options"])
     limits = {
         "trials": trials,
         "hours": hours,
@@ -105,178 +93,53 @@ def resume(
         "total_epochs": total_epochs,
         "target": target,
     }
-    options |= {name: value for name, value in limits.items() if value is not None}
+    if earlier.alive:
+        raise RunFolderError(
+            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process "
+            f"{earlier.info['pid']} "
+            f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
+        )
+    options = dict(earlier.info["options"]) | {name: value for name, value in limits.items() if value is not None}
+    text = study_text(earlier.folder, earlier.events)
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-    _check_something_left(earlier, ready)
-    ready.check_here(cluster=address is not None)
-    check_splits(ready)
+    check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
+    conclude_only = _only_the_conclusion_is_left(earlier, ready)
+    _check(ready, cluster=address is not None)
     _download(ready)
     with interruptions() as interrupted, connected(ready, address) as resources:
         interrupted.install()
+        if earlier.info["format"] < FORMAT:
+            bring_over_checkpoints(earlier.folder, earlier.events)
         info = {
             **earlier.info,
             **describe_session(ready, address),
+            "format": FORMAT,
             "options": options,
             "wandb": mode,
             "sessions": earlier.info["sessions"] + 1,
         }
-        search = _Search(ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events)
-        return search.perform()
-
-
-class _Search:
-    """One driver's work on one run folder."""
-
-    def __init__(
-        self,
-        study: Study,
-        folder: Folder,
-        info: dict[str, Any],
-        resources: Resources,
-        limit: int | None,
-        listeners: Iterable[Listener],
-        interrupted: Interruption,
-        history: Sequence[Event] = (),
-        start_from: Learned | None = None,
-    ) -> None:
-        self.study, self.folder, self.info, self.resources = study, folder, info, resources
-        self.interrupted = interrupted
-        self.workers = cluster_concurrency(resources, limit)
-        self.info |= {"concurrency": self.workers, "status": "running"}
-        write_info(folder, self.info)
-        self.loop = SearchLoop(
-            study,
-            folder,
-            concurrency=self.workers,
-            devices=resources.devices,
-            history=history,
-            learned=start_from,
-            listeners=[*listeners, self._info_listener()],
+        opening = {"study_file": text.now, "study_version": text.version}
+        search = Search(
+            ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events, opening=opening
         )
-
-    def perform(self) -> Run:
-        """Run Ray Tune until the search ends or is interrupted; then tables, winner, the final run.json and report."""
-        interrupted, mirror = False, self._start_mirror()
-        try:
-            self._tune()
-        except (StudyInterrupted, KeyboardInterrupt):
-            interrupted = True
-        from tuner.results.tables import write_tables
-
-        self.interrupted.ignore_more()
-        write_tables(self.folder, self.loop.record)
-        if not interrupted:
-            self._write_winner()
-        self.loop.close(interrupted=interrupted)
-        write_tables(self.folder, self.loop.record)
-        self._finish(interrupted)
-        self._write_report()
-        if mirror is not None:
-            problem = mirror.finish(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
-            if problem is not None:
-                _log.warning(problem)
-        return Run(self.folder)
-
-    def _start_mirror(self) -> MirrorProcess | None:
-        """A search goes on without W&B where its process can't be started."""
-        if self.info["wandb"] == "off":
-            return None
-        try:
-            return MirrorProcess(self.folder, self.info["wandb"])
-        except OSError as error:
-            self.loop.notice(f"W&B is left out: {error}")
-            return None
-
-    def _write_report(self) -> None:
-        """As with the winner's test score: a search without its report is still a search."""
-        from tuner.results.report import write_report
-
-        try:
-            self.info["report"] = write_report(Run(self.folder))
-        except Exception as error:
-            _log.warning(
-                "report.html could not be written (%r); try again with: python -m tuner report %s",
-                error,
-                self.folder.uri,
-            )
-        else:
-            write_info(self.folder, self.info)
-
-    def _write_winner(self) -> None:
-        """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""
-        from tuner.driver.winner import write_winner
-
-        try:
-            write_winner(self.study, self.folder, self.loop.record, self.resources)
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.loop.notice(f"the winner could not be scored on the test split: {lines[-1]}")
-
-    def _tune(self) -> None:
-        from ray import tune
-
-        from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch
-        from tuner.driver.host_memory import memory_kills_survived
-        from tuner.worker.runner import make_trainable
-
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
-        bridge = Bridge(
-            self.loop,
-            self.resources,
-            self.folder.uri,
-            save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
-            interrupted=self.interrupted.is_set,
-            session=self.info["sessions"] - 1,
-        )
-        try:
-            with memory_kills_survived():
-                tune.run(
-                    make_trainable(self.study.declared_trial),
-                    name=TUNE,
-                    storage_path=self.folder.uri,
-                    search_alg=RaySearch(bridge),
-                    scheduler=RayScheduler(bridge),
-                    callbacks=[RayCallback(bridge)],
-                    reuse_actors=True,
-                    verbose=0,
-                    raise_on_failed_trial=False,
-                )
-        finally:
-            bridge.await_saves()
-
-    def _info_listener(self) -> _InfoWriter:
-        return _InfoWriter(self)
-
-    def _finish(self, interrupted: bool) -> None:
-        record = self.loop.record
-        best = record.best_trial()
-        status = "interrupted" if interrupted else "finished" if best else "failed"
-        self.info |= {
-            "status": status,
-            "ended": now(),
-            "end_reason": "interrupted" if interrupted else self.loop.end_reason,
-            "trials": record.counts(),
-            "best": best and best.trial,
-            "wall_seconds": round(record.active_seconds, 3),
-        }
-        write_info(self.folder, self.info)
+        if text.changed:
+            _tell_of_changes(search, text)
+        return search.perform(conclude_only=conclude_only)
 
 
-class _InfoWriter:
-    """Keeps the counts in run.json fresh, every few seconds at most."""
+def _check(study: Study, *, cluster: bool) -> None:
+    study.check_here(cluster=cluster)
+    check_splits(study)
 
-    SECONDS = 5.0
 
-    def __init__(self, search: _Search) -> None:
-        self._search, self._written = search, time.monotonic()
-
-    def on_event(self, event: Event) -> None:
-        """Write run.json where it is old."""
-        if time.monotonic() - self._written > self.SECONDS and event["event"] == "trial_ended":
-            self._written = time.monotonic()
-            self._search.info["trials"] = self._search.loop.record.counts()
-            write_info(self._search.folder, self._search.info)
+def _tell_of_changes(search: Search, text: StudyText) -> None:
+    kept = text.keep_before(search.folder)
+    search.loop.notice(
+        f"{STUDY_FILE} was changed since the run began; trials from now on are trained as it says, `study_version` in "
+        f"the tables tells which, and the file of before is {kept}:\n{text.difference}",
+        code="study_changed",
+    )
 
 
 def _download(study: Study) -> None:
@@ -296,28 +159,38 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
 
 
-def _check_something_left(earlier: Run, study: Study) -> None:
+def _only_the_conclusion_is_left(earlier: Run, study: Study) -> bool:
+    """Whether the run's search is done and its conclusion isn't; raises RunFolderError where both are done."""
+    problem = _nothing_left_to_search(earlier, study)
+    if problem is None:
+        return False
+    if is_concluded(earlier):
+        raise RunFolderError(problem)
+    return True
+
+
+def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
+    """Why no trial is left to train, with the option that would change it; None where some are."""
     record = earlier.record
     if any(trial.live for trial in record.trials.values()):
-        return
+        return None
     done, wanted = len(record.trials), study.trials
     if wanted is not None and done >= wanted:
         space = study.search_space.size
         if done >= space:
-            raise RunFolderError(
-                f"the run tried all {done} configurations of its space; widen the space in a new study"
-            )
-        raise RunFolderError(
+            return f"the run tried all {done} configurations of its space; widen the space in a new study"
+        return (
             f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
             f"use --trials {done + 10}"
         )
     limits = Limits(study, record, earlier.devices)
     reached = limits.reached()
-    if reached is not None:
-        limit, spent = getattr(study.budget, reached), limits.spent(reached)
-        option = f"--{reached.replace('_', '-')}"
-        beyond = "better than" if reached == "target" else "above"
-        raise RunFolderError(
-            f"{option} is for the run in all and needs to be {beyond} the {spent:.4g} that it has, got {limit:g}; "
-            f"use {option} with another value"
-        )
+    if reached is None:
+        return None
+    limit, spent = getattr(study.budget, reached), limits.spent(reached)
+    option = f"--{reached.replace('_', '-')}"
+    beyond = "better than" if reached == "target" else "above"
+    return (
+        f"{option} is for the run in all and needs to be {beyond} the {spent:.4g} that it has, got {limit:g}; "
+        f"use {option} with another value"
+    )

@@ -24,6 +24,7 @@ class Limits:
         self._begun = time.monotonic()
         self._spent_before, self._failed_before = record.active_seconds, record.failed_from_the_start
         self._reached: Limit | None = None
+        self._reached_at = 0.0
 
     def reached(self, *, epochs: int = 0, value: float | None = None) -> Limit | None:
         """The limit that ended the search; the same one from then on, whatever else is reached later.
@@ -32,7 +33,12 @@ class Limits:
         """
         if self._reached is None:
             self._reached = self._find(epochs, value)
+            self._reached_at = time.monotonic()
         return self._reached
+
+    def overrun_seconds(self) -> float | None:
+        """Seconds since a limit was reached, None before."""
+        return None if self.reached() is None else time.monotonic() - self._reached_at
 
     def spent(self, limit: Limit) -> float:
         """What the run has of it so far: time, epochs, its best value (NaN for none), or failures."""

@@ -1,67 +1,69 @@
 """The search itself, free of Ray: what to run next, what a report leads to, what is written down.
 
-Adapters ask `next_action` when a worker is free and tell what happened. Everything told becomes an event first, so that
-the events alone rebuild this object: a `SearchLoop` given the events of earlier drivers goes on where they end.
+Adapters ask `next_action` when a worker is free and tell what happened. Each thing that happens is written as an event,
+then applied. The events alone rebuild this object: a `SearchLoop` given the events of earlier drivers goes on where
+they end, and first does what the last of them had decided and not done any more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from tuner.loop.earlier import describe
-from tuner.loop.keeping import CheckpointKeeper
+from tuner.loop.keeping import not_needed
 from tuner.loop.limits import Limit, Limits
+from tuner.loop.stopping import Stopping
+from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
 from tuner.results.records import RunRecord, TrialRecord, full_length
 from tuner.schedule import Decision, EarlyStopper
-from tuner.search import EndStatus, Learned, Proposals
+from tuner.search import Learned, Proposals
 from tuner.study import Study
 
 CANNOT_PAUSE = (
     "this trial saves no checkpoint, so it can't pause: trials are stopped where they would have been paused; "
     "pass tuner.report(checkpoint=FOLDER) to let the scheduler pause and go on"
 )
-
-
 LEARNED = "learned"
+LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
+SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
+EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
+EARLY_STOPPING = "early_stopping"
 EndReason = Limit | Literal["trials", "space", "min_improvement"]
-
-
-class StudyInterrupted(BaseException):
-    """Leaves whatever runs the loop, past handlers for Exception; the events hold all that is needed to go on."""
+Ending = dict[str, Any]  # fields of the event that ends a trial
 
 
 @dataclass(frozen=True)
 class Start:
-    """Run a trial: a new one, or one that an earlier driver left, from the checkpoint of an epoch."""
+    """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
+
+    `reported` of its `epochs` are recorded: it goes on from the newest checkpoint of these. `halvings` says how often a
+    worker was killed for the memory that it took.
+    """
 
     trial: str
     number: int
     config: dict[str, Any]
     seed: int
     epochs: int
-    from_epoch: int = 0
-    from_checkpoint: str | None = None
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a trial that this driver paused."""
-
-    trial: str
+    reported: int = 0
+    halvings: int = 0
 
 
 class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`; `learned` is what earlier studies suggest to start from, for a run that has no history.
+    so many `devices`; `learned` is what earlier studies suggest to start from, for a run that has no history; `opening`
+    are further fields of this driver's first event. Each method raises OSError where an event can't be written: what
+    is in the run folder is whole then, and this object of no more use.
     """
 
     def __init__(
@@ -74,45 +76,59 @@ class SearchLoop:
         history: Sequence[Event] = (),
         learned: Learned | None = None,
         listeners: Iterable[Listener] = (),
+        opening: Mapping[str, Any] | None = None,
     ) -> None:
-        self.study, self.concurrency = study, concurrency
+        self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners = list(listeners)
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else _learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
-        self._journal: list[tuple[str, str, int, float]] = []
-        self._stopper = self._build_stopper(can_pause=True)
+        self._stopping = Stopping(self._build_stopper)
         self._running: set[str] = set()
         self._exhausted = self._idle = self._nothing_expected = False
-        self._here: set[str] = set()
+        self._last_report: dict[str, float] = {}  # or start, of each running trial, by the monotonic clock
+        self._longest_epoch = 0.0
         for event in history:
             self._replay(event)
         self._log = EventLog(folder)
-        self._keeper = CheckpointKeeper(folder, self.record)
-        self._emit("study_resumed" if history else "study_started", trials=study.trials)
+        self._checkpoints = CheckpointStore(folder)
+        self._emit("study_resumed" if history else "study_started", trials=study.trials, **(opening or {}))
         if learned and learned.configs and not history:
             self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
+        self._carry_out_what_is_due()
+        if history:
+            self._compare_with_the_disk()
         self._again = [trial for trial in self.record.trials.values() if trial.status == "interrupted"]
         self._limits = Limits(study, self.record, devices)
 
     # What to do next
 
-    def next_action(self) -> Start | Resume | None:
+    def next_action(self) -> Start | None:
         """What a free worker should do; None where no worker is free or there is nothing to do now."""
         self._idle = False
+        self._end_eliminated()
         if len(self._running) >= self.concurrency or self._limits.reached():
             return None
         if self._again:
             return self._start_again(self._again.pop(0))
         action = self._resume_paused() or self._start_new() or self._resume_paused()
         self._idle = action is None and self._exhausted and not self._running
+        if self._idle:
+            self._end_eliminated()
         return action
 
     @property
     def finished(self) -> bool:
         """Whether nothing runs and nothing will."""
         return not self._running and (self._limits.reached() is not None or self._idle)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a limit was reached so long ago that a trial which still hasn't ended its epoch must hang."""
+        since = self._limits.overrun_seconds()
+        allowed = max(SHORTEST_ALLOWANCE, EPOCHS_ALLOWED * self._longest_epoch)
+        return since is not None and bool(self._running) and since > allowed
 
     @property
     def end_reason(self) -> EndReason:
@@ -125,74 +141,82 @@ class SearchLoop:
         budget = self.study.budget.trials
         return "space" if budget is None or len(self.record.trials) < budget else "trials"
 
-    def drop_eliminated(self) -> list[str]:
-        """End the paused trials that will never go on, and name them, each once."""
-        over = [trial for trial in self._stopper.eliminated() if self.record.trials[trial].live]
-        if self.finished:
-            over += [t.trial for t in self.record.trials.values() if t.status == "paused" and t.trial not in over]
-        for trial in over:
-            self._end(trial, "stopped")
-        return over
-
     # What happened
 
-    def report(self, trial: str, epoch: int, metrics: dict[str, Any], *, has_checkpoint: bool) -> Decision:
-        """Take one epoch's metrics; what the trial should do now."""
+    def report(
+        self, trial: str, epoch: int, metrics: dict[str, Any], *, saved: Sequence[int] = (), saves: bool = True
+    ) -> Decision:
+        """Take one epoch's metrics; what the trial should do now.
+
+        `saved` are epochs whose checkpoints have come to the run folder since its last report; `saves` says whether the
+        trial means to write any.
+        """
+        if trial not in self._running:
+            return Decision.STOP
         record = self.record.trials[trial]
-        if not record.live:
-            return Decision.STOP
-        problem = self._problem_with(metrics)
-        if problem is not None:
-            self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision="stop")
-            self.failed(trial, *problem)
-            return Decision.STOP
-        decision = self._decide(record, epoch, metrics[self.study.metric], has_checkpoint)
-        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value)
-        if decision is Decision.PAUSE:
-            self._running.discard(trial)
-            self._emit("trial_paused", trial=trial, epoch=epoch)
-        elif decision is Decision.STOP:
-            self._end(trial, "completed" if epoch >= self._epochs(record.config) else "stopped")
+        self._time_epoch(trial)
+        decision, ending = self._judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
+        why = {} if ending is None else {"ending": ending}
+        self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **why)
+        for each in saved:
+            self.saved(trial, each)
+        if record.due is not None:
+            self._carry_out(record)
         return decision
 
-    def saved(self, trial: str, epoch: int, path: str) -> None:
-        """A checkpoint of the trial lies at `path`, relative to the run folder."""
-        self._emit("checkpoint_saved", trial=trial, epoch=epoch, path=path)
-        self._prune()
+    def saved(self, trial: str, epoch: int) -> None:
+        """A checkpoint of the trial has come to the run folder."""
+        record = self.record.trials[trial]
+        if epoch in record.epochs and epoch not in record.checkpoints:
+            self._emit("checkpoint_saved", trial=trial, epoch=epoch)
+            self._prune()
 
     def returned(self, trial: str) -> None:
         """The trial's code came to its end by itself."""
-        record = self.record.trials[trial]
-        if not record.live:
+        if trial not in self._running:
             return
-        if record.epochs:
-            self._end(trial, "completed")
+        if self.record.trials[trial].epochs:
+            self._end(trial, status="completed")
         else:
             message = "it returned without reporting anything; call tuner.report(...) once per epoch"
             self.failed(trial, "error", message)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial is spoilt."""
-        if self.record.trials[trial].live:
-            self._end(trial, "failed", cause=cause, message=message, traceback=traceback)
+        if trial in self._running:
+            self._end(trial, status="failed", cause=cause, message=message, traceback=traceback)
 
-    def lost(self, trial: str, message: str) -> None:
-        """The trial's worker died; it starts again elsewhere from its last checkpoint."""
-        self._emit("trial_lost", trial=trial, message=message)
+    def lost(self, trial: str, cause: str, message: str) -> None:
+        """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often."""
+        if trial not in self._running:
+            return
+        record = self.record.trials[trial]
+        self._emit("trial_lost", trial=trial, cause=cause, message=message)
+        if record.losses > LOSSES_ALLOWED:
+            self.failed(trial, cause, message)
+        else:
+            self._running.discard(trial)
+            self._again.append(record)
 
     def notice(self, message: str, code: str | None = None) -> None:
         """Tell the user something that changes what they get."""
         self._emit("notice", message=message, code=code)
 
-    def close(self, *, interrupted: bool) -> None:
-        """The last event of this driver."""
-        if interrupted:
-            self._emit("study_interrupted")
-        else:
-            self._emit("study_ended", reason=self.end_reason)
+    def end(self, interrupted_by: str | None = None) -> None:
+        """The search is over, or interrupted by what the text says; notices may still follow, until `close`."""
+        if interrupted_by is not None:
+            self._emit("study_interrupted", reason=interrupted_by)
+            return
+        for trial in sorted(self._running):  # they hang: a limit was reached long ago
+            self._end(trial, status="stopped", by=self.end_reason)
+        self._end_eliminated()
+        self._emit("study_ended", reason=self.end_reason)
+
+    def close(self) -> None:
+        """Nothing more is written."""
         self._log.close()
 
-    # Inside
+    # Inside: what to do next
 
     def _start_new(self) -> Start | None:
         if self._exhausted:
@@ -202,13 +226,12 @@ class SearchLoop:
         config = None if self._nothing_expected else self._proposals.suggest(number)
         if config is None:
             self._exhausted = True
-            self._stopper.more_coming(False)
+            self._stopping.no_more_coming()
             return None
         trial = f"{number:05d}"
-        seed = trial_seed(self.study.seed, number)
-        start = Start(trial, number, config, seed, self._epochs(config))
-        self._introduce(trial, config)
-        self._enter(start)
+        start = Start(trial, number, config, trial_seed(self.study.seed, number), self._length(config))
+        self._enter("trial_started", start, number=number, config=config, seed=start.seed)
+        self._stopping.start(trial, trusted=self._proposals.is_learned(config))
         return start
 
     def _expects_too_little(self, number: int) -> bool:
@@ -219,49 +242,71 @@ class SearchLoop:
         return expected is not None and expected < least
 
     def _start_again(self, record: TrialRecord) -> Start:
-        epoch, path = record.last_checkpoint or (0, None)
-        start = Start(record.trial, record.number, record.config, record.seed, self._epochs(record.config), epoch, path)
-        self._enter(start)
+        start = self._start_of(record)
+        self._enter("trial_started", start, number=start.number, config=start.config, seed=start.seed)
         return start
 
-    def _resume_paused(self) -> Start | Resume | None:
-        trial = self._stopper.resumable()
+    def _resume_paused(self) -> Start | None:
+        trial = self._stopping.resumable()
         while trial is not None and self.record.trials[trial].status != "paused":
-            trial = self._stopper.resumable()  # an interruption came between: it runs already, or has ended
+            trial = self._stopping.resumable()  # it couldn't pause, or has ended meanwhile
         if trial is None:
             return None
-        if trial not in self._here:  # paused by an earlier driver: no worker and no Ray trial knows it
-            return self._start_again(self.record.trials[trial])
-        self._running.add(trial)
-        self._emit("trial_resumed", trial=trial, epoch=self.record.trials[trial].epoch)
-        return Resume(trial)
+        start = self._start_of(self.record.trials[trial])
+        self._enter("trial_resumed", start, epoch=start.reported)
+        return start
 
-    def _enter(self, start: Start) -> None:
-        self._running.add(start.trial)
-        self._here.add(start.trial)
-        self._emit(
-            "trial_started",
-            trial=start.trial,
-            number=start.number,
-            config=start.config,
-            seed=start.seed,
-            from_epoch=start.from_epoch,
+    def _start_of(self, record: TrialRecord) -> Start:
+        length = self._length(record.config)
+        return Start(
+            record.trial, record.number, record.config, record.seed, length, record.epoch, record.memory_losses
         )
 
-    def _decide(self, record: TrialRecord, epoch: int, value: float, has_checkpoint: bool) -> Decision:
+    def _enter(self, kind: str, start: Start, **fields: Any) -> None:
+        known = self.record.trials.get(start.trial)
+        self._emit(kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
+        self._running.add(start.trial)
+        self._last_report[start.trial] = time.monotonic()
+
+    def _end_eliminated(self) -> None:
+        """End the paused trials that will never go on."""
+        for trial in self._stopping.eliminated():
+            if self.record.trials[trial].status == "paused":
+                self._end(trial, status="stopped", by=EARLY_STOPPING)
+        if self.finished:
+            limit = self._limits.reached() or EARLY_STOPPING
+            for record in [trial for trial in self.record.trials.values() if trial.status == "paused"]:
+                self._end(record.trial, status="stopped", by=limit)
+
+    # Inside: what a report leads to
+
+    def _judge(
+        self, record: TrialRecord, epoch: int, metrics: dict[str, Any], *, saved: bool, saves: bool
+    ) -> tuple[Decision, Ending | None]:
+        """What the trial does after this report, and how it ends if it does."""
+        problem = self._problem_with(metrics)
+        if problem is not None:
+            return Decision.STOP, {"status": "failed", "cause": problem[0], "message": problem[1]}
+        value = metrics[self.study.metric]
         again = epoch in record.epochs  # after an interruption; it was judged the first time
-        reached = self._limits.reached(epochs=0 if again else 1, value=value)
-        over = epoch >= self._epochs(record.config) or reached is not None
-        if again:
-            return Decision.STOP if over else Decision.CONTINUE
-        self._proposals.observe(record.number, epoch, value)
-        decision = self._tell_stopper("report", record.trial, epoch, value)
-        if over:
-            return Decision.STOP
-        if decision is Decision.PAUSE and not has_checkpoint:
-            self.notice(CANNOT_PAUSE, code="cannot_pause")
-            decision = self._stop_instead_of_pausing()
-        return decision
+        limit = self._limits.reached(epochs=0 if again else 1, value=value)
+        decision = Decision.CONTINUE
+        if not again:
+            self._proposals.observe(record.number, epoch, value)
+            decision = self._stopping.report(record.trial, epoch, value)
+        if epoch >= self._length(record.config):
+            return Decision.STOP, {"status": "completed"}
+        if limit is not None:
+            return Decision.STOP, {"status": "stopped", "by": limit}
+        if decision is Decision.PAUSE and not saved:
+            decision = self._without_pausing(saves)
+        return decision, {"status": "stopped", "by": EARLY_STOPPING} if decision is Decision.STOP else None
+
+    def _without_pausing(self, saves: bool) -> Decision:
+        if saves:  # its checkpoint could not be written, which a note has said: better that it goes on than is lost
+            return Decision.CONTINUE
+        self.notice(CANNOT_PAUSE, code="cannot_pause")
+        return self._stopping.give_up_pausing()
 
     def _problem_with(self, metrics: dict[str, Any]) -> tuple[str, str] | None:
         name = self.study.metric
@@ -274,34 +319,70 @@ class SearchLoop:
             return "error", f"the study's metric needs a number, got {name}={metrics[name]!r}; report a float"
         return None
 
-    def _end(self, trial: str, status: EndStatus, **why: str | None) -> None:
+    def _carry_out(self, record: TrialRecord) -> None:
+        """Do what was decided after the trial's last report."""
+        due = record.due
+        if due is not None and due.decision == Decision.PAUSE.value:
+            self._running.discard(record.trial)
+            self._emit("trial_paused", trial=record.trial, epoch=due.epoch)
+        elif due is not None:
+            over = due.epoch >= self._length(record.config)
+            self._end(record.trial, **(due.ending or {"status": "completed" if over else "stopped"}))
+
+    def _end(self, trial: str, **ending: Any) -> None:
+        self._emit("trial_ended", trial=trial, **ending)
         self._running.discard(trial)
-        self._proposals.end(self.record.trials[trial].number, status)
-        self._tell_stopper("end", trial)
-        self._emit("trial_ended", trial=trial, status=status, **why)
+        self._last_report.pop(trial, None)
+        self._proposals.end(self.record.trials[trial].number, ending["status"])
+        self._stopping.end(trial)
         self._prune()
 
+    def _time_epoch(self, trial: str) -> None:
+        now = time.monotonic()
+        self._longest_epoch = max(self._longest_epoch, now - self._last_report.get(trial, now))
+        self._last_report[trial] = now
+
+    # Inside: events, checkpoints
+
     def _emit(self, kind: str, **fields: Any) -> None:
+        """Write an event, then apply it, then show it."""
         event = self._log.append(kind, **fields)
         self.record.apply(event)
         for listener in list(self._listeners):
+            if not any(listener is known for known in self._listeners):
+                continue  # left out while another one's failure was told
             try:
                 listener.on_event(event)
             except Exception as error:  # a fault in what only looks on must not end a search
-                self._listeners.remove(listener)
+                self._listeners = [known for known in self._listeners if known is not listener]
                 self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
 
     def _prune(self) -> None:
-        for trial, epoch in self._keeper.prune():
+        for trial, epoch in not_needed(self.record):
             self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
+            self._checkpoints.delete(trial, epoch)
 
-    def _epochs(self, config: dict[str, Any]) -> int:
-        """How long the trial is."""
+    def _compare_with_the_disk(self) -> None:
+        """Take note of checkpoints that came or went while no driver looked; delete what belongs to no known epoch."""
+        present = {trial: set(self._checkpoints.epochs(trial)) for trial in self._checkpoints.trials()}
+        for trial, epochs in present.items():
+            self._checkpoints.sweep(trial)
+            record = self.record.trials.get(trial)
+            known = set(record.epochs) if record else set()
+            for epoch in sorted(epochs - known):
+                self._checkpoints.delete(trial, epoch)
+            for epoch in sorted((epochs & known) - (record.checkpoints if record else set())):
+                self._emit("checkpoint_saved", trial=trial, epoch=epoch)
+        for record in self.record.trials.values():
+            for epoch in sorted(record.checkpoints - present.get(record.trial, set())):
+                self._emit("checkpoint_deleted", trial=record.trial, epoch=epoch)
+        self._prune()
+
+    def _length(self, config: dict[str, Any]) -> int:
+        """Epochs of a trial that nothing stops."""
         return full_length(config, self.study.budget.max_epochs)
 
-    # The early stopper, and how it is rebuilt
-
-    def _build_stopper(self, *, can_pause: bool) -> EarlyStopper:
+    def _build_stopper(self, can_pause: bool) -> EarlyStopper:
         return self.study.scheduler.build(
             mode=self.study.mode,
             max_epochs=self.study.budget.max_epochs,
@@ -309,57 +390,38 @@ class SearchLoop:
             trials=self.study.trials,
         )
 
-    def _introduce(self, trial: str, config: dict[str, Any]) -> None:
-        """Tell the early stopper of a new trial."""
-        self._tell_stopper("start", trial)
-        if self._proposals.is_learned(config):
-            self._tell_stopper("trust", trial)
-
-    def _tell_stopper(self, call: str, trial: str, epoch: int = 0, value: float = 0.0) -> Decision:
-        self._journal.append((call, trial, epoch, value))
-        if call == "start":
-            self._stopper.start(trial)
-        elif call == "trust":
-            self._stopper.trust(trial)
-        elif call == "end":
-            self._stopper.end(trial)
-        else:
-            return self._stopper.report(trial, epoch, value)
-        return Decision.CONTINUE
-
-    def _stop_instead_of_pausing(self) -> Decision:
-        """Replace the early stopper by one that never pauses, told all so far; what it says to the last report."""
-        self._stopper = self._build_stopper(can_pause=False)
-        journal, self._journal = self._journal, []
-        decision = Decision.CONTINUE
-        for entry in journal:
-            decision = self._tell_stopper(*entry)
-        if self._exhausted:
-            self._stopper.more_coming(False)
-        return decision
+    # Inside: going on with a run
 
     def _replay(self, event: Event) -> None:
         """Bring search algorithm and early stopper to where they were after the event, then the record."""
         kind, trial = event["event"], event.get("trial", "")
-        if kind == "trial_started" and trial not in self.record.trials:
+        known = self.record.trials.get(trial)
+        if kind == "trial_started" and known is None:
             self._proposals.adopt(event["number"], event["config"])
-            self._introduce(trial, event["config"])
-        elif kind == "trial_resumed" or (kind == "trial_started" and self.record.trials[trial].paused):
-            self._stopper.resumable()
-        elif kind == "epoch_reported":
-            self._replay_report(self.record.trials[trial], event)
-        elif kind == "trial_ended":
-            self._proposals.end(self.record.trials[trial].number, event["status"])
-            self._tell_stopper("end", trial)
+            self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
+        elif known is not None:
+            self._replay_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
-            self._stop_instead_of_pausing()
+            self._stopping.give_up_pausing()
         self.record.apply(event)
 
-    def _replay_report(self, record: TrialRecord, event: Event) -> None:
-        value = event["metrics"].get(self.study.metric)
-        if finite(value) and event["epoch"] not in record.epochs:
-            self._proposals.observe(record.number, event["epoch"], value)
-            self._tell_stopper("report", record.trial, event["epoch"], value)
+    def _replay_known(self, kind: str, record: TrialRecord, event: Event) -> None:
+        if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
+            self._stopping.replay_resumption(record.trial)
+        elif kind == "epoch_reported":
+            value = event["metrics"].get(self.study.metric)
+            if finite(value) and event["epoch"] not in record.epochs:
+                self._proposals.observe(record.number, event["epoch"], value)
+                self._stopping.report(record.trial, event["epoch"], value)
+        elif kind == "trial_ended":
+            self._proposals.end(record.number, event["status"])
+            self._stopping.end(record.trial)
+
+    def _carry_out_what_is_due(self) -> None:
+        """What the driver before had decided and not done any more."""
+        for record in list(self.record.trials.values()):
+            if record.live and record.due is not None:
+                self._carry_out(record)
 
 
 def _learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:

@@ -53,6 +53,10 @@ class Folder(ABC):
         """Delete the folder `name` and all in it, if it is there."""
 
     @abstractmethod
+    def rename(self, name: str, new: str) -> None:
+        """Give the folder `name` another name, which nothing may have."""
+
+    @abstractmethod
     def fetch(self, name: str, target: Path) -> Path:
         """A local folder with what the folder `name` holds: itself where it is local, else a copy under `target`."""
 
@@ -111,6 +115,9 @@ class LocalFolder(Folder):
 
         shutil.rmtree(self.path / name, ignore_errors=True)
 
+    def rename(self, name: str, new: str) -> None:
+        (self.path / name).rename(self.path / new)
+
     def fetch(self, name: str, target: Path) -> Path:
         return self.path / name
 
@@ -162,6 +169,13 @@ class ObjectFolder(Folder):
             self._filesystem.delete_dir(f"{self._path}/{name}")
         except FileNotFoundError:
             return
+
+    def rename(self, name: str, new: str) -> None:
+        from pyarrow.fs import copy_files
+
+        source, target = f"{self._path}/{name}", f"{self._path}/{new}"
+        copy_files(source, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
+        self.delete(name)
 
     def fetch(self, name: str, target: Path) -> Path:
         from pyarrow.fs import LocalFileSystem, copy_files

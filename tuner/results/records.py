@@ -26,6 +26,7 @@ class EpochRecord:
     metrics: dict[str, Any]
     decision: str
     time: float
+    ending: dict[str, Any] | None = None  # how the trial ends where the decision is to stop
 
 
 @dataclass
@@ -42,12 +43,16 @@ class TrialRecord:
     message: str | None = None
     traceback: str | None = None
     ended: float | None = None
+    ended_by: str | None = None  # of a stopped trial: "early_stopping", or the limit that cut it off
     running_seconds: float = 0.0
+    study_version: int = 1  # of the study file that it was last started with; another one where that was edited
     losses: int = 0
+    memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
-    checkpoints: dict[int, str] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)  # epochs
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
+    due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
 
     @property
     def live(self) -> bool:
@@ -60,9 +65,9 @@ class TrialRecord:
         return max(self.epochs, default=0)
 
     @property
-    def last_checkpoint(self) -> tuple[int, str] | None:
-        """Epoch and path of the newest checkpoint."""
-        return max(self.checkpoints.items()) if self.checkpoints else None
+    def last_checkpoint(self) -> int:
+        """Epoch of the newest checkpoint, 0 where there is none."""
+        return max(self.checkpoints, default=0)
 
     def metrics(self) -> dict[str, Any]:
         """The last epoch's metrics."""
@@ -90,6 +95,7 @@ class RunRecord:
         self._last_time: float | None = None
         self._bests: dict[str, tuple[int, float]] = {}
         self._any_epoch = False
+        self._study_version = 1
         for event in events:
             self.apply(event)
 
@@ -107,7 +113,7 @@ class RunRecord:
                 self._leave(trial, self._last_time or trial.started)
                 trial.status = "interrupted"
         if self._active_since is not None and self._last_time is not None:
-            self.active_seconds += self._last_time - self._active_since
+            self.active_seconds += max(0.0, self._last_time - self._active_since)
             self._active_since = None
 
     @property
@@ -115,7 +121,7 @@ class RunRecord:
         """How long drivers have worked on the run, up to its last event."""
         if self._active_since is None or self._last_time is None:
             return self.active_seconds
-        return self.active_seconds + self._last_time - self._active_since
+        return self.active_seconds + max(0.0, self._last_time - self._active_since)
 
     def counts(self) -> dict[Status, int]:
         """Trials by status, each status present."""
@@ -187,11 +193,13 @@ class RunRecord:
     # One method per kind of event.
 
     def _on_study_started(self, event: Event) -> None:
+        self._study_version = event.get("study_version", 1)
         self._active_since = event["time"]
         self.ended = None
 
     def _on_study_resumed(self, event: Event) -> None:
         self.close()
+        self._study_version = event.get("study_version", self._study_version)
         self._active_since = event["time"]
         self.ended = None
         for trial in self.trials.values():
@@ -220,43 +228,47 @@ class RunRecord:
     def _on_epoch_reported(self, event: Event) -> None:
         self._any_epoch = True
         trial = self.trials[event["trial"]]
-        value = event["metrics"].get(self.metric)
-        if event["epoch"] in trial.epochs:  # trained again after an interruption: the newer row counts
-            trial.epochs[event["epoch"]] = EpochRecord(
-                event["epoch"], event["metrics"], event["decision"], event["time"]
-            )
+        epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], event["time"], event.get("ending"))
+        again = epoch.epoch in trial.epochs  # after an interruption; the newer row counts
+        trial.epochs[epoch.epoch] = epoch
+        trial.due = epoch if epoch.decision != "continue" else None
+        value = epoch.metrics.get(self.metric)
+        if again:
             self._recompute_best(trial)
-            return
-        trial.epochs[event["epoch"]] = EpochRecord(event["epoch"], event["metrics"], event["decision"], event["time"])
-        if finite(value) and self._is_better(value, self._bests.get(trial.trial)):
-            self._bests[trial.trial] = (event["epoch"], value)
+        elif value is not None and finite(value) and self._is_better(value, self._bests.get(trial.trial)):
+            self._bests[trial.trial] = (epoch.epoch, value)
 
     def _on_checkpoint_saved(self, event: Event) -> None:
-        self.trials[event["trial"]].checkpoints[event["epoch"]] = event["path"]
+        self.trials[event["trial"]].checkpoints.add(event["epoch"])
 
     def _on_checkpoint_deleted(self, event: Event) -> None:
-        self.trials[event["trial"]].checkpoints.pop(event["epoch"], None)
+        self.trials[event["trial"]].checkpoints.discard(event["epoch"])
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         self._leave(trial, event["time"])
-        trial.status, trial.paused = "paused", True
+        trial.status, trial.paused, trial.due = "paused", True, None
 
     def _on_trial_resumed(self, event: Event) -> None:
         self._enter(self.trials[event["trial"]], event["time"])
 
     def _on_trial_lost(self, event: Event) -> None:
-        self.trials[event["trial"]].losses += 1
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.losses += 1
+        trial.memory_losses += event.get("cause") == "out_of_memory"
 
     def _on_trial_ended(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         self._leave(trial, event["time"])
         trial.status, trial.cause = event["status"], event.get("cause")
         trial.message, trial.traceback = event.get("message"), event.get("traceback")
-        trial.ended = event["time"]
+        trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
+        self._leave(trial, now)
         trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
+        trial.due, trial.study_version = None, self._study_version
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
         if trial.running_since is not None:
@@ -283,8 +295,9 @@ def full_length(config: dict[str, Any], longest: int) -> int:
 
 
 def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
-    """Epochs that the stopped ones of these trials would still have trained."""
-    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in trials if t.status == "stopped")
+    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
+    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
+    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
 
 
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -30,12 +30,15 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
 
     Columns: trial, number, status, cause, epochs, best_epoch, the metric's best value under its own name
     (`metric/NAME` where that is one of these columns'), started and ended (UTC), seconds (of running), losses, seed,
-    message, then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
+    message, study_version (only where the study file was edited in mid-run: trials of version 2 were trained, in part
+    at least, as the edited one says), then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
     """
     metric = metric_column(record.metric)
     rows = [_trial_row(record, trial, metric) for trial in record.trials.values()]
     leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
     leading += ["started", "ended", "seconds", "losses", "seed", "message"]
+    if any(trial.study_version > 1 for trial in record.trials.values()):
+        leading.append("study_version")
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
@@ -100,5 +103,6 @@ def _trial_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, 
         "losses": trial.losses,
         "seed": trial.seed,
         "message": trial.message,
+        "study_version": trial.study_version,
         **{CONFIG + name: value for name, value in flat_config(trial.config).items()},
     }

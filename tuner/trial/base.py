@@ -44,6 +44,10 @@ class Trial(ABC):
         """16 hexadecimal digits that change with the data; None where it isn't known what data there is."""
         return None
 
+    def identity(self) -> dict[str, str]:
+        """What has to be the same for two trials of one configuration to be comparable, in words by name."""
+        return {}
+
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with paths made absolute (from `folder`, or the working directory), for other processes."""
         return self

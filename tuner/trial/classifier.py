@@ -204,6 +204,11 @@ class ImageClassifier(Trial):
         """Of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
+    def identity(self) -> dict[str, str]:
+        """Data, model and weights; a function by its name."""
+        data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
+        return {"data": data, "model": self.model_name, "weights": str(self.weights)}
+
     def resolved(self, folder: Path | None = None) -> ImageClassifier:
         """The same trial with its paths made absolute, from `folder` or the working directory."""
         base = (folder or Path.cwd()).absolute()

@@ -33,6 +33,10 @@ class FunctionTrial(Trial):
         """The function."""
         return (self.function,)
 
+    def identity(self) -> dict[str, str]:
+        """The function's name: its code may be mended."""
+        return {"trial": self.name}
+
     def check(self, space: Space) -> None:
         """Raise StudyError unless the function can be called with one configuration."""
         try:

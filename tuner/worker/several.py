@@ -17,9 +17,8 @@ from tuner.trial import ImageClassifier
 from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tuner.worker.runner import Order, WorkerSession
+    from tuner.worker.order import Order
+    from tuner.worker.reporting import WorkerSession
 
 MOST_LOSSES = 3  # of processes, of one trial
 
@@ -32,9 +31,9 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
     didn't fit. Whatever ends the trial ends its processes.
     """
     count = int(order.gpus or order.cpus)
-    checkpoints, halvings, first_pass_fits, losses = tuple(worker.checkpoints()), order.halvings, True, 0
+    halvings, first_pass_fits, losses = order.halvings, True, 0
     batch_size = trial.hyperparameters(order.config)["batch_size"]
-    policy, saved = SavingPolicy(order), _Saved(worker)
+    policy = SavingPolicy(order)
     while True:
         task = Task(
             pickled=cloudpickle.dumps(trial),
@@ -47,11 +46,11 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
             strategy=str(order.strategy),
             halvings=halvings,
             first_pass_fits=first_pass_fits,
-            checkpoints=(*saved.newest, *checkpoints),
+            checkpoints=tuple(worker.checkpoints()),
         )
         try:
             with _started(task, order, count) as ranks:
-                _follow(ranks, order, worker, policy, saved)
+                _follow(ranks, order, worker, policy)
                 return
         except TrialOutOfMemory as error:
             if error.remedy is None:
@@ -87,27 +86,11 @@ def _started(task: Task, order: Order, count: int) -> Iterator[Ranks]:
     del store  # it had to be there until now
 
 
-class _Saved:
-    """The last checkpoint on this machine; the one before it stays until the next is whole."""
-
-    def __init__(self, worker: WorkerSession) -> None:
-        self._worker, self._count = worker, 0
-        self.newest: tuple[Path, ...] = ()
-
-    def write(self, ranks: Ranks) -> Path:
-        """Let the processes write one."""
-        self._count += 1
-        folder = self._worker.new_folder(f"several-{self._count % 2}")
-        ranks.save(folder)
-        self.newest = (folder,)
-        return folder
-
-
-def _follow(ranks: Ranks, order: Order, worker: WorkerSession, policy: SavingPolicy, saved: _Saved) -> None:
+def _follow(ranks: Ranks, order: Order, worker: WorkerSession, policy: SavingPolicy) -> None:
     epoch = 0
     while epoch < order.epochs:
         told = ranks.next_epoch()
         epoch = told.epoch
         worker.notes += told.notes
         chosen = policy.choose(epoch, told.metrics)
-        worker.report_epoch(epoch, told.metrics, saved.write(ranks) if chosen else None)
+        worker.report_epoch(epoch, told.metrics, fill=ranks.save if chosen else None)

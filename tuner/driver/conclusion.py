@@ -1,0 +1,123 @@
+"""What follows a search: tables, winner, report, and the run's last word in run.json.
+
+Each step replaces what it writes as a whole, may fail without hindering the others, and can be done again. That a run
+is concluded is written into run.json last of all; `resume` concludes a run of which it isn't.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.driver.winner import ScoringInterrupted, is_written, write_winner
+from tuner.loop.search_loop import SearchLoop
+from tuner.resources import Resources
+from tuner.results.quoting import command
+from tuner.results.records import RunRecord
+from tuner.results.run import BEST, Run, now, write_info
+
+_log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
+CONCLUDED = ("finished", "failed")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a driver's search ended: by itself, or cut off by what `interrupted_by` says, maybe an error of its own."""
+
+    interrupted_by: str | None = None
+    error: BaseException | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search came to its end."""
+        return self.interrupted_by is None
+
+
+def is_concluded(run: Run) -> bool:
+    """Whether all that follows a search was done for the run as it is."""
+    return run.info["status"] in CONCLUDED and (is_written(run.folder, run.record) or bool(run.info.get("unscored")))
+
+
+@dataclass
+class Conclusion:
+    """Concludes one driver's search. `leave` says whether the user wants to end at once."""
+
+    loop: SearchLoop
+    info: dict[str, Any]
+    resources: Resources
+    leave: Callable[[], bool]
+
+    def perform(self, outcome: Outcome) -> Outcome:
+        """Do all steps; the outcome, which is another one where the conclusion itself was cut off."""
+        record, folder = self.loop.record, self.loop.folder
+        self._step("the last events", lambda: self.loop.end(outcome.interrupted_by))
+        self._step("the tables", self._write_tables)
+        if outcome.finished:
+            outcome = self._write_winner(outcome)
+        elif not is_written(folder, record) and folder.files(BEST):
+            self._notice("best/ still holds an earlier winner; it is replaced when the search is done")
+        self._step("the end of the events", self.loop.close)
+        self._take_down(outcome, record)
+        if not self.leave() or outcome.finished:
+            self._step("report.html", self._write_report)
+        self._step("run.json", lambda: write_info(folder, self.info))
+        return outcome
+
+    def _write_tables(self) -> None:
+        from tuner.results.tables import write_tables
+
+        write_tables(self.loop.folder, self.loop.record)
+
+    def _write_winner(self, outcome: Outcome) -> Outcome:
+        """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""
+        folder, record = self.loop.folder, self.loop.record
+        self.info["unscored"] = None
+        try:
+            write_winner(self.loop.study, folder, record, self.resources, self.leave)
+        except ScoringInterrupted as error:
+            return Outcome(interrupted_by=str(error))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            self.info["unscored"] = lines[-1]
+            self._notice(f"the winner could not be scored on the test split: {lines[-1]}")
+            if not is_written(folder, record):
+                self._step(f"{BEST}/", lambda: folder.delete(BEST))  # of another winner
+        return outcome
+
+    def _take_down(self, outcome: Outcome, record: RunRecord) -> None:
+        """What run.json is to say."""
+        best = record.best_trial()
+        status = "interrupted" if not outcome.finished else "finished" if best else "failed"
+        reason = self.loop.end_reason if outcome.finished else "error" if outcome.error else "interrupted"
+        self.info |= {
+            "status": status,
+            "ended": now(),
+            "end_reason": reason,
+            "interrupted_by": outcome.interrupted_by,
+            "trials": record.counts(),
+            "best": best and best.trial,
+            "wall_seconds": round(record.active_seconds, 3),
+        }
+
+    def _write_report(self) -> None:
+        from tuner.results.report import write_report
+
+        run = Run(self.loop.folder)
+        run.info = self.info  # as run.json will be
+        try:
+            self.info["report"] = write_report(run)
+        except Exception as error:
+            again = command("report", self.loop.folder.uri)
+            raise OSError(f"{error!r}; try again with: {again}") from error
+
+    def _notice(self, message: str) -> None:
+        self._step("a notice", lambda: self.loop.notice(message))
+
+    def _step(self, what: str, step: Callable[[], object]) -> None:
+        """A step that can't be done, on a full disk say, doesn't keep the others from being done."""
+        try:
+            step()
+        except Exception as error:
+            _log.warning("%s could not be written: %s", what, error)

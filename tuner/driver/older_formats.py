@@ -1,0 +1,44 @@
+"""Going on with runs that older versions of tuner wrote."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.results.checkpoints import CheckpointStore
+from tuner.results.events import Event
+from tuner.results.folder import Folder
+
+_OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, which Ray had a hand in
+
+
+def bring_over_checkpoints(folder: Folder, events: Sequence[Event]) -> None:
+    """Copy the checkpoints of a run of format 1 to where checkpoints lie now; those that can't be are passed over."""
+    places: dict[tuple[str, int], str] = {}
+    for event in events:
+        key = (event.get("trial", ""), event.get("epoch", 0))
+        if event["event"] == "checkpoint_saved" and isinstance(event.get("path"), str):
+            places[key] = event["path"]
+        elif event["event"] == "checkpoint_deleted":
+            places.pop(key, None)
+    store = CheckpointStore(folder)
+    for (trial, epoch), path in places.items():
+        if _OLD_PLACE.fullmatch(path) and not store.has(trial, epoch):
+            _copy(folder, path, store, trial, epoch)
+
+
+def _copy(folder: Folder, path: str, store: CheckpointStore, trial: str, epoch: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="tuner-older-") as temporary:
+        try:
+            source = folder.fetch(path, Path(temporary) / "checkpoint")
+            store.write(trial, epoch, lambda target: _copy_tree(source, target))
+        except (OSError, TunerError, ValueError):
+            return
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True)

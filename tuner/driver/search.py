@@ -1,0 +1,145 @@
+"""One driver's work on one run folder: the search under Ray Tune, then its conclusion."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tuner.driver.cluster import concurrency as cluster_concurrency
+from tuner.driver.conclusion import Conclusion, Outcome
+from tuner.driver.interruption import Interruption
+from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
+from tuner.loop.search_loop import SearchLoop
+from tuner.resources import Resources
+from tuner.results.events import Event, Listener
+from tuner.results.folder import Folder
+from tuner.results.run import Run, write_info
+from tuner.search import Learned
+from tuner.study import Study
+
+TUNE = "tune"
+
+
+class Search:
+    """A study that is ready, a folder, and what Ray has for its trials."""
+
+    def __init__(
+        self,
+        study: Study,
+        folder: Folder,
+        info: dict[str, Any],
+        resources: Resources,
+        limit: int | None,
+        listeners: Iterable[Listener],
+        interrupted: Interruption,
+        history: Sequence[Event] = (),
+        start_from: Learned | None = None,
+        opening: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.study, self.folder, self.info, self.resources = study, folder, info, resources
+        self.interrupted = interrupted
+        self.workers = cluster_concurrency(resources, limit)
+        self.info |= {"concurrency": self.workers, "status": "running"}
+        write_info(folder, self.info)
+        self.loop = SearchLoop(
+            study,
+            folder,
+            concurrency=self.workers,
+            devices=resources.devices,
+            history=history,
+            learned=start_from,
+            listeners=[*listeners, _InfoWriter(self)],
+            opening=opening,
+        )
+
+    def perform(self, *, conclude_only: bool = False) -> Run:
+        """Search until the end, or an interruption, then conclude; the run.
+
+        What goes wrong in the search itself is no exception: the run is then interrupted, and says by what.
+        """
+        mirror = self._start_mirror()
+        outcome = Outcome() if conclude_only else self._search()
+        outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted.is_set).perform(outcome)
+        if mirror is not None:
+            mirror.finish_or_say(END_SECONDS if outcome.finished else INTERRUPTED_SECONDS)
+        return Run(self.folder)
+
+    def _search(self) -> Outcome:
+        from tuner.driver.adapters import SearchLeft
+
+        try:
+            self._tune()
+        except SearchLeft as left:
+            if left.__cause__ is not None:
+                return _failed(left.__cause__)
+            return Outcome() if not self.interrupted.is_set() else Outcome("Ctrl-C")
+        except KeyboardInterrupt:
+            return Outcome("Ctrl-C")
+        except Exception as error:
+            return _failed(error)
+        return Outcome()
+
+    def _tune(self) -> None:
+        from ray import tune
+
+        from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch, leaves_on_error
+        from tuner.driver.host_memory import memory_kills_survived
+        from tuner.worker.trainable import make_trainable
+
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
+        bridge = Bridge(
+            self.loop,
+            self.resources,
+            self.folder.uri,
+            save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
+            leave=self.interrupted.is_set,
+            session=self.info["sessions"] - 1,
+        )
+        try:
+            with memory_kills_survived():
+                tune.run(
+                    make_trainable(self.study.declared_trial),
+                    name=TUNE,
+                    storage_path=self.folder.uri,
+                    search_alg=RaySearch(bridge),
+                    scheduler=RayScheduler(bridge),
+                    callbacks=[RayCallback(bridge)],
+                    reuse_actors=True,
+                    verbose=0,
+                    raise_on_failed_trial=False,
+                )
+        finally:
+            leaves_on_error(bridge.await_saves)()
+
+    def _start_mirror(self) -> MirrorProcess | None:
+        """A search goes on without W&B where its process can't be started."""
+        if self.info["wandb"] == "off":
+            return None
+        try:
+            return MirrorProcess(self.folder, self.info["wandb"])
+        except OSError as error:
+            self.loop.notice(f"W&B is left out: {error}")
+            return None
+
+
+def _failed(error: BaseException) -> Outcome:
+    lines = str(error).strip().splitlines() or [""]
+    return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
+
+
+class _InfoWriter:
+    """Keeps the counts in run.json fresh, every few seconds at most."""
+
+    SECONDS = 5.0
+
+    def __init__(self, search: Search) -> None:
+        self._search, self._written = search, time.monotonic()
+
+    def on_event(self, event: Event) -> None:
+        """Write run.json where it is old."""
+        if time.monotonic() - self._written > self.SECONDS and event["event"] == "trial_ended":
+            self._written = time.monotonic()
+            self._search.info["trials"] = self._search.loop.record.counts()
+            write_info(self._search.folder, self._search.info)

@@ -1,0 +1,84 @@
+"""Early stopping as a search uses it: everything told is remembered, so that pausing can be given up in mid-search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.schedule import Decision, EarlyStopper
+
+Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
+
+
+class Stopping:
+    """The early stopper of one search.
+
+    `build` makes one, told whether trials can pause. It begins with one that may pause them.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._stopper = build(True)
+        self._journal: list[tuple[str, str, int, float]] = []
+        self._more_coming = self._changed = True
+
+    def start(self, trial: str, *, trusted: bool) -> None:
+        """A new trial; a trusted one's configuration did well in earlier studies."""
+        self._tell("start", trial)
+        if trusted:
+            self._tell("trust", trial)
+
+    def report(self, trial: str, epoch: int, value: float) -> Decision:
+        """What the trial does after this epoch."""
+        return self._tell("report", trial, epoch, value)
+
+    def end(self, trial: str) -> None:
+        """The trial is over."""
+        self._tell("end", trial)
+
+    def no_more_coming(self) -> None:
+        """No new trial will start."""
+        self._more_coming, self._changed = False, True
+        self._stopper.more_coming(False)
+
+    def resumable(self) -> str | None:
+        """A paused trial that goes on now, each handed out once; None where none does."""
+        trial = self._stopper.resumable()
+        self._changed = self._changed or trial is not None
+        return trial
+
+    def replay_resumption(self, trial: str) -> None:
+        """Hand out trials until it is this one's turn, as was done before."""
+        handed_out = self.resumable()
+        while handed_out not in (trial, None):
+            handed_out = self.resumable()
+
+    def eliminated(self) -> list[str]:
+        """Paused trials that will never go on, each named once; looks only where something was told since."""
+        if not self._changed:
+            return []
+        self._changed = False
+        return self._stopper.eliminated()
+
+    def give_up_pausing(self) -> Decision:
+        """Replace the stopper by one that never pauses, told all so far; what it says to the last report."""
+        self._stopper = self._build(False)
+        journal, self._journal = self._journal, []
+        decision = Decision.CONTINUE
+        for entry in journal:
+            decision = self._tell(*entry)
+        if not self._more_coming:
+            self._stopper.more_coming(False)
+        return decision
+
+    def _tell(self, call: str, trial: str, epoch: int = 0, value: float = 0.0) -> Decision:
+        self._journal.append((call, trial, epoch, value))
+        self._changed = True
+        if call == "report":
+            return self._stopper.report(trial, epoch, value)
+        if call == "start":
+            self._stopper.start(trial)
+        elif call == "trust":
+            self._stopper.trust(trial)
+        else:
+            self._stopper.end(trial)
+        return Decision.CONTINUE

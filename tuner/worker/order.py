@@ -1,0 +1,36 @@
+"""What one trial is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+REPORT = "tuner_report"  # the one entry of what a worker reports to Ray
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one trial is told; travels as the config of a Ray trial.
+
+    `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these, and none later, as an
+    epoch that nobody knows would be missing. `save_epochs` are epochs after which the scheduler may pause the trial, so
+    that a checkpoint must be there; `to_beat` is the best value of the trials that have ended: an epoch below it can't
+    be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
+    """
+
+    trial: str
+    config: dict[str, Any]
+    seed: int
+    epochs: int
+    save_epochs: list[int]
+    metric: str
+    mode: str
+    study_seed: int
+    cpus: float
+    gpus: float
+    run_uri: str
+    strategy: str | None = None
+    placement: str = "pack"
+    to_beat: float | None = None
+    halvings: int = 0
+    reported: int = 0

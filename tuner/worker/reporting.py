@@ -1,0 +1,141 @@
+"""What a trial tells the driver, and its checkpoints: written into the run folder, and found there again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+
+from tuner.errors import TrialError
+from tuner.results.checkpoints import CheckpointStore, Fill
+from tuner.results.events import plain
+from tuner.results.folder import open_folder
+from tuner.worker.order import REPORT, Order
+from tuner.worker.saving import BackgroundWriter, unwritten
+
+if TYPE_CHECKING:
+    from tuner.train.checkpoint import Checkpoint
+
+WRITER = BackgroundWriter()  # of this worker process
+
+
+class WorkerSession:
+    """Carries a trial's reports to the driver and its checkpoints to the run folder.
+
+    `notes` are sentences for the user, sent with the next report.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._store = CheckpointStore(open_folder(order.run_uri))
+        self._epoch: int | None = None  # the last one reported from here, or gone on from
+        self._restored: Path | None = None
+        self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
+        self.notes: list[str] = []
+        self.told_to_stop = False
+
+    def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
+        """Send one epoch of a user's function; returns when the driver wants the trial to go on.
+
+        The function went on from its checkpoint if it has asked for it, else it starts from its beginning.
+        """
+        fill = None if checkpoint is None else _copying(checkpoint)
+        self.report_epoch((self._epoch or 0) + 1, metrics, fill=fill, saves=checkpoint is not None)
+
+    def report_epoch(
+        self,
+        epoch: int,
+        metrics: dict[str, Any],
+        *,
+        fill: Fill | None = None,
+        behind: Checkpoint | None = None,
+        replaceable: bool = False,
+        saves: bool = True,
+    ) -> None:
+        """Send one epoch with its number; returns when the driver wants the trial to go on.
+
+        `fill` writes its checkpoint before that; or one is written from memory, `behind`, while training goes on, but
+        not before the driver knows the epoch. A `replaceable` one is left out while another is waiting to be written.
+        `saves` says whether the trial means to write checkpoints at all.
+        """
+        trial = self._order.trial
+        saved = [*WRITER.finished(trial), *(self._write(epoch, fill) if fill else [])]
+        failures = WRITER.failures(trial)
+        notes, self.notes = [*self.notes, *(why for _, why in failures)], []
+        coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
+        message = {
+            "epoch": epoch,
+            "metrics": metrics,
+            "notes": notes,
+            "saved": saved,
+            "unsaved": [failed for failed, _ in failures],
+            "saving": epoch if coming else None,
+            "saves": saves,
+        }
+        try:
+            self._send(message)
+        finally:
+            if behind is not None and coming:
+                WRITER.submit(trial, epoch, behind, self._order.run_uri)
+        self._epoch = epoch
+
+    def checkpoint(self) -> Path | None:
+        """A copy of the newest whole checkpoint for a user's function to go on from."""
+        if self._restored is None and self._epoch is None:
+            for epoch, folder in self._whole():
+                self._epoch, self._restored = epoch, self._temporary / "restored"
+                shutil.copytree(folder, self._restored)
+                break
+        return self._restored
+
+    def checkpoints(self) -> list[Path]:
+        """All that this trial may go on from, the newest first, verified and on this machine."""
+        return [folder for _, folder in self._whole()]
+
+    def fail(self, cause: str, message: str, trace: str | None = None) -> None:
+        """Tell the driver that the trial is spoilt."""
+        self._send({"failure": {"cause": cause, "message": message, "traceback": trace}})
+
+    def close(self) -> None:
+        """Delete what the trial left on this machine."""
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _whole(self) -> Iterator[tuple[int, Path]]:
+        """Epoch and folder of the checkpoints of epochs that the driver knows, the newest first."""
+        known = max(self._order.reported, self._epoch or 0)
+        for epoch in reversed(self._store.epochs(self._order.trial)):
+            if epoch > known:
+                continue
+            try:
+                yield epoch, self._store.fetch(self._order.trial, epoch, self._temporary / f"{epoch:06d}")
+            except TrialError as error:
+                self.notes.append(f"a checkpoint is passed over: {error}")
+
+    def _write(self, epoch: int, fill: Fill) -> list[int]:
+        """The epoch where its checkpoint could be written; a trial is worth more than one."""
+        try:
+            self._store.write(self._order.trial, epoch, fill)
+        except OSError as error:
+            self.notes.append(unwritten(self._order.trial, epoch, error))
+            return []
+        return [epoch]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
+        try:
+            tune.report({REPORT: [json.dumps(message, default=plain)]})
+        except SystemExit:
+            self.told_to_stop = True
+            raise
+
+
+def _copying(source: Path) -> Fill:
+    def fill(target: Path) -> None:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+
+    return fill

@@ -1,0 +1,122 @@
+"""The worker's side: run one trial inside a Ray actor that was, and will be, used for others.
+
+A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process` puts
+the process back, and a user's function is unpickled anew for each trial, so that its module globals are fresh too.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ray import cloudpickle, tune
+from ray.tune.trainable import wrap_function
+
+from tuner import session
+from tuner.errors import context_is_dead, describe_failure
+from tuner.study import STUDY_MODULE
+from tuner.trial import FunctionTrial, ImageClassifier, Trial
+from tuner.worker.order import Order
+from tuner.worker.process import clean_process
+from tuner.worker.reporting import WRITER, WorkerSession
+
+SECONDS_FOR_WRITING = 10.0
+
+
+def make_trainable(trial: Trial) -> type[tune.Trainable]:
+    """What Ray Tune runs for every trial of a study: a function of an `Order` as a dict."""
+    pickled, import_path = pickle_trial(trial), list(sys.path)
+
+    def run_trial(order: dict[str, Any]) -> None:
+        sys.path.extend(folder for folder in import_path if folder not in sys.path)
+        perform(pickled, Order(**order))
+
+    class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
+        def cleanup(self) -> None:
+            """Called before the process ends, which may be while a checkpoint is still being written."""
+            try:
+                super().cleanup()
+            finally:
+                finish_writing()
+
+    return TrialRunner
+
+
+def finish_writing() -> None:
+    """Wait for checkpoints that training did not wait for."""
+    WRITER.flush(SECONDS_FOR_WRITING)
+
+
+def pickle_trial(trial: Trial) -> bytes:
+    """The trial for another process, with the code of the study file in it: workers can't import that file."""
+    names = {getattr(function, "__module__", "") or "" for function in trial.functions}
+    modules = [sys.modules[name] for name in names if name.startswith(STUDY_MODULE) and name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(trial))
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def perform(pickled: bytes, order: Order) -> None:
+    """Run one trial; its failure is reported rather than raised, so that the worker can be used again."""
+    with clean_process(seed=order.seed, threads=max(1, int(order.cpus))):
+        worker = WorkerSession(order)
+        try:
+            with session.activate(worker):
+                _run(cloudpickle.loads(pickled), order, worker)
+        except SystemExit as error:
+            if worker.told_to_stop:
+                raise
+            worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
+        except Exception as error:
+            worker.fail(*describe_failure(error))
+            if context_is_dead(error):
+                raise
+        finally:
+            worker.close()
+
+
+def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
+    if isinstance(trial, ImageClassifier) and order.strategy in ("ddp", "pipeline"):
+        from tuner.worker.several import train_on_several
+
+        train_on_several(trial, order, worker)
+    elif isinstance(trial, ImageClassifier):
+        _train_classifier(trial, order, worker)
+    elif isinstance(trial, FunctionTrial):
+        trial.function(order.config)
+
+
+def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
+    from tuner.train import Trainer
+    from tuner.train.checkpoint import load_first_whole
+    from tuner.train.parallel import OneProcess
+    from tuner.worker.saving import SavingPolicy
+
+    strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
+    trainer = Trainer(
+        trial,
+        order.config,
+        epochs=order.epochs,
+        seed=order.seed,
+        split_seed=order.study_seed,
+        device="cuda" if order.gpus else "cpu",
+        strategy=strategy,
+    )
+    worker.notes += load_first_whole(trainer, worker.checkpoints())
+    trainer.halve_micro_batch(order.halvings)
+    policy, said = SavingPolicy(order), 0
+    while trainer.epoch < order.epochs:
+        metrics = trainer.run_epoch().metrics()
+        worker.notes += trainer.notes[said:]
+        said = len(trainer.notes)
+        choice = policy.choose(trainer.epoch, metrics)
+        if choice in ("best", "safety"):
+            worker.report_epoch(trainer.epoch, metrics, behind=trainer.snapshot(), replaceable=choice == "safety")
+        elif choice == "now":
+            worker.report_epoch(trainer.epoch, metrics, fill=trainer.save)
+        else:
+            worker.report_epoch(trainer.epoch, metrics)
