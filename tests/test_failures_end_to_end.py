@@ -229,8 +229,7 @@ def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
     assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(6)]
     assert [trial.status for trial in trials] == ["completed"] * 6
     assert all(sorted(trial.epochs) == list(range(1, 10)) for trial in trials)
-    for name, checkpoint in saved.items():
-        first = checkpoint[0] if checkpoint else 0
+    for name, first in saved.items():
         assert run.record.trials[name].epochs[9].metrics["first"] == first
     again = tuner("resume", "out", folder=tmp_path)
     assert again.code == 2
