@@ -64,7 +64,7 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
 def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> None:
     folder = Path(demo[1].path)
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("best", "events", "history.csv", "report.html", "run.json", "study.py", "trials.csv", "tune")
+        *("best", "checkpoints", "events", "history.csv", "report.html", "run.json", "study.py", "trials.csv", "tune")
     ]
     assert (folder / "study.py").read_text() == (ROOT / "search_spaces/digits.py").read_text()
     info = json.loads((folder / "run.json").read_text())
@@ -74,8 +74,11 @@ def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> No
     assert sorted(path.name for path in (folder / "best").iterdir()) == [
         *("config.json", "confusion_matrix.json", "metrics.json", "mistakes.json", "model.json", "model.safetensors")
     ]
-    kept = list((folder / "tune").rglob("model.safetensors"))
-    assert [path.parent.parent.name for path in kept] == [demo[1].best.trial]  # type: ignore[union-attr]
+    best = demo[1].best
+    assert best is not None
+    kept = [str(path.relative_to(folder)) for path in folder.glob("checkpoints/*/*/files/model.safetensors")]
+    assert kept == [f"checkpoints/{best.trial}/{demo[1].best_epoch:06d}/files/model.safetensors"]
+    assert list((folder / "tune").rglob("model.safetensors")) == []
 
 
 @pytest.mark.slow

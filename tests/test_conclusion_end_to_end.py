@@ -1,0 +1,145 @@
+"""What follows a search, cut off and done again; study files edited in mid-run; errors of the search itself."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import start, study_file, tuner
+from tests.searches import CURVE, RESUMABLE, epochs_reported, study, wait_for
+from tuner.results import load_run
+
+pytestmark = pytest.mark.ray
+
+SCORED_SLOWLY = """
+import os
+from pathlib import Path
+
+
+def images():
+    import torch
+
+    if Path("slow").exists() and os.environ.get("SLOW"):
+        Path("scoring").write_text(str(os.getpid()))
+        time.sleep(600)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(96) % 4
+    images = torch.rand(96, 1, 8, 8, generator=generator)
+    return tuple((images[part], labels[part]) for part in (slice(64), slice(64, 80), slice(80, 96)))
+
+
+def network(config):
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+
+
+study = Study(
+    "scored", trial=ImageClassifier(images, network), space={"lr": loguniform(1e-3, 1e-2), "batch_size": 32},
+    search=Random(), budget=Budget(trials=3, max_epochs=3),
+)
+"""
+
+
+@pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
+def test_a_run_that_is_cut_off_while_its_winner_is_scored_is_concluded_by_resume(tmp_path: Path, end: str) -> None:
+    """The splits are made once for each worker, and anew where the winner is scored."""
+    space = study_file(tmp_path, SCORED_SLOWLY)
+    process = start("run", space, "--storage", "out", folder=tmp_path, SLOW="yes")
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 1)
+    (tmp_path / "slow").touch()
+    wait_for((tmp_path / "scoring").exists)
+    os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    before = load_run(tmp_path / "out")
+    assert before.status == "interrupted"
+    if end == "Ctrl-C":
+        assert process.returncode == 130
+        assert err.splitlines()[-1] == f"python -m tuner resume {before.path}"
+    (tmp_path / "slow").unlink()
+    finished = tuner("resume", "out", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    run = load_run(tmp_path / "out")
+    assert run.status == "finished"
+    assert "test_accuracy" in run.best_metrics
+    assert Path(str(run.info["report"])).is_file()
+    assert len(run.record.trials) == 3
+    assert tuner("resume", "out", folder=tmp_path).code == 2
+
+
+def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be_compared(tmp_path: Path) -> None:
+    space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()"))
+    process = start("run", space, "--storage", "out", folder=tmp_path)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 20)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    file = Path(load_run(tmp_path / "out").path) / "study.py"
+    original = file.read_text()
+    for other in ('metric="accuracy"', 'mode="max"', 'space={"x": uniform(0, 2)}', "seed=3"):
+        name = other.split("=")[0]
+        was = {"metric": 'metric="loss"', "mode": 'mode="min"', "space": 'space={"x": uniform(0, 1)}'}
+        edited = original.replace(was[name], other) if name in was else original.replace("budget=", f"{other}, budget=")
+        assert edited != original
+        file.write_text(edited)
+        refused = tuner("resume", "out", folder=tmp_path)
+        assert refused.code == 2
+        assert f"a run goes on with the {name} that it began with" in refused.err
+        assert "Traceback" not in refused.err
+    file.write_text(original.replace("+ 1 / epoch", "+ 2 / epoch"))
+    finished = tuner("resume", "out", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    assert "study.py was changed since the run began" in finished.err
+    assert "2 / epoch" in finished.err
+    assert (file.parent / "study.1.py").read_text() == original
+    run = load_run(tmp_path / "out")
+    versions = run.trials.set_index("trial")["study_version"]
+    assert set(versions) == {1, 2}
+    for trial in run.record.trials.values():
+        last = trial.epochs[9].metrics["loss"] - (trial.config["x"] - 0.3) ** 2
+        assert last == pytest.approx(versions[trial.trial] / 9)
+
+
+def test_an_error_of_the_search_itself_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    body = "def worth(config):\n    if FLAG.exists() and config['x'] < 0.9:\n        raise KeyError('depth')\n    return True\n"
+    body = "from pathlib import Path\n\nFLAG = Path('broken').resolve()\n\n" + body + CURVE
+    path = study_file(tmp_path, study(body, "search=Random(), constraint=worth", trials=30))
+    process = start("run", path, "--storage", "out", folder=tmp_path)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 3)
+    (tmp_path / "broken").touch()
+    _, err = process.communicate(timeout=60)
+    run = load_run(tmp_path / "out")
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    said, command = err.splitlines()[-2:]
+    assert said.startswith("the search was cut off by an error: SpaceError: constraint needs to take every")
+    assert "KeyError: 'depth'" in said
+    assert command == f"python -m tuner resume {run.path}"
+    assert (run.status, run.end_reason) == ("interrupted", "error")
+    assert (Path(run.path) / "report.html").is_file()
+    (tmp_path / "broken").unlink()
+    finished = tuner("resume", "out", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    assert finished.json["trials"]["total"] == 30
+
+
+def test_a_trial_that_reports_to_ray_itself_fails_with_a_sentence(tmp_path: Path) -> None:
+    body = "def train(config):\n    from ray import tune\n\n    tune.report({'loss': 1.0})\n"
+    path = study_file(tmp_path, study(body, "search=Random()", trials=2))
+    finished = tuner("run", path, "--storage", "out", folder=tmp_path)
+    assert finished.code == 1
+    assert "it reported to Ray Tune itself, not to tuner; call tuner.report(...)" in finished.err
+    assert "Traceback" not in finished.err
+
+
+def test_a_trial_that_hangs_does_not_outlive_the_hours(tmp_path: Path) -> None:
+    body = "def train(config):\n    tuner.report(loss=config['x'])\n    time.sleep(3600)\n"
+    path = study_file(tmp_path, study(body, "search=Random(), scheduler=NoEarlyStopping()", trials=9))
+    begun = time.monotonic()
+    finished = tuner("run", path, "--storage", "out", "--hours", "0.001", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    assert time.monotonic() - begun < 200
+    info = json.loads((Path(load_run(tmp_path / "out").path) / "run.json").read_text())
+    assert (info["status"], info["end_reason"]) == ("finished", "hours")
