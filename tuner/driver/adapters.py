@@ -260,7 +260,7 @@ class Bridge:
             placement=self.resources.placement,
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
-            checkpoint_uri=start.from_checkpoint and f"{self.run_uri}/{start.from_checkpoint}",
+            checkpoint_uri=start.from_checkpoint and open_folder(self.run_uri).child(start.from_checkpoint).uri,
         )
 
     def _placement(self) -> ray.tune.PlacementGroupFactory:
