@@ -26,9 +26,8 @@ def main(uri: str, take_over: str, renew: str, expire: str) -> None:
             say("held")
             while not released.wait(0.05):
                 if lease.lost:
-                    say("lost")
-                    return
-        say("released")
+                    break
+        say("lost" if lease.lost else "released")
     except RunFolderError as error:
         say(f"refused: {error}")
 

@@ -222,7 +222,7 @@ def test_a_killed_holder_that_nobody_has_waited_for_is_dead_too(tmp_path: Path, 
 
 def test_another_process_with_the_holders_number_is_not_the_holder(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
-    lease_of(folder, somebody(pid=os.getppid()))  # it lives, and started at another time than the lease says
+    lease_of(folder, somebody(pid=os.getppid(), start=-1))  # it lives, and started at another time
     assert holder(folder) is None
     with held(folder, pace=Pace(expire_seconds=3600)) as lease:
         assert not lease.lost
@@ -376,7 +376,9 @@ def test_who_takes_over_waits_until_the_other_has_noticed(tmp_path: Path, driver
         assert first.says() == "lost"
 
 
-def test_of_two_that_take_over_in_the_same_instant_one_gets_it(tmp_path: Path, driver: Callable[..., Driver]) -> None:
+def test_of_several_that_take_over_together_one_has_it_in_the_end(
+    tmp_path: Path, driver: Callable[..., Driver]
+) -> None:
     first = driver(str(tmp_path))
     assert first.says() == "held"
     others = [driver(str(tmp_path), take_over=True, go=False) for _ in range(3)]
@@ -384,7 +386,8 @@ def test_of_two_that_take_over_in_the_same_instant_one_gets_it(tmp_path: Path, d
     for one in others:
         one.go(start)
     assert first.says() == "lost"
-    assert sorted(one.says().partition(":")[0] for one in others) == ["held", "refused", "refused"]
+    assert {one.says().partition(":")[0] for one in others} <= {"held", "refused"}
+    assert "".join(one.release() for one in others).count("released") == 1
 
 
 def test_a_holder_that_was_suspended_sees_what_happened_before_it_does_anything(
@@ -410,6 +413,22 @@ def test_a_suspended_holder_asks_the_storage_before_it_answers(tmp_path: Path) -
         assert not lease.lost  # as it has looked a moment ago
         time.sleep(1.1)
         assert lease.lost
+
+
+def test_a_storage_that_cannot_be_read_for_a_while_is_no_lost_lease(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    with held(folder, pace=Pace(renew_seconds=0.1)) as lease:
+        (tmp_path / "lease").rename(tmp_path / "away")
+        (tmp_path / "lease").symlink_to("lease")
+        with pytest.raises(RunFolderError):
+            folder.files("lease")
+        time.sleep(0.5)
+        assert not lease.lost
+        (tmp_path / "lease").unlink()
+        (tmp_path / "away").rename(tmp_path / "lease")
+        time.sleep(0.5)
+        assert not lease.lost
+    assert holder(folder) is None
 
 
 def test_a_lease_is_lost_with_its_folder_which_stays_away(tmp_path: Path) -> None:
