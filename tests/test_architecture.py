@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "resources": ({"space", "trial", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
-    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
+    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb", "obstore"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "search", "schedule", "results", "errors"}, set()),
     "worker": ({"train", "session", "study", "trial", "results", "errors"}, {"ray", "torch"}),
@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "api": ({"console", "driver", "inspection", "results", "study"}, set()),
     "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
 }
-HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich"}
+HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"}
 
 
 def imports(path: Path) -> set[str]:

@@ -93,6 +93,7 @@ def _resume(options: argparse.Namespace) -> int:
             address=options.address,
             wandb=options.wandb,
             listeners=[shown],
+            take_over=options.take_over,
             **{name: getattr(options, name) for name in LIMITS},
         )
     return _conclude(finished, options)
@@ -310,6 +311,7 @@ def _add_search_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     resume.set_defaults(verb=_resume)
     resume.add_argument("run", metavar="RUN", help="a run folder, or a storage folder for its newest run")
     _add_limits(resume.add_argument_group("limits", "for the run in all, what it has spent included"))
+    resume.add_argument("--take-over", action="store_true", help="go on here though another driver works on the run")
     _add_driver_options(resume)
 
 

@@ -10,7 +10,8 @@ from pyarrow.fs import LocalFileSystem
 
 from tuner.results import events
 from tuner.results.events import EventFollower, EventLog, finite, plain, read_events
-from tuner.results.folder import LocalFolder, ObjectFolder
+from tuner.results.folder import LocalFolder
+from tuner.results.object_folder import ObjectFolder
 
 
 def messages(folder: Path) -> list[str]:

@@ -13,7 +13,8 @@ from tuner import ASHA, Random
 from tuner.errors import RunFolderError
 from tuner.results import Run, find_runs, load_run
 from tuner.results.events import EventLog, read_events
-from tuner.results.folder import LocalFolder, ObjectFolder
+from tuner.results.folder import LocalFolder
+from tuner.results.object_folder import ObjectFolder
 from tuner.results.records import RunRecord
 from tuner.results.run import FORMAT, write_info
 from tuner.results.tables import write_tables

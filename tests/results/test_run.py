@@ -13,6 +13,7 @@ from tests.results.test_results import make_run
 from tuner.errors import RunFolderError
 from tuner.results import find_runs, load_run
 from tuner.results.folder import LocalFolder
+from tuner.results.lease import held
 from tuner.results.run import FORMAT, Run, new_run_folder, write_info
 
 INFO = {
@@ -117,8 +118,33 @@ def test_a_run_whose_driver_died_was_interrupted_and_so_were_its_trials(tmp_path
     assert run.summary()["wall_seconds"] == round(run.events[-1]["time"] - run.events[0]["time"], 3)
 
 
-def test_a_driver_on_another_machine_is_taken_to_live(tmp_path: Path) -> None:
-    assert half_a_run(tmp_path, pid=GONE, host="another").status == "running"
+def test_a_driver_of_a_version_without_leases_is_known_on_its_own_host_alone(tmp_path: Path) -> None:
+    assert half_a_run(tmp_path, pid=os.getpid(), host="another").status == "interrupted"
+
+
+def test_a_process_that_is_younger_than_the_run_is_not_its_driver(tmp_path: Path) -> None:
+    run = half_a_run(tmp_path, pid=os.getpid())
+    info = {**run.info, "updated": "2020-01-31T09:30:00+00:00"}
+    LocalFolder(tmp_path).write("run.json", json.dumps(info).encode())
+    assert load_run(tmp_path).status == "interrupted"
+
+
+@pytest.mark.parametrize("pid", [None, "7", -1, 0, 2**70])
+def test_a_process_id_that_is_none_is_nobodys(tmp_path: Path, pid: Any) -> None:
+    assert half_a_run(tmp_path, pid=pid).status == "interrupted"
+
+
+def test_a_run_goes_on_while_its_lease_is_held(tmp_path: Path) -> None:
+    run = half_a_run(tmp_path, pid=GONE, host="renamed")
+    with held(LocalFolder(tmp_path)):
+        assert (run.alive, run.status) == (True, "running")
+    assert (run.alive, run.status) == (False, "interrupted")
+
+
+def test_a_process_with_the_number_of_a_driver_that_released_its_lease_is_another(tmp_path: Path) -> None:
+    with held(LocalFolder(tmp_path)):
+        pass
+    assert half_a_run(tmp_path, pid=os.getpid()).status == "interrupted"
 
 
 @pytest.mark.parametrize("status", ["finished", "interrupted", "failed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.events import Listener
-from tuner.results.folder import Folder
+from tuner.results.folder import Folder, check_writable, open_folder
+from tuner.results.lease import held
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.study import Study, load_study
 from tuner.trial import ImageClassifier
@@ -52,15 +54,21 @@ def run(
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     start_from = learned(ready, storage)
-    with interruptions() as interrupted, connected(ready, address) as resources:
+    check_writable(open_folder(storage))
+    with interruptions() as interrupted, connected(ready, address) as resources, ExitStack() as leases:
         interrupted.install()
         folder = new_run_folder(storage, ready.name)
+        lease = leases.enter_context(held(folder))
         info = {**describe_run(ready, options, resources, address), "wandb": mode}
         _write_study_file(folder, declared)
         opening = {"study_file": study_text(folder).now, "study_version": 1}
-        return Search(
-            ready, folder, info, resources, concurrency, listeners, interrupted, start_from=start_from, opening=opening
-        ).perform()
+        search = Search(
+            *(ready, folder, info, resources, concurrency, listeners, interrupted),
+            start_from=start_from,
+            opening=opening,
+            lease=lease,
+        )
+        return search.perform()
 
 
 def resume(
@@ -76,16 +84,16 @@ def resume(
     address: str | None = None,
     wandb: str | None = None,
     listeners: Iterable[Listener] = (),
+    take_over: bool = False,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
     `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all; `wandb` is what it was, unless
     given. `study` is needed where the run was started from Python rather than from a file. Where the run's study file
-    was edited, its original is kept beside it and the difference told. Raises RunFolderError where there is nothing to
-    go on with, a driver works on the run, or new trials could not be compared with those it has.
+    was edited, its original is kept beside it and the difference told. A driver that works on the run is refused its
+    rival by name, unless that is to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver
+    works on the run, or new trials could not be compared with those it has.
     """
-    earlier = load_run(path)
-    mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
     limits = {
         "trials": trials,
         "hours": hours,
@@ -93,39 +101,39 @@ def resume(
         "total_epochs": total_epochs,
         "target": target,
     }
-    if earlier.alive:
-        raise RunFolderError(
-            f"a run can be resumed once its driver has ended, got {earlier.path!r}, on which process "
-            f"{earlier.info['pid']} "
-            f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
-        )
-    options = dict(earlier.info["options"]) | {name: value for name, value in limits.items() if value is not None}
-    text = study_text(earlier.folder, earlier.events)
-    ready = (study or earlier.declared_study()).with_options(**options)
-    ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-    check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
-    conclude_only = _only_the_conclusion_is_left(earlier, ready)
-    _check(ready, cluster=address is not None)
-    _download(ready)
-    with interruptions() as interrupted, connected(ready, address) as resources:
-        interrupted.install()
-        if earlier.info["format"] < FORMAT:
-            bring_over_checkpoints(earlier.folder, earlier.events)
-        info = {
-            **earlier.info,
-            **describe_session(ready, address),
-            "format": FORMAT,
-            "options": options,
-            "wandb": mode,
-            "sessions": earlier.info["sessions"] + 1,
-        }
-        opening = {"study_file": text.now, "study_version": text.version}
-        search = Search(
-            ready, earlier.folder, info, resources, concurrency, listeners, interrupted, earlier.events, opening=opening
-        )
-        if text.changed:
-            _tell_of_changes(search, text)
-        return search.perform(conclude_only=conclude_only)
+    with interruptions() as interrupted, held(load_run(path).folder, take_over=take_over) as lease:
+        earlier = load_run(path)  # as the driver before left it
+        earlier.record.close()
+        mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
+        options = dict(earlier.info["options"]) | {name: value for name, value in limits.items() if value is not None}
+        text = study_text(earlier.folder, earlier.events)
+        ready = (study or earlier.declared_study()).with_options(**options)
+        ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
+        check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
+        conclude_only = _only_the_conclusion_is_left(earlier, ready)
+        _check(ready, cluster=address is not None)
+        _download(ready)
+        with connected(ready, address) as resources:
+            interrupted.install()
+            if earlier.info["format"] < FORMAT:
+                bring_over_checkpoints(earlier.folder, earlier.events)
+            info = {
+                **earlier.info,
+                **describe_session(ready, address),
+                "format": FORMAT,
+                "options": options,
+                "wandb": mode,
+                "sessions": earlier.info["sessions"] + 1,
+            }
+            search = Search(
+                *(ready, earlier.folder, info, resources, concurrency, listeners, interrupted),
+                history=earlier.events,
+                opening={"study_file": text.now, "study_version": text.version},
+                lease=lease,
+            )
+            if text.changed:
+                _tell_of_changes(search, text)
+            return search.perform(conclude_only=conclude_only)
 
 
 def _check(study: Study, *, cluster: bool) -> None:

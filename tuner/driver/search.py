@@ -11,10 +11,13 @@ from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
+from tuner.errors import RunFolderError
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
+from tuner.results.lease import Lease
+from tuner.results.quoting import command
 from tuner.results.run import Run, write_info
 from tuner.search import Learned
 from tuner.study import Study
@@ -37,9 +40,11 @@ class Search:
         history: Sequence[Event] = (),
         start_from: Learned | None = None,
         opening: Mapping[str, Any] | None = None,
+        *,
+        lease: Lease,
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
-        self.interrupted = interrupted
+        self.interrupted, self.lease = interrupted, lease
         self.workers = cluster_concurrency(resources, limit)
         self.info |= {"concurrency": self.workers, "status": "running"}
         write_info(folder, self.info)
@@ -52,19 +57,32 @@ class Search:
             learned=start_from,
             listeners=[*listeners, _InfoWriter(self)],
             opening=opening,
+            before_writing=self._check_lease,
         )
 
     def perform(self, *, conclude_only: bool = False) -> Run:
         """Search until the end, or an interruption, then conclude; the run.
 
-        What goes wrong in the search itself is no exception: the run is then interrupted, and says by what.
+        What goes wrong in the search itself is no exception: the run is then interrupted, and says by what. Raises
+        RunFolderError where another driver took the run over: it goes on there, and nothing more is written here.
         """
         mirror = self._start_mirror()
         outcome = Outcome() if conclude_only else self._search()
-        outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted.is_set).perform(outcome)
+        self._check_lease()
+        outcome = Conclusion(self.loop, self.info, self.resources, self._leave).perform(outcome)
         if mirror is not None:
             mirror.finish_or_say(END_SECONDS if outcome.finished else INTERRUPTED_SECONDS)
         return Run(self.folder)
+
+    def _leave(self) -> bool:
+        return self.interrupted.is_set() or self.lease.lost
+
+    def _check_lease(self) -> None:
+        if self.lease.lost:
+            raise RunFolderError(
+                f"a run has one driver at a time, got another one for {self.folder.uri!r}, which took it over; "
+                f"the search goes on there: {command('show', self.folder.uri, '--watch')}"
+            )
 
     def _search(self) -> Outcome:
         from tuner.driver.adapters import SearchLeft
@@ -94,7 +112,7 @@ class Search:
             self.resources,
             self.folder.uri,
             save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
-            leave=self.interrupted.is_set,
+            leave=self._leave,
             session=self.info["sessions"] - 1,
         )
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,8 +62,9 @@ class SearchLoop:
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
     so many `devices`; `learned` is what earlier studies suggest to start from, for a run that has no history; `opening`
-    are further fields of this driver's first event. Each method raises OSError where an event can't be written: what
-    is in the run folder is whole then, and this object of no more use.
+    are further fields of this driver's first event. `before_writing` is called before each event and may raise, as
+    where another driver took the run over. Each method raises what that raises, or OSError where an event can't be
+    written: what is in the run folder is whole then, and this object of no more use.
     """
 
     def __init__(
@@ -77,10 +78,11 @@ class SearchLoop:
         learned: Learned | None = None,
         listeners: Iterable[Listener] = (),
         opening: Mapping[str, Any] | None = None,
+        before_writing: Callable[[], None] = lambda: None,
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
-        self._listeners = list(listeners)
+        self._listeners, self._before_writing = list(listeners), before_writing
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else _learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -346,6 +348,7 @@ class SearchLoop:
 
     def _emit(self, kind: str, **fields: Any) -> None:
         """Write an event, then apply it, then show it."""
+        self._before_writing()
         event = self._log.append(kind, **fields)
         self.record.apply(event)
         for listener in list(self._listeners):

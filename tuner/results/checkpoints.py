@@ -53,22 +53,17 @@ class CheckpointStore:
 
         Raises OSError where it can't be written; nothing is left of it then.
         """
-        name = checkpoint_path(trial, epoch)
-        local = self._folder.path / CHECKPOINTS / trial if isinstance(self._folder, LocalFolder) else None
-        beside = (local or Path(tempfile.gettempdir())) / f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
-        files = beside / FILES
+        name, part = checkpoint_path(trial, epoch), f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
+        local = self._folder if isinstance(self._folder, LocalFolder) else None
+        in_run = f"{CHECKPOINTS}/{trial}/{part}"
+        beside = local.inside(in_run) if local else Path(tempfile.gettempdir()) / f"tuner{part}"
         try:
-            files.mkdir(parents=True)
-            fill(files)
-            for file in _files(files):
-                _sync(file)
-            manifest = {"trial": trial, "epoch": epoch, "files": _marks(files)}
+            (beside / FILES).mkdir(parents=True)
+            fill(beside / FILES)
+            manifest = {"trial": trial, "epoch": epoch, "files": _marks(beside / FILES)}
             (beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-            self._folder.delete(name)
-            if local is not None:
-                _sync(beside / MANIFEST)
-                beside.rename(local / f"{epoch:06d}")
-                _sync(local)
+            if local:
+                local.rename(in_run, name)
             else:
                 self._upload(beside, name)
         finally:
@@ -116,6 +111,7 @@ class CheckpointStore:
                 inside.delete(name)
 
     def _upload(self, folder: Path, name: str) -> None:
+        self._folder.delete(name)
         for file in [*_files(folder / FILES), folder / MANIFEST]:
             self._folder.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
 
@@ -132,12 +128,3 @@ def _files(folder: Path) -> list[Path]:
 def _mark(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _sync(path: Path) -> None:
-    """Wait until the disk has the file or folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,21 +1,29 @@
-"""Where a run lies: a folder on a disk, or under a prefix of an object store (s3://…), with the same few verbs."""
+"""Where a run lies: a folder on a disk here, or on an object store (object_folder.py), with the same few verbs."""
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
+import shutil
+import uuid
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from tuner.errors import RunFolderError
+from tuner.results.durable import linked, make, set_aside, sync, sync_all, written_beside
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
+MARK = "run.json"  # a folder with this file is a run's, out of which nothing in it may lead
+PROBE_BYTES = 65536
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Folder(ABC):
-    """A folder of named files; names are relative, with forward slashes."""
+    """A folder of named files; names are relative, with forward slashes.
+
+    Every verb raises RunFolderError for a name that leads out of the folder: `..`, an absolute one, or on a disk a
+    symbolic link on its way.
+    """
 
     uri: str
 
@@ -26,7 +34,7 @@ class Folder(ABC):
 
     @abstractmethod
     def child(self, name: str) -> Folder:
-        """The folder `name` inside this one, which need not exist."""
+        """The folder `name` inside this one, which need not exist; in a storage folder it may be a symbolic link."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -38,7 +46,27 @@ class Folder(ABC):
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """Replace the file as a whole: a reader sees the old content or the new one, never a part."""
+        """Replace the file as a whole: a reader, also after a power cut, sees the old content or the new one."""
+
+    def write_text(self, name: str, text: str) -> None:
+        """`write` in UTF-8; what has no UTF-8 (lone surrogates, as in odd file names) is written as its escape."""
+        self.write(name, text.encode("utf-8", "backslashreplace"))
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> bool:
+        """Write the file unless it is there; whether it was this call that wrote it.
+
+        Of several callers, on whatever machines, exactly one is told that it did. `content` is one that no other
+        caller writes.
+        """
+
+    @abstractmethod
+    def touch(self, name: str) -> None:
+        """Make the storage note now as the time of the file's last change; raises FileNotFoundError."""
+
+    @abstractmethod
+    def modified(self, name: str) -> float:
+        """When the file changed last, in seconds since 1970 by the storage's clock; raises FileNotFoundError."""
 
     @abstractmethod
     def files(self, prefix: str = "") -> list[str]:
@@ -49,12 +77,19 @@ class Folder(ABC):
         """Names of the folders directly inside, sorted."""
 
     @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete the file, if it is there."""
+
+    @abstractmethod
     def delete(self, name: str) -> None:
         """Delete the folder `name` and all in it, if it is there."""
 
     @abstractmethod
-    def rename(self, name: str, new: str) -> None:
-        """Give the folder `name` another name, which nothing may have."""
+    def rename(self, old: str, new: str) -> None:
+        """Give the folder `old` the name `new`, in place of a folder that has it; raises FileNotFoundError.
+
+        On a disk `new` is never seen with a part of its content; on an object store files are copied one by one.
+        """
 
     @abstractmethod
     def fetch(self, name: str, target: Path) -> Path:
@@ -67,141 +102,149 @@ class Folder(ABC):
 
 
 class LocalFolder(Folder):
-    """A folder on a file system of this machine."""
+    """A folder on a file system of this machine, which may itself be reached through symbolic links."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser().resolve()
+    def __init__(self, path: str | Path, *, closed: bool = False) -> None:
+        try:
+            self.path = Path(path).expanduser().resolve()
+        except (RuntimeError, ValueError) as error:  # links that lead round in a circle, an unknown ~user, a NUL
+            raise RunFolderError(f"a folder needs a path that leads somewhere, got {str(path)!r}; {error}") from error
         self.uri = str(self.path)
+        self._closed = closed
+
+    def inside(self, name: str) -> Path:
+        """The path of a file or folder in this one; raises RunFolderError where it would lie elsewhere."""
+        path = self.path / inner_name(name, self.uri)
+        if not _leads_into(path, self.path):
+            raise _outside(name, self.uri)
+        return path
 
     def child(self, name: str) -> LocalFolder:
-        return LocalFolder(self.path / name)
+        closed = self._closed or (self.path / MARK).is_file()
+        return LocalFolder(self.inside(name) if closed else self.path / inner_name(name, self.uri), closed=closed)
 
     def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        return self.inside(name).read_bytes()
 
     def read_from(self, name: str, start: int) -> bytes:
-        with (self.path / name).open("rb") as file:
+        with self.inside(name).open("rb") as file:
             file.seek(start)
             return file.read()
 
     def write(self, name: str, content: bytes) -> None:
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        target = self.inside(name)
+        with written_beside(target, content) as temporary:
+            temporary.replace(target)
+        sync(target.parent)
+
+    def create(self, name: str, content: bytes) -> bool:
+        target = self.inside(name)
+        with written_beside(target, content) as temporary:
+            created = linked(temporary, target, content)
+        sync(target.parent)
+        return created
+
+    def touch(self, name: str) -> None:
+        os.utime(self.inside(name))  # without a time it is the file server's clock that counts
+
+    def modified(self, name: str) -> float:
+        with self.inside(name).open("rb") as file:  # NFS asks its server when a file is opened
+            return os.fstat(file.fileno()).st_mtime
 
     def append_to(self, name: str) -> IO[bytes]:
         """The file, opened for appending."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target = self.inside(name)
+        make(target.parent)
         return target.open("ab")
 
     def files(self, prefix: str = "") -> list[str]:
-        folder = self.path / prefix
-        return sorted(entry.name for entry in folder.iterdir() if entry.is_file()) if folder.is_dir() else []
+        folder = self.inside(prefix) if prefix else self.path
+        if not folder.is_dir():
+            return []
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_file() and _stays_in(entry, self.path))
 
     def folders(self) -> list[str]:
-        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir()) if self.path.is_dir() else []
+        if not self.path.is_dir():
+            return []
+        closed = self._closed or (self.path / MARK).is_file()
+        entries = (entry for entry in self.path.iterdir() if entry.is_dir())
+        return sorted(entry.name for entry in entries if not closed or _stays_in(entry, self.path))
+
+    def remove(self, name: str) -> None:
+        self.inside(name).unlink(missing_ok=True)
 
     def delete(self, name: str) -> None:
-        import shutil
+        shutil.rmtree(self.inside(name), ignore_errors=True)
 
-        shutil.rmtree(self.path / name, ignore_errors=True)
-
-    def rename(self, name: str, new: str) -> None:
-        (self.path / name).rename(self.path / new)
-
-    def fetch(self, name: str, target: Path) -> Path:
-        return self.path / name
-
-
-class ObjectFolder(Folder):
-    """A prefix of an object store, through pyarrow's file systems (s3, gcs, abfs, …)."""
-
-    def __init__(self, uri: str, filesystem: FileSystem | None = None, path: str | None = None) -> None:
-        from pyarrow.fs import FileSystem as Arrow
-
-        self.uri = uri.rstrip("/")
-        if filesystem is None or path is None:
-            try:
-                filesystem, path = Arrow.from_uri(self.uri)
-            except (OSError, ValueError) as error:
-                raise RunFolderError(
-                    f"storage needs a folder or a URI such as s3://bucket/prefix, got {uri!r}; {error}"
-                ) from error
-        self._filesystem, self._path = filesystem, path.rstrip("/")
-
-    def child(self, name: str) -> ObjectFolder:
-        base, question, query = self.uri.partition("?")
-        return ObjectFolder(f"{base}/{name}{question}{query}", self._filesystem, f"{self._path}/{name}")
-
-    @property
-    def name(self) -> str:
-        return self._path.rsplit("/", 1)[-1]
-
-    def read(self, name: str) -> bytes:
-        with self._filesystem.open_input_stream(f"{self._path}/{name}") as stream:
-            return bytes(stream.read())
-
-    def write(self, name: str, content: bytes) -> None:
-        with self._filesystem.open_output_stream(f"{self._path}/{name}") as stream:
-            stream.write(content)
-
-    def files(self, prefix: str = "") -> list[str]:
-        from pyarrow.fs import FileType
-
-        return [info.base_name for info in self._entries(prefix) if info.type == FileType.File]
-
-    def folders(self) -> list[str]:
-        from pyarrow.fs import FileType
-
-        return [info.base_name for info in self._entries("") if info.type == FileType.Directory]
-
-    def delete(self, name: str) -> None:
-        try:
-            self._filesystem.delete_dir(f"{self._path}/{name}")
-        except FileNotFoundError:
-            return
-
-    def rename(self, name: str, new: str) -> None:
-        from pyarrow.fs import copy_files
-
-        source, target = f"{self._path}/{name}", f"{self._path}/{new}"
-        copy_files(source, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
-        self.delete(name)
+    def rename(self, old: str, new: str) -> None:
+        source, target = self.inside(old), self.inside(new)
+        if not source.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        sync_all(source)
+        make(target.parent)
+        with set_aside(target):
+            source.rename(target)
+        sync(source.parent)
+        sync(target.parent)
 
     def fetch(self, name: str, target: Path) -> Path:
-        from pyarrow.fs import LocalFileSystem, copy_files
-
-        target.mkdir(parents=True, exist_ok=True)
-        source = f"{self._path}/{name}"
-        copy_files(source, str(target), source_filesystem=self._filesystem, destination_filesystem=LocalFileSystem())
-        return target
-
-    def _entries(self, prefix: str) -> list[Any]:
-        from pyarrow.fs import FileSelector
-
-        base = f"{self._path}/{prefix}".rstrip("/")
-        infos = self._filesystem.get_file_info(FileSelector(base, allow_not_found=True))
-        return sorted(infos, key=lambda info: info.base_name)
+        source = self.inside(name)
+        for entry in source.rglob("*"):
+            if not _stays_in(entry, self.path):
+                raise _outside(entry.relative_to(self.path).as_posix(), self.uri)
+        return source
 
 
 def open_folder(location: str | Path) -> Folder:
     """The folder at a path or URI; it need not exist."""
     text = str(location)
     if "://" in text and not text.startswith("file://"):
+        from tuner.results.object_folder import ObjectFolder
+
         return ObjectFolder(text)
     return LocalFolder(text.removeprefix("file://"))
 
 
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def check_writable(folder: Folder) -> None:
+    """Write a file of 64 KiB into the folder, which is made where it is missing, and delete it again.
+
+    Raises RunFolderError with the storage's reason where that can't be done.
+    """
+    probe = f".writable-{uuid.uuid4().hex}"
+    try:
+        folder.write(probe, bytes(PROBE_BYTES))
+        folder.remove(probe)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = "free some of it or choose another" if getattr(error, "errno", None) in _NO_SPACE else "choose another"
+        raise RunFolderError(
+            f"--storage needs a folder that can be written to, got {folder.uri!r} ({reason}); {fix}"
+        ) from error
+
+
+def inner_name(name: str, uri: str) -> str:
+    """The name, which is one inside the folder at `uri`; raises RunFolderError where it isn't."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        raise _outside(name, uri)
+    return name
+
+
+def _outside(name: str, uri: str) -> RunFolderError:
+    return RunFolderError(
+        f"what belongs to a run lies inside its folder, got {name!r} in {uri!r}, which leads out of it; "
+        "remove it, and don't trust the folder"
+    )
+
+
+def _leads_into(path: Path, folder: Path) -> bool:
+    """Whether the path, its symbolic links followed, is one inside the folder."""
+    try:
+        return folder.resolve() in path.resolve().parents
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def _stays_in(entry: Path, folder: Path) -> bool:
+    """As `_leads_into`, for an entry of a folder that does."""
+    return not entry.is_symlink() or _leads_into(entry, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import tempfile
 from datetime import UTC, datetime
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.errors import RunFolderError
 from tuner.results.events import Event, read_events
 from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.identity import lived_at
+from tuner.results.lease import ever_held, holder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.space import Config, Space, recorded_space
 from tuner.study import Study, load_study
@@ -67,7 +68,7 @@ class Run:
         """Whether a driver works on the run now, as far as this machine can tell."""
         if self.info["status"] != "running":
             return False
-        return self.info.get("host") != platform.node() or _process_lives(int(self.info.get("pid", 0)))
+        return holder(self.folder) is not None or (not ever_held(self.folder) and _lives_without_lease(self.info))
 
     @property
     def status(self) -> RunStatus:
@@ -385,13 +386,7 @@ def _make(folder: LocalFolder) -> None:
         ) from error
 
 
-def _process_lives(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def _lives_without_lease(info: dict[str, Any]) -> bool:
+    """Of a run that an earlier version drives: a process of this host with its number that is no younger."""
+    pid = info.get("pid")
+    return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))

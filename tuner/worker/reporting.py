@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
-from tuner.errors import TrialError
+from tuner.errors import RunFolderError, TrialError
 from tuner.results.checkpoints import CheckpointStore, Fill
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
@@ -120,7 +120,7 @@ class WorkerSession:
         """The epoch where its checkpoint could be written; a trial is worth more than one."""
         try:
             self._store.write(self._order.trial, epoch, fill)
-        except OSError as error:
+        except (OSError, RunFolderError) as error:
             self.notes.append(unwritten(self._order.trial, epoch, error))
             return []
         return [epoch]

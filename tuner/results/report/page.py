@@ -36,7 +36,7 @@ def write_report(run: Run) -> str:
             f"a report is written into the run's folder, got {run.path!r} ({error.strerror}); copy the run to "
             "where you can write"
         ) from error
-    return f"{run.path}/{REPORT}"
+    return run.folder.child(REPORT).uri
 
 
 def report_html(run: Run) -> str:

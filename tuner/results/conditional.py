@@ -1,0 +1,124 @@
+"""Objects written only where there is none yet, which pyarrow's file systems can't; obstore can (conditional PUT).
+
+Accounts are found where pyarrow finds them: in the URI, the AWS_… variables, the shared credentials file, the role of
+the machine. What only the AWS command line knows (single sign-on) needs the boto3 package beside.
+"""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tuner.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+    from pyarrow.fs import FileSystem
+
+RETRY_SECONDS = 20.0
+
+
+class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than what went wrong
+    """The store has no conditional writes, or obstore doesn't know its kind."""
+
+
+def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -> bool:
+    """Write the object at `path`, which begins with its bucket, unless it is there; whether this call wrote it.
+
+    Raises UnconditionalStore where that can't be had, and RunFolderError where the store refuses.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
+
+    bucket, _, key = path.partition("/")
+    try:
+        obstore.put(_store(uri, bucket, filesystem), key, content, mode="create")
+    except (AlreadyExistsError, PreconditionError):
+        return False
+    except NotSupportedError as error:
+        raise UnconditionalStore(uri) from error
+    except (BaseError, OSError) as error:
+        if "501 Not Implemented" in str(error):
+            raise UnconditionalStore(uri) from error
+        reason = str(error).partition("\n")[0].partition("<")[0].rstrip(" :")
+        raise RunFolderError(
+            f"a run on object storage needs a store that it may write to, got {uri!r} ({reason}); "
+            "check the bucket and the credentials"
+        ) from error
+    return True
+
+
+def _store(uri: str, bucket: str, filesystem: FileSystem) -> ObjectStore:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    parts = urlsplit(uri)
+    options: dict[str, Any] = {
+        "client_options": {"allow_http": dict(parse_qsl(parts.query)).get("scheme") == "http"},
+        "retry_config": {"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+    }
+    kinds: dict[str, Any] = {
+        "s3": lambda: S3Store(bucket, **_s3(uri, filesystem), **options),
+        "gs": lambda: GCSStore(bucket, **options),
+        "gcs": lambda: GCSStore(bucket, **options),
+        "abfs": lambda: AzureStore(bucket, **_azure(uri), **options),
+        "abfss": lambda: AzureStore(bucket, **_azure(uri), **options),
+    }
+    if parts.scheme not in kinds:
+        raise UnconditionalStore(uri)
+    store: ObjectStore = kinds[parts.scheme]()
+    return store
+
+
+def _s3(uri: str, filesystem: FileSystem) -> dict[str, Any]:
+    """Options of obstore's S3Store for what a URI of pyarrow's says."""
+    parts = urlsplit(uri)
+    query = dict(parse_qsl(parts.query))
+    options: dict[str, Any] = {"region": query.get("region") or getattr(filesystem, "region", None) or "us-east-1"}
+    if "endpoint_override" in query:
+        endpoint = query["endpoint_override"]
+        options["endpoint"] = endpoint if "://" in endpoint else f"{query.get('scheme', 'https')}://{endpoint}"
+    if parts.username and parts.password:
+        return options | {
+            "access_key_id": unquote(parts.username),
+            "secret_access_key": unquote(parts.password),
+        }
+    return options | _account()
+
+
+def _account() -> dict[str, Any]:
+    """Beside the variables and roles that obstore looks for itself."""
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        return {}
+    if importlib.util.find_spec("boto3") is not None:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+
+        try:
+            return {"credential_provider": Boto3CredentialProvider()}
+        except ValueError:  # boto3 finds none
+            return {}
+    return _shared_credentials()
+
+
+def _shared_credentials() -> dict[str, Any]:
+    """The keys of the profile in use, as `aws configure` writes them."""
+    file = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read(file)
+        profile = dict(parser[os.environ.get("AWS_PROFILE", "default")])
+        keys = {"access_key_id": profile["aws_access_key_id"], "secret_access_key": profile["aws_secret_access_key"]}
+    except (configparser.Error, KeyError, UnicodeDecodeError):
+        return {}
+    token = profile.get("aws_session_token")
+    return keys | ({"session_token": token} if token else {})
+
+
+def _azure(uri: str) -> dict[str, Any]:
+    """The account of abfs://account.dfs.core.windows.net/container; else what the AZURE_… variables say."""
+    account, dot, _ = (urlsplit(uri).hostname or "").partition(".")
+    return {"account_name": account} if dot else {}

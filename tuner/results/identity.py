@@ -1,0 +1,117 @@
+"""Which process it is, and whether it lives: more than a number that another process may have by now."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CLOCK_SLACK_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """A process among all that ever ran; what the system doesn't tell is None.
+
+    A number means something only within the boot and the PID namespace it was given in: containers of a machine share
+    its boot but not their processes. The start is what tells a process from an earlier one with its number.
+    """
+
+    pid: int
+    boot: str | None = None
+    namespace: str | None = None
+    start: int | None = None  # clock ticks since the boot
+
+    @classmethod
+    def current(cls) -> ProcessIdentity:
+        """Of the process that asks."""
+        pid = os.getpid()
+        if not _proc_shows_this_namespace():
+            return cls(pid)
+        stat = _stat(pid)
+        return cls(pid, _boot(), _namespace(), stat and stat[1])
+
+    def lives(self) -> bool | None:
+        """Whether it runs; None where this process can't tell, as it is of another machine, boot or container."""
+        here = ProcessIdentity.current()
+        told = (self.boot, self.namespace, self.start)
+        if None in told or (self.boot, self.namespace) != (here.boot, here.namespace):
+            return None
+        if not _exists(self.pid):
+            return False
+        stat = _stat(self.pid)
+        if stat is None:  # hidden, as with /proc mounted hidepid=2
+            return None if _exists(self.pid) else False
+        state, start = stat
+        return state not in "ZX" and start == self.start
+
+
+def lived_at(pid: int, time: str | None) -> bool:
+    """Whether a process of this machine has that number and started before the time (ISO 8601; None: ever)."""
+    if not _exists(pid):
+        return False
+    try:
+        started = _started(pid)
+        return started is None or started <= datetime.fromisoformat(str(time)).timestamp() + _CLOCK_SLACK_SECONDS
+    except (ValueError, OverflowError):
+        return True
+
+
+def _exists(pid: int) -> bool:
+    if not 0 < pid < 2**31:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> float | None:
+    """Seconds since 1970."""
+    stat = _stat(pid)
+    try:
+        lines = (_PROC / "stat").read_text().splitlines()
+    except OSError:
+        return None
+    boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), None)
+    return None if boot is None or stat is None else boot + stat[1] / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State and start of a process; proc(5), fields 3 and 22."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        fields = text.rpartition(")")[2].split()  # the program's name before it may hold anything
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _proc_shows_this_namespace() -> bool:
+    """Not so in a new PID namespace that kept its parent's /proc."""
+    return _link(_PROC / "self") == str(os.getpid())
+
+
+def _boot() -> str | None:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _namespace() -> str | None:
+    """The time namespace too, as it moves the starts that are seen."""
+    pid, time = _link(_PROC / "self/ns/pid"), _link(_PROC / "self/ns/time")
+    return None if pid is None else f"{pid} {time or ''}".strip()
+
+
+def _link(path: Path) -> str | None:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return None
