@@ -1,6 +1,11 @@
+import gc
+import itertools
 import math
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,6 +134,47 @@ def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageCla
     assert running.average is not None
     assert all(torch.equal(value, kept[name]) for name, value in running.average.module.state_dict().items())
     assert not torch.equal(kept["fc.weight"], live["fc.weight"])
+
+
+def test_images_per_second_count_images_and_not_batches(
+    colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr("tuner.train.trainer.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    running = trainer(colours, batch_size=20)  # 48 images: 20, 20 and 8
+    assert running.run_epoch().images_per_second == 48
+    running.train(1)
+    assert running.run_epoch().images_per_second == 28
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "average": {"ema_decay": 0.9, "dropout": 0.2},
+    "features": {"finetune": "head"},
+    "gradual": {"finetune": "gradual", "optimizer": "sgd"},
+}
+
+
+def dies_with_its_last_reference(make: Callable[[], Trainer], folder: Path) -> bool:
+    gc.collect()
+    gc.disable()
+    try:
+        running = make()
+        running.run_epoch()
+        running.save(folder)
+        running.load(folder)
+        alive = [weakref.ref(running), weakref.ref(running.module), weakref.ref(running.optimizer)]
+        del running
+        return [reference() for reference in alive] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_a_trainer_is_freed_with_its_last_reference(
+    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    assert dies_with_its_last_reference(lambda: trainer(colours, **config), tmp_path)
 
 
 def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) -> None:

@@ -41,7 +41,7 @@ from tuner.trial import ImageClassifier
 
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
-INITIAL_WEIGHTS, ORDER, STEPS = 0, 1, 2  # streams of random numbers that one trial's seed is split into
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
 
 OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
 
@@ -142,7 +142,7 @@ class Trainer:
             config=chosen,
         )
         self.network.drop_before_head(chosen["dropout"])
-        self._notes = [*self.splits.notes, *self.network.notes]
+        self._notes = Notes([*self.splits.notes, *self.network.notes])
         self.module = self.network.module
         self.precision = Precision(chosen["precision"], self.device)
         self._check_outputs()
@@ -159,7 +159,7 @@ class Trainer:
                 chosen,
                 epochs=self.total_epochs,
                 model=trial.model_name,
-                note=self._note,
+                note=self._notes.add,  # a method of this object would keep it alive
             )
         self._build_steps()
 
@@ -216,9 +216,8 @@ class Trainer:
         """
         start = time.perf_counter()
         self._watch.start_epoch()
-        first = self.step
+        images = sum(map(len, self._batches()[self.step :]))
         self.train()
-        images = (len(self._batches()) - first) * self.hyperparameters["batch_size"]
         train_loss = float(self.strategy.group.sum(self._loss)) / len(
             self._feed.train
         )  # the host waits for the device here
@@ -243,7 +242,8 @@ class Trainer:
         with generators, _fast_convolutions(self.device), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
-            for images, labels in self.strategy.batches(feed.train, batches[self.step : last], self.device):
+            split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
+            for images, labels in self.strategy.batches(split, batches[self.step : last], self.device):
                 set_learning_rate(self.optimizer, self._rate(len(batches)))
                 seed = seeds[self.step] + self.strategy.group.rank
                 self.train_step(images, labels, seed, len(batches[self.step]))
@@ -274,7 +274,7 @@ class Trainer:
             self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
             self.training_step.forward = self.module
             loss = self._step(images, labels, seed, count)
-        self._note(self._compilation.note)
+        self._notes.add(self._compilation.note)
         self._loss += loss.double() * count
         if self.average is not None:
             self.average.update()
@@ -446,11 +446,6 @@ class Trainer:
                 f"lr={self.learning_rate:g}; lower lr"
             )
 
-    def _note(self, sentence: str | None) -> None:
-        """Tell the user, once."""
-        if sentence is not None and sentence not in self._notes:
-            self._notes.append(sentence)
-
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
@@ -468,7 +463,7 @@ class Trainer:
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
         usage = self._watch.end_epoch()
-        self._note(self._watch.leak)
+        self._notes.add(self._watch.leak)
         held = torch.tensor([usage.memory_peak_bytes, usage.memory_bytes], dtype=torch.float64)
         peak, at_end = self.strategy.group.highest(held).tolist()
         usage = replace(usage, memory_peak_bytes=peak, memory_bytes=at_end)
@@ -487,6 +482,15 @@ class Trainer:
             batch_norm=self.training_step.batch_norm,
             **asdict(usage),
         )
+
+
+class Notes(list[str]):
+    """What the user should know, each sentence once."""
+
+    def add(self, sentence: str | None) -> None:
+        """One more, if it is one and new."""
+        if sentence is not None and sentence not in self:
+            self.append(sentence)
 
 
 def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:
