@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsError
-from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import Checkpoint, Progress, read_checkpoint, write_checkpoint
 from tuner.train.compiling import Compilation
 from tuner.train.data import Split, load_splits
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
@@ -22,7 +22,7 @@ from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes, memory_errors
 from tuner.train.memory.watch import MemoryWatch
-from tuner.train.models import build_network, load_state
+from tuner.train.models import build_network, fitting_state, load_state
 from tuner.train.optimisation import (
     AveragedWeights,
     Objective,
@@ -347,33 +347,38 @@ class Trainer:
         self.restore(read_checkpoint(folder), str(folder))
 
     def restore(self, checkpoint: Checkpoint, source: str = "another trial's") -> None:
-        """Go on from a checkpoint that was read; `source` is for the message. Raises TrialError as `load` does."""
+        """Go on from a checkpoint that was read; `source` is for the message.
+
+        Raises:
+            TrialError: as `load` does; weights, optimizer and progress are as they were.
+        """
         try:
             self._restore(checkpoint, source)
-        except (WeightsError, ValueError, KeyError) as error:
+        except (WeightsError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrialError(f"a checkpoint must fit the trial, got {source}: {error}") from error
 
     def _restore(self, checkpoint: Checkpoint, source: str) -> None:
-        scalars, name = checkpoint.scalars, self.trial.model_name
-        live = {key.removeprefix(LIVE): value for key, value in checkpoint.training.items() if key.startswith(LIVE)}
+        """What could fail comes first."""
+        progress, name = Progress.of(checkpoint.scalars), self.trial.model_name
+        if progress.opened > self.fine_tuning.due(progress.epoch):
+            raise ValueError(f"{progress.opened} stages learned after {progress.epoch} epochs")
+        live = _named(checkpoint.training, LIVE)
+        fitting_state(self.module, live or checkpoint.model, source=source, name=name)
+        if self.average is not None:
+            fitting_state(self.average.module, checkpoint.model, source=source, name=name)
+        self._open_stages(progress.opened)
+        load_optimizer(self.optimizer, _named(checkpoint.training, OPTIMIZER), progress.param_groups)
+        self.precision.load(progress.scaler)
         load_state(self.module, live or checkpoint.model, source=source, name=name)
         if self.average is not None:
             load_state(self.average.module, checkpoint.model, source=source, name=name)
-            self.average.updates = scalars["average_updates"]
-        self._open_stages(scalars["opened"])
-        tensors = {
-            key.removeprefix(OPTIMIZER): value
-            for key, value in checkpoint.training.items()
-            if key.startswith(OPTIMIZER)
-        }
-        load_optimizer(self.optimizer, tensors, scalars["param_groups"])
-        self.precision.load(scalars["scaler"])
+            self.average.updates = progress.average_updates
         step = self.training_step
-        step.retries = scalars["oom_retries"]
+        step.retries = progress.oom_retries
         if step.retries:  # else it says how the strategy that saved it shares a batch out
-            step.micro_batch_size = min(step.micro_batch_size, scalars["micro_batch_size"])
-        self.epoch, self.step = scalars["epoch"], scalars["step"]
-        self._loss.fill_(scalars["loss"] if self.strategy.group.rank == 0 else 0.0)
+            step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
+        self.epoch, self.step = progress.epoch, progress.step
+        self._loss.fill_(progress.loss if self.strategy.group.rank == 0 else 0.0)
 
     # What goes through the network
 
@@ -491,6 +496,11 @@ class Notes(list[str]):
         """One more, if it is one and new."""
         if sentence is not None and sentence not in self:
             self.append(sentence)
+
+
+def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start so, by what follows."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:

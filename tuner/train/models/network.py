@@ -200,8 +200,17 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
     Published files may lack batch norm's step counter, may have auxiliary heads, and may use DenseNet's older names.
 
     Raises:
-        WeightsError: names or shapes differ; the first few are named.
+        WeightsError: names or shapes differ; the first few are named, and the module is as it was.
     """
+    state = fitting_state(module, state, source=source, name=name)
+    own = module.state_dict()
+    with torch.no_grad():
+        for key in own.keys() & state.keys():
+            own[key].copy_(state[key])
+
+
+def fitting_state(module: nn.Module, state: State, *, source: str, name: str) -> State:
+    """The tensors by the module's names. Raises WeightsError as `load_state` does."""
     state = {DENSENET_KEY.sub(r"\1\2", key): value for key, value in state.items()}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
@@ -212,9 +221,7 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
         raise WeightsError(
             f"weights must fit {name}, got {source} {' and '.join(filter(None, problems))}; name the model they are of"
         )
-    with torch.no_grad():
-        for key in own.keys() & state.keys():
-            own[key].copy_(state[key])
+    return state
 
 
 def initialise(layer: nn.Linear | nn.Conv2d) -> None:
