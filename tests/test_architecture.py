@@ -85,6 +85,27 @@ def test_one_module_alone_imports_wandb() -> None:
     assert importing == ["wandb_mirror.py"]
 
 
+def calls(path: Path) -> dict[str, list[ast.Call]]:
+    """What a module calls, by its dotted name."""
+    found: dict[str, list[ast.Call]] = {}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            found.setdefault(ast.unparse(node.func), []).append(node)
+    return found
+
+
+def test_what_others_wrote_is_never_unpickled() -> None:
+    own_messages = {"worker", "driver", "train/parallel"}  # from this search's own driver
+    for path in MODULES:
+        made = calls(path)
+        for call in made.get("torch.load", []):
+            assert "weights_only=True" in map(ast.unparse, call.keywords), path
+        for call in made.get("np.load", []):
+            assert "allow_pickle" not in ast.unparse(call), path
+        if {"pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads"} & made.keys():
+            assert any(path.is_relative_to(PACKAGE / room) for room in own_messages), path
+
+
 def loaded_by(code: str) -> set[str]:
     program = f"import sys\n{code}\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -1,11 +1,16 @@
 import base64
+import hashlib
 import json
+import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
-from tuner.errors import DataError, RunFolderError, TrialError, WeightsError
+from tuner.errors import DataError, RunFolderError, TrialError
 from tuner.inspection import Prediction, load_model, score, write_best
 from tuner.train import Evaluator, Trainer
 from tuner.trial import ImageClassifier
@@ -128,13 +133,122 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     )
 
 
+def older(best: Path, folder: Path) -> Path:
+    """The same winner as versions before this one wrote it, without a list of its files."""
+    shutil.copytree(best, folder)
+    card = content(folder / "model.json")
+    del card["files"]
+    (folder / "model.json").write_text(json.dumps(card))
+    return folder
+
+
+def test_the_card_names_all_files_and_an_older_one_without_names_loads(best: Path, tmp_path: Path) -> None:
+    assert content(best / "model.json")["files"] == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in best.iterdir() if path.name != "model.json"
+    }
+    loaded = load_model(older(best, tmp_path / "older"))
+    assert loaded.card == load_model(best).card
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "metrics.json"])
+def test_a_mixture_of_two_winners_is_refused(best: Path, tmp_path: Path, name: str) -> None:
+    mixed = tmp_path / "best"
+    shutil.copytree(best, mixed)
+    if name == "model.safetensors":
+        save_file({key: value + 1 for key, value in load_file(best / name).items()}, mixed / name)
+    else:
+        (mixed / name).write_text(json.dumps(content(best / name) | {"epoch": 7}))
+    with pytest.raises(RunFolderError) as caught:
+        load_model(mixed)
+    assert str(caught.value) == (
+        f"a winner's files must belong together, got {mixed} with another {name} than model.json was written with; "
+        "copy it whole, or name another run"
+    )
+
+
+def change(folder: Path, name: str, **values: Any) -> None:
+    (folder / name).write_text(json.dumps(content(folder / name) | values))
+
+
+def inputs(**values: Any) -> dict[str, Any]:
+    normalisation = {"mean": [0.5] * 3, "sd": [0.2] * 3}
+    return {"inputs": {"channels": 3, "image_size": 12, "normalisation": normalisation} | values}
+
+
+CARDS: dict[str, dict[str, Any]] = {
+    "model number": {"model": 18},
+    "no such model": {"model": "resnet19"},
+    "another model": {"model": "resnet34"},
+    "data list": {"data": ["digits"]},
+    "no weights": {"weights": None},
+    "classes text": {"classes": "abc"},
+    "classes missing": {"classes": None},
+    "no classes": {"classes": []},
+    "fewer classes": {"classes": ["blue", "green"]},
+    "very many classes": {"classes": [str(number) for number in range(100_000)]},
+    "inputs list": {"inputs": []},
+    "inputs empty": {"inputs": {}},
+    "channels text": inputs(channels="three"),
+    "very many channels": inputs(channels=10**9),
+    "image size": inputs(image_size=10**9),
+    "image size 0": inputs(image_size=0),
+    "image size true": inputs(image_size=True),
+    "statistics of two": inputs(normalisation={"mean": [0.5] * 2, "sd": [0.2] * 2}),
+    "statistics text": inputs(normalisation={"mean": "abc", "sd": [0.2] * 3}),
+    "deviation 0": inputs(normalisation={"mean": [0.5] * 3, "sd": [0] * 3}),
+    "huge": inputs(normalisation={"mean": [10**400] * 3, "sd": [0.2] * 3}),
+    "files list": {"files": ["model.json"]},
+}
+
+
+@pytest.mark.parametrize("values", CARDS.values(), ids=CARDS)
+def test_a_card_with_wrong_values_is_refused(best: Path, tmp_path: Path, values: dict[str, Any]) -> None:
+    folder = older(best, tmp_path / "best")
+    change(folder, "model.json", **values)
+    with pytest.raises(RunFolderError, match=rf"^a (model|winner) .*{folder}"):
+        load_model(folder)
+
+
+TEXTS = {"empty": b"", "no json": b"{", "list": b"[]", "number": b"3", "null": b"null", "deep": b"[" * 100_000}
+BYTES = {**TEXTS, "not text": b"\xff\xfe", "unknown": b'{"no_such": 1}', "wrong": b'{"dropout": "much"}'}
+
+
+@pytest.mark.parametrize("name", ["model.json", "config.json"])
+@pytest.mark.parametrize("text", BYTES.values(), ids=BYTES)
+def test_damaged_json_is_refused(best: Path, tmp_path: Path, name: str, text: bytes) -> None:
+    folder = older(best, tmp_path / "best")
+    (folder / name).write_bytes(text)
+    with pytest.raises(RunFolderError, match=rf"^a (model|winner) .*{folder}"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["model.json", "config.json", "model.safetensors"])
+def test_a_missing_file_is_refused(best: Path, tmp_path: Path, name: str) -> None:
+    for folder in (older(best, tmp_path / "older"), shutil.copytree(best, tmp_path / "newer")):
+        (folder / name).unlink()
+        with pytest.raises(RunFolderError, match=rf"^a (model|winner) .*{folder}"):
+            load_model(folder)
+
+
 def test_a_cut_off_model_is_refused(best: Path, tmp_path: Path) -> None:
-    for path in best.iterdir():
-        (tmp_path / path.name).write_bytes(
-            path.read_bytes()[:-10] if path.suffix == ".safetensors" else path.read_bytes()
-        )
-    with pytest.raises(WeightsError, match=r"^weights must be a saved state_dict"):
-        load_model(tmp_path)
+    folders = [older(best, tmp_path / "older"), shutil.copytree(best, tmp_path / "newer")]
+    for folder, reason in zip(folders, ["weights must be a saved state_dict", "belong together"], strict=True):
+        os.truncate(folder / "model.safetensors", 1000)
+        with pytest.raises(RunFolderError, match=reason):
+            load_model(folder)
+
+
+def test_one_file_alone_may_be_named_and_what_cannot_be_fed_is_refused(best: Path, tmp_path: Path) -> None:
+    model = load_model(best)
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
+    with pytest.raises(DataError, match=r"^an image must be readable, got .*broken\.png"):
+        model.predict(str(tmp_path / "broken.png"))
+    two = replace(model, card=replace(model.card, inputs=replace(model.card.inputs, channels=2)))
+    with pytest.raises(DataError) as caught:
+        two.predict([tmp_path / "broken.png"])
+    assert str(caught.value) == (
+        "image files have 1 or 3 channels, got a model that takes 2; call its module with tensors"
+    )
 
 
 def test_predictions_are_plain_values() -> None:

@@ -1,10 +1,22 @@
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tuner.errors import TrialError
-from tuner.train.checkpoint import INDEX, MODEL, TRAINING, Checkpoint, read_checkpoint, read_model, write_checkpoint
+from tuner.train.checkpoint import (
+    INDEX,
+    MODEL,
+    TRAINING,
+    Checkpoint,
+    Progress,
+    read_checkpoint,
+    read_model,
+    write_checkpoint,
+)
 
 
 @pytest.fixture
@@ -55,3 +67,31 @@ def test_a_changed_byte_is_noticed(folder: Path) -> None:
         with pytest.raises(TrialError) as caught:
             read(folder)
         assert str(caught.value) == message
+
+
+def test_an_index_or_tensors_of_another_kind_are_refused(folder: Path) -> None:
+    (folder / MODEL).write_bytes(b"no tensors")
+    index = json.loads((folder / INDEX).read_text())
+    index["files"][MODEL] = {"bytes": 10, "sha256": hashlib.sha256(b"no tensors").hexdigest()}
+    (folder / INDEX).write_text(json.dumps(index))
+    for read in (read_checkpoint, read_model):
+        with pytest.raises(TrialError, match=r"^a checkpoint must hold tensors, got "):
+            read(folder)
+    for text in ("[]", "{}", '{"files": 3, "scalars": {}}', '{"files": {}, "scalars": null}', "[" * 100_000):
+        (folder / INDEX).write_text(text)
+        with pytest.raises(TrialError, match=r"^a checkpoint must have training\.json"):
+            read_checkpoint(folder)
+
+
+def test_progress_is_of_its_types() -> None:
+    scalars: dict[str, Any] = {
+        **{"epoch": 1, "step": 0, "opened": 2, "loss": 0.5, "param_groups": [], "scaler": {}},
+        **{"average_updates": 0, "micro_batch_size": 8, "oom_retries": 0, "seed": 4},
+    }
+    assert Progress.of(scalars).epoch == 1
+    for name, value in (("epoch", "1"), ("step", -1), ("loss", None), ("scaler", []), ("oom_retries", True)):
+        with pytest.raises(ValueError, match=f"^training.json has {name}="):
+            Progress.of(scalars | {name: value})
+    del scalars["opened"]
+    with pytest.raises(ValueError, match=r"^training\.json has opened=None"):
+        Progress.of(scalars)

@@ -36,7 +36,7 @@ def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config:
 def plain(trial: ImageClassifier, **config: Any) -> Trainer:
     """The same trial with the backbone run in every step."""
     running = trainer(trial, **config)
-    running._features_refused = True
+    running._feeds._looked = True  # and found none
     return running
 
 
@@ -52,6 +52,9 @@ def images_through(module: torch.nn.Module) -> Iterator[list[int]]:
 @pytest.mark.parametrize("config", [{}, {"dropout": 0.3, "label_smoothing": 0.1, "ema_decay": 0.9}])
 def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier, config: dict[str, Any]) -> None:
     fast, slow = trainer(pretrained, **config), plain(pretrained, **config)
+    with images_through(slow.network.module.get_submodule("layer4")) as sizes:
+        slow.train(1)
+    assert sizes == [16]
     results = []
     for running in (fast, slow):
         while not running.finished:
@@ -77,6 +80,20 @@ def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: I
         while not second.finished:
             second.run_epoch()
     assert sum(sizes) == 2
+
+
+def test_features_that_were_changed_on_disk_are_computed_again_with_a_sentence(
+    pretrained: ImageClassifier, tmp_path: Path
+) -> None:
+    losses = [trainer(pretrained).run_epoch().train_loss]
+    (changed,) = (tmp_path / "cache").glob("*/train.npy")
+    changed.write_bytes(changed.read_bytes()[:-4] + b"noise"[:4])
+    again = trainer(pretrained)
+    losses.append(again.run_epoch().train_loss)
+    assert losses[0] == losses[1]
+    assert again.notes[-1] == (
+        f"the cache's {changed.parent} doesn't fit and is built again: train.npy isn't what was written"
+    )
 
 
 def keys(tmp_path: Path) -> set[str]:
@@ -191,4 +208,5 @@ def test_without_room_for_the_cache_features_live_in_the_process(
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6
     assert any(note.startswith("images are decoded and held by each trial for itself") for note in running.notes)
+    assert any(note.startswith("the frozen backbone's features are computed and held by") for note in running.notes)
     assert cache.default_folder() == tmp_path / "file" / "cache"

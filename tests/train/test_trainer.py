@@ -1,6 +1,11 @@
+import gc
+import itertools
 import math
+import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +13,7 @@ import torch
 
 from tuner.errors import StudyError, TrialDiverged, TrialError, TrialOutOfMemory
 from tuner.train import EpochResult, Trainer
-from tuner.train.checkpoint import read_model
+from tuner.train.checkpoint import Checkpoint, load_first_whole, read_model, write_checkpoint
 from tuner.trial import ImageClassifier
 from tuner.trial.classifier import METRICS
 
@@ -129,6 +134,84 @@ def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageCla
     assert running.average is not None
     assert all(torch.equal(value, kept[name]) for name, value in running.average.module.state_dict().items())
     assert not torch.equal(kept["fc.weight"], live["fc.weight"])
+
+
+UNFIT: dict[str, Callable[[Checkpoint], Checkpoint]] = {
+    "other shapes": lambda whole: replace(whole, model=whole.model | {"fc.bias": torch.zeros(9)}),
+    "other shapes of the moving weights": lambda whole: replace(
+        whole, training=whole.training | {"live.fc.bias": torch.zeros(9)}
+    ),
+    "missing": lambda whole: replace(whole, model={"fc.bias": whole.model["fc.bias"]}),
+    "optimizer": lambda whole: replace(whole, training=whole.training | {"optimizer.3.exp_avg": torch.zeros(9)}),
+    "optimizer's names": lambda whole: replace(whole, training=whole.training | {"optimizer.x": torch.zeros(9)}),
+    "optimizer's groups": lambda whole: replace(whole, scalars=whole.scalars | {"param_groups": [{}]}),
+    "no progress": lambda whole: replace(whole, scalars={}),
+    "progress": lambda whole: replace(whole, scalars=whole.scalars | {"epoch": "two"}),
+    "stages": lambda whole: replace(whole, scalars=whole.scalars | {"opened": 99}),
+}
+
+
+@pytest.mark.parametrize("config", [{"optimizer": "adam", "ema_decay": 0.9}], ids=["adam"])
+@pytest.mark.parametrize("damage", UNFIT)
+def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
+    colours: ImageClassifier, tmp_path: Path, damage: str, config: dict[str, Any]
+) -> None:
+    small = replace(colours, model="shufflenet_v2_x0_5")
+    running = trainer(small, **config)
+    running.run_epoch()
+    running.save(tmp_path / "1")
+    expected = running.run_epoch()
+    write_checkpoint(tmp_path / "2", UNFIT[damage](running.snapshot()))
+    again, fresh = trainer(small, **config), trainer(small, **config)
+    (problem,) = load_first_whole(again, [tmp_path / "2", tmp_path / "1"])
+    assert problem.startswith(f"a checkpoint is passed over: a checkpoint must fit the trial, got {tmp_path / '2'}: ")
+    assert again.epoch == 1
+    assert curve([again.run_epoch()]) == curve([expected])
+    before = state(fresh)
+    assert load_first_whole(fresh, [tmp_path / "2"]) == [problem]
+    assert (fresh.epoch, fresh.optimizer.state_dict()["state"]) == (0, {})
+    assert all(torch.equal(value, state(fresh)[name]) for name, value in before.items())
+
+
+def test_images_per_second_count_images_and_not_batches(
+    colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr("tuner.train.trainer.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    running = trainer(colours, batch_size=20)  # 48 images: 20, 20 and 8
+    assert running.run_epoch().images_per_second == 48
+    running.train(1)
+    assert running.run_epoch().images_per_second == 28
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "average": {"ema_decay": 0.9, "dropout": 0.2},
+    "features": {"finetune": "head"},
+    "gradual": {"finetune": "gradual", "optimizer": "sgd"},
+}
+
+
+def dies_with_its_last_reference(make: Callable[[], Trainer], folder: Path) -> bool:
+    gc.collect()
+    gc.disable()
+    try:
+        running = make()
+        running.run_epoch()
+        running.save(folder)
+        running.load(folder)
+        alive = [weakref.ref(running), weakref.ref(running.module), weakref.ref(running.optimizer)]
+        del running
+        return [reference() for reference in alive] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+def test_a_trainer_is_freed_with_its_last_reference(
+    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    assert dies_with_its_last_reference(lambda: trainer(colours, **config), tmp_path)
 
 
 def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) -> None:

@@ -1,6 +1,7 @@
 """What needs a model and a run: the winner's score, the folder `best/`, and the model loaded back from it."""
 
-from tuner.inspection.best import LoadedModel, ModelCard, Prediction, load_model, load_winner, write_best
+from tuner.inspection.best import LoadedModel, Prediction, load_model, load_winner, write_best
+from tuner.inspection.card import ModelCard
 from tuner.inspection.scoring import Inputs, Mistake, Score, score
 
 __all__ = [

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuner.errors import RunFolderError
-from tuner.inspection.scoring import Inputs, Score
+from tuner.errors import DataError, RunFolderError, TunerError
+from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
+from tuner.inspection.scoring import Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
-from tuner.train.data import Normalisation, Split
+from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
@@ -25,44 +26,8 @@ from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
 
 TOP = 5
+CONFIG = "config.json"
 FILES_PER_BATCH = 256
-
-
-@dataclass(frozen=True)
-class ModelCard:
-    """What `model.safetensors` doesn't say of itself: `model.json`.
-
-    Attributes:
-        model: torchvision's name, or that of the user's function with brackets
-        data: what it was trained on, as the study file has it
-        weights: what it started from, as the study file has it
-        classes: names, in the order of its outputs
-        inputs: what it takes
-    """
-
-    model: str
-    data: str
-    weights: str
-    classes: tuple[str, ...]
-    inputs: Inputs
-
-    @property
-    def is_function(self) -> bool:
-        """Whether the model is one that a user's function makes."""
-        return self.model.endswith("()")
-
-    @classmethod
-    def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
-        """The card that `dataclasses.asdict` and JSON made plain."""
-        inputs = card["inputs"]
-        normalisation = Normalisation(tuple(inputs["normalisation"]["mean"]), tuple(inputs["normalisation"]["sd"]))
-        return cls(
-            model=card["model"],
-            data=card["data"],
-            weights=card["weights"],
-            classes=tuple(card["classes"]),
-            inputs=Inputs(inputs["channels"], inputs["image_size"], normalisation),
-        )
 
 
 @dataclass(frozen=True)
@@ -92,13 +57,18 @@ class LoadedModel:
         """Names of the classes, in the order of the outputs."""
         return self.card.classes
 
-    def predict(self, images: Iterable[str | Path]) -> list[Prediction]:
-        """Classify image files of any size and mode, in their order.
+    def predict(self, images: Iterable[str | Path] | str | Path) -> list[Prediction]:
+        """Classify image files of any mode and of up to 120 million pixels, in their order.
 
         Raises:
-            DataError: a file is missing or no image.
+            DataError: a file is missing, no image or too large; or the model takes neither grey nor RGB images.
         """
-        paths = [Path(image) for image in images]
+        if self.card.inputs.channels not in (1, 3):
+            raise DataError(
+                f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
+                "call its module with tensors"
+            )
+        paths = [Path(image) for image in ([images] if isinstance(images, str | Path) else images)]
         batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
         return [prediction for batch in batches for prediction in self._predict_batch(batch)]
 
@@ -131,7 +101,7 @@ def write_best(
     score: Score,
     record: Mapping[str, Any],
 ) -> None:
-    """Write `best/`, whole or not at all; an older one is replaced.
+    """Write `best/`, whole or not at all; an older one is replaced. model.json comes last and names the other files.
 
     Args:
         folder: the run's `best`
@@ -139,7 +109,7 @@ def write_best(
         config: the winner's hyperparameters
         checkpoint: folder that `Trainer.save` wrote
         score: of that checkpoint
-        record: becomes metrics.json; the test split's are added to the winner's under "metrics"
+        record: becomes metrics.json: "trial", "epoch", and under "metrics" the winner's, to which the test split's come
 
     Raises:
         TrialError: the checkpoint is cut off or damaged.
@@ -149,10 +119,26 @@ def write_best(
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     shutil.copyfile(checkpoint / MODEL, beside / MODEL)
-    for name, content in _contents(trial, config, score, record).items():
-        (beside / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    beside.rename(folder)
+    for name, content in _contents(config, score, record).items():
+        _write(beside / name, content)
+    card = ModelCard(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs)
+    files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
+    _write(beside / CARD, asdict(card) | {FILES: files})
+    _put_in_place(beside, folder)
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _put_in_place(new: Path, folder: Path) -> None:
+    """Two renames: a reader finds the older folder, none, or the new one."""
+    older = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(older, ignore_errors=True)
+    if folder.exists():
+        folder.rename(older)
+    new.rename(folder)
+    shutil.rmtree(older, ignore_errors=True)
 
 
 def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> LoadedModel:
@@ -161,15 +147,14 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> Lo
     Where the model is a user's function, that function comes from the run's copy of the study file.
 
     Raises:
-        RunFolderError: there is no run, or it has no winner that can be loaded.
-        WeightsError: the model's file is damaged.
+        RunFolderError: there is no run, or it has no winner that can be loaded: none, a damaged one, files of two.
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
     found = run if isinstance(run, Run) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
-        card = _read_card(best)
-        return _load(best, card, _user_trial(found) if card.is_function else ImageClassifier(model=card.model), device)
+        card = read_card(best)
+        return _load(best, card, _user_trial(found) if card.is_function else None, device)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
@@ -181,32 +166,42 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
         trial: declares the model where that is a user's function
 
     Raises:
-        RunFolderError: the folder has no model, or one of a function that wasn't given.
-        WeightsError: the model's file is damaged.
+        RunFolderError: the folder has no model, a damaged one, files of two, or one of a function that wasn't given.
     """
-    card = _read_card(best)
+    card = read_card(best)
     if trial is None and card.is_function:
         raise RunFolderError(
             f"a model made by a function needs that function, got {best} of {card.model} alone; load the run's folder, "
             "or pass trial="
         )
-    return _load(best, card, trial or ImageClassifier(model=card.model), device)
+    return _load(best, card, trial, device)
 
 
-def _read_card(best: Path) -> ModelCard:
+def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
+    """Raises RunFolderError whatever is wrong with the files."""
     try:
-        return ModelCard.from_dict(json.loads((best / "model.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"a model needs model.json and {MODEL}, got {best} without a whole model.json; name a run with a winner"
-        ) from error
+        module = _module(best, card, trial or ImageClassifier(model=card.model))
+    except MemoryError:
+        raise
+    except Exception as error:  # a user's function may raise anything where the configuration isn't its own
+        reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
+        raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
+    return LoadedModel(module.to(device).eval(), card, torch.device(device))
 
 
-def _load(best: Path, card: ModelCard, trial: ImageClassifier, device: torch.device | str) -> LoadedModel:
-    config = trial.hyperparameters(json.loads((best / "config.json").read_text(encoding="utf-8")))
-    network = empty_network(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
-    load_state(network.module, read_state(best / MODEL), source=str(best / MODEL), name=card.model)
-    return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
+def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
+    plain = json.loads((best / CONFIG).read_text(encoding="utf-8"))
+    if not isinstance(plain, dict):
+        raise TypeError(f"{CONFIG} holds a {type(plain).__name__}, not hyperparameters")
+    state = read_state(best / MODEL)
+    largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
+    if max(card.inputs.channels, len(card.classes)) > largest:  # else a damaged number asks for all memory
+        raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
+    network = empty_network(
+        trial, channels=card.inputs.channels, classes=len(card.classes), config=trial.hyperparameters(plain)
+    )
+    load_state(network.module, state, source=str(best / MODEL), name=card.model)
+    return network.module
 
 
 def _user_trial(run: Run) -> ImageClassifier:
@@ -222,16 +217,18 @@ def _user_trial(run: Run) -> ImageClassifier:
     return trial
 
 
-def _contents(
-    trial: ImageClassifier, config: dict[str, Any], score: Score, record: Mapping[str, Any]
-) -> dict[str, Any]:
+def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -> dict[str, Any]:
     """File name -> what it holds."""
-    card = ModelCard(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs)
     scored = {f"test_{name}": value for name, value in asdict(score.test).items()}
+    winner = {"trial": record["trial"], "epoch": record["epoch"]}
     return {
-        "model.json": asdict(card),
-        "config.json": config,
-        "metrics.json": {**record, "metrics": {**record.get("metrics", {}), **scored}, "images": score.images},
+        CONFIG: config,
+        "metrics.json": {
+            **winner,
+            **record,
+            "metrics": {**record.get("metrics", {}), **scored},
+            "images": score.images,
+        },
         "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},
         "mistakes.json": [asdict(mistake) for mistake in score.mistakes],
     }

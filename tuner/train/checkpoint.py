@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -32,6 +33,44 @@ class Checkpoint:
     model: dict[str, Tensor]
     training: dict[str, Tensor]
     scalars: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial had come: a checkpoint's scalars, of the types that they must have.
+
+    Attributes:
+        epoch: finished epochs
+        step: steps of the epoch that was begun
+        opened: stages that learn
+        loss: sum over the images of the epoch that was begun
+        param_groups: of the optimizer's `state_dict`
+        scaler: state of what scales the gradients of fp16
+        average_updates: of the moving average of the weights
+        micro_batch_size: images that went through the network at once
+        oom_retries: steps that were taken again
+    """
+
+    epoch: int
+    step: int
+    opened: int
+    loss: float
+    param_groups: list[dict[str, Any]]
+    scaler: dict[str, Any]
+    average_updates: int
+    micro_batch_size: int
+    oom_retries: int
+
+    @classmethod
+    def of(cls, scalars: Mapping[str, Any]) -> Progress:
+        """From what was read. Raises ValueError if something is missing or of another type."""
+        counts = ("epoch", "step", "opened", "average_updates", "micro_batch_size", "oom_retries")
+        types: dict[str, Any] = dict.fromkeys(counts, int) | {"loss": float | int, "param_groups": list, "scaler": dict}
+        for name, kind in types.items():
+            value: Any = scalars.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool) or (name in counts and value < 0):
+                raise ValueError(f"{INDEX} has {name}={value!r}")
+        return cls(**{name: scalars[name] for name in types})
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
@@ -55,7 +94,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     index = _read_index(folder)
     for name in (MODEL, TRAINING):
         _verify(folder / name, index)
-    return Checkpoint(load_file(folder / MODEL), load_file(folder / TRAINING), index["scalars"])
+    return Checkpoint(_read_tensors(folder / MODEL), _read_tensors(folder / TRAINING), index["scalars"])
 
 
 def read_model(folder: Path) -> dict[str, Tensor]:
@@ -65,7 +104,7 @@ def read_model(folder: Path) -> dict[str, Tensor]:
         TrialError: the checkpoint is cut off, damaged or none.
     """
     _verify(folder / MODEL, _read_index(folder))
-    return load_file(folder / MODEL)
+    return _read_tensors(folder / MODEL)
 
 
 def checkpoint_epoch(folder: Path) -> int:
@@ -78,16 +117,27 @@ def checkpoint_epoch(folder: Path) -> int:
 
 def _read_index(folder: Path) -> dict[str, Any]:
     try:
-        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        return {"files": dict(index["files"]), "scalars": dict(index["scalars"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise TrialError(f"a checkpoint must have {INDEX}, got {folder} without a whole one; use another") from error
-    return index
 
 
 def _verify(path: Path, index: dict[str, Any]) -> None:
     """Raise TrialError unless the file is as the index says."""
-    if not path.is_file() or _mark(path) != index["files"].get(path.name):
+    try:
+        whole = _mark(path) == index["files"].get(path.name)
+    except OSError:
+        whole = False
+    if not whole:
         raise TrialError(f"a checkpoint must be whole, got {path} cut off or changed; use an earlier one")
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise TrialError(f"a checkpoint must hold tensors, got {path}: {error}; use an earlier one") from error
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -116,28 +166,35 @@ def _mark(path: Path) -> dict[str, Any]:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def first_whole(candidates: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
-    """The first checkpoint that isn't damaged, None if there is none; and what is wrong with those before it."""
+def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
+    """Let a trainer go on from the first checkpoint that is whole and fits; what is wrong with those before it.
+
+    With none it starts from its beginning. Of several processes all call it, and process 0 alone reaches the files.
+    """
     problems: list[str] = []
     for candidate in candidates:
-        try:
-            return read_checkpoint(candidate), problems
-        except TrialError as error:
-            problems.append(f"a checkpoint is passed over: {error}")
-    return None, problems
-
-
-def load_first_whole(trainer: Any, candidates: list[Path]) -> list[str]:
-    """Let a trainer go on from the first checkpoint that isn't damaged; what is wrong with those before it.
-
-    With none it starts from its beginning.
-    """
-    problems = []
-    for candidate in candidates:
-        try:
-            trainer.load(candidate)
-        except TrialError as error:
-            problems.append(f"a checkpoint is passed over: {error}")
-        else:
+        problem = _go_on_from(trainer, candidate)
+        if problem is None:
             break
+        problems.append(f"a checkpoint is passed over: {problem}")
     return problems
+
+
+def _go_on_from(trainer: Any, candidate: Path) -> str | None:
+    """What is wrong with a checkpoint, None if the trainer goes on from it."""
+    group = trainer.strategy.group
+    checkpoint, problem = group.told(_try_to_read(candidate) if group.rank == 0 else [None, None])
+    if checkpoint is None:
+        return str(problem)
+    try:
+        trainer.restore(checkpoint, str(candidate))
+    except TrialError as error:
+        return str(error)
+    return None
+
+
+def _try_to_read(candidate: Path) -> list[Any]:
+    try:
+        return [read_checkpoint(candidate), None]
+    except TrialError as error:
+        return [None, str(error)]

@@ -25,10 +25,11 @@ PARTS = ("train", "validation")
 
 @dataclass(frozen=True)
 class Features:
-    """The head's inputs [N, features] float32, as splits whose images they are."""
+    """The head's inputs [N, features] float32, as splits whose images they are; `notes`: what the user should know."""
 
     train: Split
     validation: Split
+    notes: tuple[str, ...] = ()
 
 
 def head_is_last(network: Network, images: Tensor) -> bool:
@@ -73,15 +74,16 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
             other trial can have the same backbone
     """
     builder = _Extraction(network, splits, evaluator)
+    notes: tuple[str, ...] = ()
     if keep and splits.key is not None:
         settings = network.head, splits.key, repr(splits.normalisation), evaluator.precision.name
         key = cache_key("features", model, backbone_key(network), *settings)
         try:
-            arrays = ArrayCache().get(key, builder.build).arrays
-            return _as_splits(arrays, splits)
-        except CacheUnavailable:
-            pass  # computed for this process alone, as below
-    return _as_splits({part: builder.array(getattr(splits, part)) for part in PARTS}, splits)
+            entry = ArrayCache().get(key, builder.build)
+            return _as_splits(entry.arrays, splits, entry.notes)
+        except CacheUnavailable as error:
+            notes = (f"the frozen backbone's features are computed and held by each trial for itself: {error}",)
+    return _as_splits({part: builder.array(getattr(splits, part)) for part in PARTS}, splits, notes)
 
 
 class _Extraction:
@@ -116,6 +118,6 @@ class _Headless:
         self._stack.close()
 
 
-def _as_splits(arrays: dict[str, np.ndarray], splits: Splits) -> Features:
+def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
     train, validation = (HeldSplit(torch.from_numpy(arrays[part]), getattr(splits, part).labels) for part in PARTS)
-    return Features(train, validation)
+    return Features(train, validation, notes)

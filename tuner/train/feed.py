@@ -103,6 +103,8 @@ class Feeds:
             )
             return None
         features = extract_features(self._network, self._splits, self._evaluator, model=self._model, keep=shared)
+        for note in features.notes:
+            self._note(note)
         return Feed(
             whole=False,
             train=features.train.to(self._device),

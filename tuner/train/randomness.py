@@ -1,7 +1,8 @@
-"""Seeds derived from seeds, and torch's global generators lent for a while and given back as they were."""
+"""Seeds derived from seeds, and global generators lent for a while and given back as they were."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,26 @@ def reseed(seed: int, device: torch.device) -> None:
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+def reseed_all(*numbers: int) -> None:
+    """Let the global generators of `random`, numpy and torch's CPU start from `numbers`, as a user's data draws."""
+    first, second, third = derive_seeds(3, *numbers)
+    random.seed(first)
+    np.random.seed([second & 0xFFFFFFFF, second >> 32])
+    torch.default_generator.manual_seed(third)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Give the generators that `reseed_all` reseeds back as they were."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsError
-from tuner.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import Checkpoint, Progress, read_checkpoint, write_checkpoint
 from tuner.train.compiling import Compilation
 from tuner.train.data import Split, load_splits
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
@@ -22,7 +22,7 @@ from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes, memory_errors
 from tuner.train.memory.watch import MemoryWatch
-from tuner.train.models import build_network, load_state
+from tuner.train.models import build_network, fitting_state, load_state
 from tuner.train.optimisation import (
     AveragedWeights,
     Objective,
@@ -41,7 +41,7 @@ from tuner.trial import ImageClassifier
 
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
-INITIAL_WEIGHTS, ORDER, STEPS = 0, 1, 2  # streams of random numbers that one trial's seed is split into
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
 
 OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
 
@@ -142,7 +142,7 @@ class Trainer:
             config=chosen,
         )
         self.network.drop_before_head(chosen["dropout"])
-        self._notes = [*self.splits.notes, *self.network.notes]
+        self._notes = Notes([*self.splits.notes, *self.network.notes])
         self.module = self.network.module
         self.precision = Precision(chosen["precision"], self.device)
         self._check_outputs()
@@ -159,7 +159,7 @@ class Trainer:
                 chosen,
                 epochs=self.total_epochs,
                 model=trial.model_name,
-                note=self._note,
+                note=self._notes.add,  # a method of this object would keep it alive
             )
         self._build_steps()
 
@@ -216,9 +216,8 @@ class Trainer:
         """
         start = time.perf_counter()
         self._watch.start_epoch()
-        first = self.step
+        images = sum(map(len, self._batches()[self.step :]))
         self.train()
-        images = (len(self._batches()) - first) * self.hyperparameters["batch_size"]
         train_loss = float(self.strategy.group.sum(self._loss)) / len(
             self._feed.train
         )  # the host waits for the device here
@@ -243,7 +242,8 @@ class Trainer:
         with generators, _fast_convolutions(self.device), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
-            for images, labels in self.strategy.batches(feed.train, batches[self.step : last], self.device):
+            split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
+            for images, labels in self.strategy.batches(split, batches[self.step : last], self.device):
                 set_learning_rate(self.optimizer, self._rate(len(batches)))
                 seed = seeds[self.step] + self.strategy.group.rank
                 self.train_step(images, labels, seed, len(batches[self.step]))
@@ -274,7 +274,7 @@ class Trainer:
             self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
             self.training_step.forward = self.module
             loss = self._step(images, labels, seed, count)
-        self._note(self._compilation.note)
+        self._notes.add(self._compilation.note)
         self._loss += loss.double() * count
         if self.average is not None:
             self.average.update()
@@ -347,33 +347,38 @@ class Trainer:
         self.restore(read_checkpoint(folder), str(folder))
 
     def restore(self, checkpoint: Checkpoint, source: str = "another trial's") -> None:
-        """Go on from a checkpoint that was read; `source` is for the message. Raises TrialError as `load` does."""
+        """Go on from a checkpoint that was read; `source` is for the message.
+
+        Raises:
+            TrialError: as `load` does; weights, optimizer and progress are as they were.
+        """
         try:
             self._restore(checkpoint, source)
-        except (WeightsError, ValueError, KeyError) as error:
+        except (WeightsError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrialError(f"a checkpoint must fit the trial, got {source}: {error}") from error
 
     def _restore(self, checkpoint: Checkpoint, source: str) -> None:
-        scalars, name = checkpoint.scalars, self.trial.model_name
-        live = {key.removeprefix(LIVE): value for key, value in checkpoint.training.items() if key.startswith(LIVE)}
+        """What could fail comes first."""
+        progress, name = Progress.of(checkpoint.scalars), self.trial.model_name
+        if progress.opened > self.fine_tuning.due(progress.epoch):
+            raise ValueError(f"{progress.opened} stages learned after {progress.epoch} epochs")
+        live = _named(checkpoint.training, LIVE)
+        fitting_state(self.module, live or checkpoint.model, source=source, name=name)
+        if self.average is not None:
+            fitting_state(self.average.module, checkpoint.model, source=source, name=name)
+        self._open_stages(progress.opened)
+        load_optimizer(self.optimizer, _named(checkpoint.training, OPTIMIZER), progress.param_groups)
+        self.precision.load(progress.scaler)
         load_state(self.module, live or checkpoint.model, source=source, name=name)
         if self.average is not None:
             load_state(self.average.module, checkpoint.model, source=source, name=name)
-            self.average.updates = scalars["average_updates"]
-        self._open_stages(scalars["opened"])
-        tensors = {
-            key.removeprefix(OPTIMIZER): value
-            for key, value in checkpoint.training.items()
-            if key.startswith(OPTIMIZER)
-        }
-        load_optimizer(self.optimizer, tensors, scalars["param_groups"])
-        self.precision.load(scalars["scaler"])
+            self.average.updates = progress.average_updates
         step = self.training_step
-        step.retries = scalars["oom_retries"]
+        step.retries = progress.oom_retries
         if step.retries:  # else it says how the strategy that saved it shares a batch out
-            step.micro_batch_size = min(step.micro_batch_size, scalars["micro_batch_size"])
-        self.epoch, self.step = scalars["epoch"], scalars["step"]
-        self._loss.fill_(scalars["loss"] if self.strategy.group.rank == 0 else 0.0)
+            step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
+        self.epoch, self.step = progress.epoch, progress.step
+        self._loss.fill_(progress.loss if self.strategy.group.rank == 0 else 0.0)
 
     # What goes through the network
 
@@ -446,11 +451,6 @@ class Trainer:
                 f"lr={self.learning_rate:g}; lower lr"
             )
 
-    def _note(self, sentence: str | None) -> None:
-        """Tell the user, once."""
-        if sentence is not None and sentence not in self._notes:
-            self._notes.append(sentence)
-
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
@@ -468,7 +468,7 @@ class Trainer:
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
         usage = self._watch.end_epoch()
-        self._note(self._watch.leak)
+        self._notes.add(self._watch.leak)
         held = torch.tensor([usage.memory_peak_bytes, usage.memory_bytes], dtype=torch.float64)
         peak, at_end = self.strategy.group.highest(held).tolist()
         usage = replace(usage, memory_peak_bytes=peak, memory_bytes=at_end)
@@ -487,6 +487,20 @@ class Trainer:
             batch_norm=self.training_step.batch_norm,
             **asdict(usage),
         )
+
+
+class Notes(list[str]):
+    """What the user should know, each sentence once."""
+
+    def add(self, sentence: str | None) -> None:
+        """One more, if it is one and new."""
+        if sentence is not None and sentence not in self:
+            self.append(sentence)
+
+
+def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start so, by what follows."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tuner.train.data import cache as module
 from tuner.train.data.cache import INDEX, ArrayCache, Builder, CacheUnavailable, cache_key, default_folder
 
 
@@ -38,21 +40,89 @@ def test_writing_to_an_array_reaches_neither_the_file_nor_others(tmp_path: Path)
     assert cache.get("key", never).arrays["numbers"][0, 0] == 0
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone", "index", "no index"])
-def test_a_damaged_entry_is_built_again(tmp_path: Path, damage: str) -> None:
-    cache = ArrayCache(tmp_path)
+def flip(path: Path, *, keep_time: bool = False) -> None:
+    """Every third byte turned round, in place."""
+    before, content = path.stat(), np.frombuffer(path.read_bytes(), np.uint8).copy()
+    content[::3] ^= 0xFF
+    path.write_bytes(content.tobytes())
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "cut": (lambda entry: os.truncate(entry / "numbers.npy", 100), "numbers.npy has 100 bytes, not 176"),
+    "flipped": (lambda entry: flip(entry / "numbers.npy"), "numbers.npy isn't what was written"),
+    "flipped in silence": (lambda entry: flip(entry / "zeros.npy", keep_time=True), "zeros.npy isn't what was written"),
+    "gone": (lambda entry: (entry / "numbers.npy").unlink(), "numbers.npy is missing"),
+    "index cut": (lambda entry: (entry / INDEX).write_text("{"), "it has no whole entry.json"),
+    "index no object": (lambda entry: (entry / INDEX).write_text("[]"), "it has no checksums"),
+    "no index": (lambda entry: (entry / INDEX).unlink(), "it has no whole entry.json"),
+    "no arrays": (lambda entry: (entry / INDEX).write_text('{"bytes": {}, "facts": {}}'), "it has no checksums"),
+    "other facts": (
+        lambda entry: (entry / INDEX).write_text((entry / INDEX).read_text().replace('["a", "b"]', '["b", "a"]')),
+        "entry.json isn't what was written",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_built_again_with_a_sentence(tmp_path: Path, damage: str) -> None:
+    cache, (spoil, reason) = ArrayCache(tmp_path), DAMAGES[damage]
+    assert cache.get("key", build).notes == ()
+    spoil(tmp_path / "key")
+    again = cache.get("key", build)
+    assert again.notes == (f"the cache's {tmp_path / 'key'} doesn't fit and is built again: {reason}",)
+    for entry in (again, cache.get("key", never)):
+        assert entry.arrays["numbers"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert entry.facts == {"classes": ["a", "b"]}
+    assert cache.get("key", never).notes == ()
+
+
+def test_an_entry_is_read_whole_once_per_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boots = [tmp_path / "first", tmp_path / "second"]
+    for boot in boots:
+        boot.write_text(f"{boot.name}\n")
+    monkeypatch.setattr(module, "BOOT", boots[0])
+    cache = ArrayCache(tmp_path / "cache")
     cache.get("key", build)
-    numbers, index = tmp_path / "key" / "numbers.npy", tmp_path / "key" / INDEX
-    if damage == "cut":
-        numbers.write_bytes(numbers.read_bytes()[:-3])
-    elif damage == "gone":
-        numbers.unlink()
-    elif damage == "index":
-        index.write_text("{")
-    else:
-        index.unlink()
-    assert cache.get("key", build).arrays["numbers"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    cache.get("key", never)
+    zeros, marker = tmp_path / "cache" / "key" / "zeros.npy", tmp_path / "cache" / "key" / "verified-first"
+    module._FITTED.clear()  # as in another process
+    assert json.loads(marker.read_text())["zeros"][:2] == [zeros.stat().st_ino, zeros.stat().st_size]
+
+    zeros.write_bytes(zeros.read_bytes()[:-4] + bytes([9, 9, 9, 9]))
+    stat = zeros.stat()
+    known = json.loads(marker.read_text())
+    known["zeros"] = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    marker.write_text(json.dumps(known))
+    assert cache.get("key", never).arrays["zeros"].tolist() == [9, 9, 9, 9]  # what the marker names isn't read again
+
+    module._FITTED.clear()
+    monkeypatch.setattr(module, "BOOT", boots[1])
+    assert cache.get("key", build).arrays["zeros"].tolist() == [0, 7, 0, 0]
+    assert (tmp_path / "cache" / "key" / "verified-second").is_file()
+
+
+def test_machines_that_share_a_cache_leave_each_others_word_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ArrayCache(tmp_path / "cache")
+    for name in ("first", "second", "first"):
+        (tmp_path / name).write_text(name)
+        monkeypatch.setattr(module, "BOOT", tmp_path / name)
+        module._FITTED.clear()
+        cache.get("key", build if name == "first" else never)
+    assert sorted(path.name for path in (tmp_path / "cache" / "key").glob("verified-*")) == [
+        "verified-first",
+        "verified-second",
+    ]
+
+
+def test_without_a_boot_id_each_process_looks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BOOT", tmp_path / "no such file")
+    cache = ArrayCache(tmp_path / "cache")
+    cache.get("key", build)
+    assert cache.get("key", never).facts == {"classes": ["a", "b"]}
+    assert not list((tmp_path / "cache" / "key").glob("verified-*"))
 
 
 def test_what_a_builder_raises_passes_through_and_leaves_nothing(tmp_path: Path) -> None:
@@ -132,7 +202,8 @@ from pathlib import Path
 import numpy as np
 from tuner.train.data.cache import ArrayCache, CacheUnavailable
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+if sys.argv[2:]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     ArrayCache(Path(sys.argv[1])).get("key", lambda builder: builder.put("big", np.zeros(1_000_000)))
 except CacheUnavailable as error:
@@ -141,9 +212,53 @@ except CacheUnavailable as error:
 
 
 def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path), "limited"], capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith(f"decoded images need a folder to be kept in, got {tmp_path}: File too large")
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
+
+
+MOUNTED = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
+def test_a_disk_that_is_too_small_for_an_array_ends_no_process(tmp_path: Path) -> None:
+    script = f"mount -t tmpfs -o size=1m none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path}"
+    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        f"decoded images need a folder to be kept in, got {tmp_path}: No space left on device"
+    )
+
+
+READ_ONLY = """
+import sys
+from pathlib import Path
+from tuner.train.data import cache
+entry = cache.ArrayCache(Path(sys.argv[1])).get("key", None)
+print(entry.arrays["numbers"].sum(), entry.facts, entry.notes, len(cache._FITTED))
+"""
+
+
+@pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_cache_that_is_read_only_is_verified_and_read(tmp_path: Path, marked: bool) -> None:
+    ArrayCache(tmp_path).get("key", build)
+    if not marked:
+        for marker in (tmp_path / "key").glob("verified-*"):
+            marker.unlink()
+    mount = f"mount --bind {tmp_path} {tmp_path}; mount -o remount,bind,ro {tmp_path}"
+    run = [*MOUNTED, f"{mount}; exec {sys.executable} -c '{READ_ONLY}' {tmp_path}"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("15 {'classes': ['a', 'b']} () 1\n", "")
+    flip(tmp_path / "key" / "numbers.npy")
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        f"tuner.train.data.cache.CacheUnavailable: a cache entry must be what was built, got {tmp_path}/key: "
+        "numbers.npy isn't what was written; set TUNER_CACHE to a folder that can be written to"
+    )
 
 
 def age(path: Path, days: float) -> None:

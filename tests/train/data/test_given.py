@@ -1,6 +1,11 @@
+import gc
+import random
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
@@ -107,3 +112,83 @@ def test_a_trial_of_functions_alone_trains(colours: ImageClassifier) -> None:
     before = frozen.module.state_dict()["1.weight"].clone()
     frozen.run_epoch()
     assert torch.equal(frozen.module.state_dict()["1.weight"], before)
+
+
+class Drawn(torch.utils.data.Dataset[Any]):
+    """Three classes that differ in brightness, every image drawn anew whenever it is asked for."""
+
+    targets = tuple(index % 3 for index in range(24))
+
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        noise = torch.rand(1, 6, 6) + torch.from_numpy(np.random.rand(1, 6, 6)).float() * random.random()
+        return noise + self.targets[index], self.targets[index]
+
+
+def drawn_trial() -> ImageClassifier:
+    def flat(config: dict[str, Any]) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 3))
+
+    return ImageClassifier(lambda: (Drawn(), Drawn(), Drawn()), flat)
+
+
+def drawn_trainer(trial: ImageClassifier, seed: int = 0) -> Trainer:
+    return Trainer(trial, {"lr": 1e-2, "batch_size": 5}, epochs=3, seed=seed)
+
+
+@pytest.mark.parametrize("steps", [0, 2], ids=["between epochs", "within an epoch"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_random_data_set_goes_on_as_if_it_had_never_stopped(tmp_path: Path, steps: int, workers: int) -> None:
+    torch.set_num_threads(workers)  # as many processes load
+    trial = drawn_trial()
+    whole = drawn_trainer(trial)
+    expected = [whole.run_epoch() for _ in range(3)]
+    first = drawn_trainer(trial)
+    first.run_epoch()
+    first.train(steps)
+    first.save(tmp_path)
+    random.random(), np.random.rand(3), torch.rand(5)
+    second = drawn_trainer(trial)
+    second.load(tmp_path)
+    for result in expected[1:]:
+        again = second.run_epoch()
+        assert (again.train_loss, again.val_loss) == (result.train_loss, result.val_loss)
+    assert torch.equal(whole.module.state_dict()["1.weight"], second.module.state_dict()["1.weight"])
+
+
+def test_a_random_data_set_draws_anew_in_every_epoch_and_trial_and_leaves_the_process_alone() -> None:
+    trial, states = drawn_trial(), (random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist())  # type: ignore[index, union-attr]
+    train, chosen = drawn_trainer(trial).splits.train, torch.tensor([3])
+    assert torch.equal(train.images(chosen), next(train.batches([chosen], "cpu"))[0])
+    images = [next(train.reseeded(seed).batches([chosen], "cpu"))[0] for seed in (1, 2, 1)]
+    assert torch.equal(images[0], images[2])
+    assert not torch.equal(images[0], images[1])
+    losses = [drawn_trainer(trial, seed).run_epoch().train_loss for seed in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+    after = (random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist())  # type: ignore[index, union-attr]
+    assert (after[0], after[2]) == (states[0], states[2])
+    assert torch.equal(after[1], states[1])
+
+
+def test_a_cut_that_a_data_function_draws_is_the_studys() -> None:
+    def cut() -> Any:
+        return torch.utils.data.random_split(Drawn(), [12, 6, 6])
+
+    trial = ImageClassifier(cut, weights=None)  # type: ignore[arg-type]
+    cuts = [load_splits(trial, seed=seed).train._passes.dataset._dataset.indices for seed in (0, 0, 1)]  # type: ignore[attr-defined]
+    assert cuts[0] == cuts[1] != cuts[2]
+
+
+def test_a_trainer_on_a_data_set_is_freed_with_its_last_reference() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        running = drawn_trainer(drawn_trial())
+        running.run_epoch()
+        alive = [weakref.ref(running), weakref.ref(running.module), weakref.ref(running.splits.train)]
+        del running
+        assert [reference() for reference in alive] == [None, None, None]
+    finally:
+        gc.enable()

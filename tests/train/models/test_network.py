@@ -1,6 +1,10 @@
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -177,6 +181,38 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"\x80\x02cut off")
     with pytest.raises(WeightsError, match=rf"^weights must be a saved state_dict, got .*{name}: .*; save it again$"):
         read_state(tmp_path / name)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, of what it reads all the same
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_file_damaged_anywhere_is_read_or_refused(tmp_path: Path, legacy: bool) -> None:
+    torch.save({"weight": torch.ones(3, 2)}, tmp_path / "whole.pt", _use_new_zipfile_serialization=not legacy)
+    content, generator = (tmp_path / "whole.pt").read_bytes(), np.random.default_rng(0)
+    for _ in range(200):
+        damaged = bytearray(content)
+        for place in generator.integers(0, len(content), 3):
+            damaged[place] = int(generator.integers(256))
+        (tmp_path / "damaged.pt").write_bytes(damaged)
+        with suppress(WeightsError):
+            read_state(tmp_path / "damaged.pt")
+
+
+class Opens:
+    """What a hostile pickle does when it is loaded: here it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
+def test_a_hostile_pickle_runs_nothing(tmp_path: Path, save: Callable[[object, Path], object]) -> None:
+    save({"weight": Opens(tmp_path / "opened")}, tmp_path / "hostile.pt")
+    with pytest.raises(WeightsError, match=r"^weights must be a saved state_dict"):
+        read_state(tmp_path / "hostile.pt")
+    assert not (tmp_path / "opened").exists()
 
 
 def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:

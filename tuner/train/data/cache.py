@@ -1,7 +1,8 @@
 """Arrays on disk that all processes of a machine share through memory mapping, built once.
 
-An entry is a folder: `NAME.npy` for each array, and `entry.json`, written last. It is built beside and moved into
-place, under a lock that the kernel gives back when a process dies.
+An entry is a folder: `NAME.npy` for each array, and `entry.json` with their sizes and checksums, written last. It is
+built beside and moved into place, under a lock that the kernel gives back when a process dies. What is in it is read
+whole and compared with the checksums once per boot of each machine: `verified-BOOT` then names the files that fitted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from numpy.lib.format import open_memmap
 
 INDEX = "entry.json"
 BUILDING = ".building-"
+VERIFIED = "verified-"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 RESERVE_BYTES = 10**9  # left free on the disk
 DAYS_KEPT = 30.0
 SECONDS_PER_DAY = 86_400.0
@@ -40,10 +43,20 @@ class Entry:
     Attributes:
         arrays: by name, mapped copy-on-write: writing to one changes neither the file nor what others see
         facts: small plain data
+        notes: what the user should know of how the entry was found, in sentences
     """
 
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+class _Unfit(Exception):  # noqa: N818 -- a state too
+    """An entry that is there isn't what was built; or isn't known to be, where `unverified`."""
+
+    def __init__(self, reason: str, *, unverified: bool = False) -> None:
+        super().__init__(reason)
+        self.unverified = unverified
 
 
 class Builder:
@@ -55,18 +68,33 @@ class Builder:
         self._names: list[str] = []
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
-        """A new array on disk, to be filled piece by piece: it may be larger than memory."""
+        """A new array on disk, to be filled piece by piece: it may be larger than memory.
+
+        Raises:
+            OSError: the disk has no room for all of it.
+        """
         self._names.append(name)
-        return np.asarray(open_memmap(self._folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape))
+        path = self._folder / f"{name}.npy"
+        array = np.asarray(open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape))
+        if hasattr(os, "posix_fallocate"):  # else a full disk kills the process when the mapped array is filled
+            with path.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
 
     def put(self, name: str, array: np.ndarray) -> None:
         """A whole array."""
         self.array(name, array.shape, array.dtype)[...] = array
 
     def finish(self) -> None:
-        """Write the index."""
-        sizes = {name: (self._folder / f"{name}.npy").stat().st_size for name in self._names}
-        (self._folder / INDEX).write_text(json.dumps({"bytes": sizes, "facts": self.facts}), encoding="utf-8")
+        """Write the index, with what the files must be."""
+        paths = {name: self._folder / f"{name}.npy" for name in self._names}
+        index = {
+            "bytes": {name: path.stat().st_size for name, path in paths.items()},
+            "sha256": {name: _checksum(path) for name, path in paths.items()},
+            "facts": self.facts,
+        }
+        text = json.dumps(index | {"check": cache_key(index)})
+        (self._folder / INDEX).write_text(text, encoding="utf-8")
 
 
 def default_folder() -> Path:
@@ -98,16 +126,30 @@ class ArrayCache:
         Raises:
             CacheUnavailable: there is no room, or the folder can't be written to.
         """
-        if entry := self._read(key):
-            return entry
-        with self._problems(), self._locked(key):
-            if entry := self._read(key):  # built while this process waited
-                return entry
+        try:
+            return self._read(key)
+        except _Unfit:
+            pass  # looked at again under the lock: another process may be at it
+        with self._problems(), self._exclusive(key) as writable:
+            notes: tuple[str, ...] = ()
+            try:
+                return self._verified(key)
+            except _Unfit as unfit:
+                if not writable:
+                    raise CacheUnavailable(
+                        f"a cache entry must be what was built, got {self.folder / key}: {unfit}; "
+                        "set TUNER_CACHE to a folder that can be written to"
+                    ) from unfit
+                if (self.folder / key).exists():
+                    notes = (f"the cache's {self.folder / key} doesn't fit and is built again: {unfit}",)
             self._build(key, build, expected_bytes)
             self.prune(keep=key)
-            if entry := self._read(key):
-                return entry
-        raise CacheUnavailable(f"a cache entry must stay where it was written, got none in {self.folder}; try again")
+            with suppress(_Unfit):
+                return replace(self._verified(key), notes=notes)
+        raise CacheUnavailable(
+            f"a cache entry must stay as it was written, got another content in {self.folder / key}; "
+            "set TUNER_CACHE to a folder on a sound disk"
+        )
 
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:
         """Delete what nobody used for so long, and what builders left that died more than a day ago.
@@ -123,17 +165,30 @@ class ArrayCache:
                 if age > (1.0 if leftover else max_age_days) and path.stem != keep:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _read(self, key: str) -> Entry | None:
+    def _read(self, key: str) -> Entry:
+        """The entry. Raises _Unfit if it isn't there whole, or wasn't looked through since the machine was started."""
         folder = self.folder / key
+        index = _read_index(folder)
+        files = _identities(folder, index)
+        if files not in (_FITTED.get(folder), _read_marker(folder)):
+            raise _Unfit("it isn't verified yet", unverified=True)
+        _FITTED[folder] = files
+        return _mapped(folder, index)
+
+    def _verified(self, key: str) -> Entry:
+        """The entry, every byte compared with the checksums unless that was done. Raises _Unfit if it isn't whole."""
         try:
-            index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-            if any((folder / f"{name}.npy").stat().st_size != size for name, size in index["bytes"].items()):
-                return None
-            arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in index["bytes"]}
-            os.utime(folder / INDEX)
-            return Entry(arrays, index["facts"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+            return self._read(key)
+        except _Unfit as unfit:
+            if not unfit.unverified:
+                raise
+        folder = self.folder / key
+        index = _read_index(folder)
+        files = _identities(folder, index)  # before the content: what changes meanwhile is looked through again
+        _look_through(folder, index)
+        _FITTED[folder] = files
+        _write_marker(folder, files)
+        return _mapped(folder, index)
 
     def _build(self, key: str, build: Callable[[Builder], None], expected_bytes: int) -> None:
         free = shutil.disk_usage(self.folder).free
@@ -154,11 +209,19 @@ class ArrayCache:
             inside.rename(self.folder / key)
 
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / f"{key}.lock").open("w") as file:
+    def _exclusive(self, key: str) -> Iterator[bool]:
+        """Alone with the entry, among processes of all machines that share the folder; False where it is read-only."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / f"{key}.lock").open("w")
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        except OSError:
+            if not (self.folder / key).is_dir():
+                raise
+            yield False
+            return
+        with file:
+            yield True
 
     @contextmanager
     def _problems(self) -> Iterator[None]:
@@ -173,3 +236,90 @@ class ArrayCache:
                 f"decoded images need a folder to be kept in, got {self.folder}: {error.strerror}; "
                 "make room, or set TUNER_CACHE to a folder that can be written to"
             ) from error
+
+
+# What this process knows to fit, for folders that can't be written to and systems without a boot id.
+_FITTED: dict[Path, dict[str, Any]] = {}
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    """The index of an entry. Raises _Unfit if there is none that fits together."""
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        if "check" not in index:
+            raise _Unfit("it has no checksums")
+        content = {name: value for name, value in index.items() if name != "check"}
+        if index["check"] != cache_key(content) or not index["sha256"]:
+            raise _Unfit(f"{INDEX} isn't what was written")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _Unfit(f"it has no whole {INDEX}") from error
+    return dict(index)
+
+
+def _identities(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
+    """What changes with the files: inodes, sizes, times; and the index's sum. Raises _Unfit if a file is missing."""
+    found: dict[str, Any] = {INDEX: index["check"]}
+    for name, size in index["bytes"].items():
+        try:
+            stat = (folder / f"{name}.npy").stat()
+        except OSError as error:
+            raise _Unfit(f"{name}.npy is missing") from error
+        if stat.st_size != size:
+            raise _Unfit(f"{name}.npy has {stat.st_size} bytes, not {size}")
+        found[name] = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return found
+
+
+def _mapped(folder: Path, index: dict[str, Any]) -> Entry:
+    try:
+        arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="c")) for name in index["sha256"]}
+    except (OSError, ValueError) as error:
+        raise _Unfit(str(error)) from error
+    with suppress(OSError):  # read-only: somebody else's to prune
+        os.utime(folder / INDEX)
+    return Entry(arrays, index["facts"])
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _look_through(folder: Path, index: dict[str, Any]) -> None:
+    """Read all arrays. Raises _Unfit if one isn't what was written."""
+    for name, checksum in index["sha256"].items():
+        try:
+            fits = _checksum(folder / f"{name}.npy") == checksum
+        except OSError as error:
+            raise _Unfit(f"{name}.npy can't be read: {error.strerror}") from error
+        if not fits:
+            raise _Unfit(f"{name}.npy isn't what was written")
+
+
+def _marker(folder: Path) -> Path | None:
+    """Where it is noted what fits since this machine was started; None where that isn't known."""
+    try:
+        return folder / f"{VERIFIED}{BOOT.read_text(encoding='ascii').strip()}"
+    except (OSError, ValueError):
+        return None
+
+
+def _read_marker(folder: Path) -> object:
+    try:
+        path = _marker(folder)
+        return None if path is None else json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _write_marker(folder: Path, files: dict[str, Any]) -> None:
+    """Beside and renamed, as others may read it; without it the next process looks through the entry again."""
+    path = _marker(folder)
+    with suppress(OSError):
+        for old in folder.glob(f"{VERIFIED}*"):
+            if time.time() - old.stat().st_mtime > DAYS_KEPT * SECONDS_PER_DAY:  # of a boot long ago, or none to come
+                old.unlink()
+        if path is not None:
+            beside = path.with_name(f".{path.name}-{os.getpid()}")
+            beside.write_text(json.dumps(files), encoding="utf-8")
+            beside.replace(path)

@@ -12,21 +12,28 @@ from torch.utils.data import Dataset, TensorDataset
 
 from tuner.errors import DataError
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
+from tuner.train.randomness import generators_kept, reseed_all
 
 NAMES = ("training", "validation", "test")
 
 
-def given_splits(function: Callable[[], Any], pixels: int | None) -> Splits:
+def given_splits(function: Callable[[], Any], pixels: int | None, *, seed: int = 0) -> Splits:
     """The three splits that `function()` returns; tensors are held in memory, a `Dataset` is streamed.
 
     Args:
         function: the user's
         pixels: edge that images are resized to; None for as they come
+        seed: what the function draws from the global generators, such as a cut, is the same with the same one
 
     Raises:
         DataError: what it returns is no such thing.
     """
-    returned = function()
+    with generators_kept():
+        reseed_all(seed)
+        return _splits(function(), pixels)
+
+
+def _splits(returned: Any, pixels: int | None) -> Splits:
     if not isinstance(returned, tuple | list) or len(returned) != 3:
         raise DataError(
             f"a data function must return training, validation and test, got {_kind(returned)}; return the three"

@@ -3,53 +3,143 @@
 from __future__ import annotations
 
 import hashlib
-import struct
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
 from tuner.errors import DataError
+from tuner.trial import HYPERPARAMETERS
 
-UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error, Image.DecompressionBombError)
+# Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
+
+MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while it is decoded
+MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
+LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
+LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
+ROWS = 256  # of a large image are converted at once
+
+_ONE_LARGE = threading.Lock()
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # such images are refused here
 
 
 def read_image(path: Path, channels: int = 3) -> Tensor:
     """The image of a file, upright as its EXIF data says, of any mode (grey, 16 bit, palette, RGBA, CMYK).
 
+    Of an image of more than 2**25 pixels it is the central square, reduced to an edge of 1024 to 2047 pixels where it
+    has more.
+
     Returns:
         [channels, H, W] uint8; channels is 3 (RGB) or 1 (grey).
 
     Raises:
-        DataError: the file is no image, or is cut off.
+        DataError: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS (120 million).
     """
+    limit = max_pixels()
     try:
-        with Image.open(path) as image:
-            picture = ImageOps.exif_transpose(_eight_bit(image)).convert("RGB" if channels == 3 else "L")
-    except UNREADABLE as error:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > limit:
+                raise _too_large(path, image.width * image.height, limit)
+            pixels = _pixels(image, "RGB" if channels == 3 else "L")
+    except (DataError, MemoryError):
+        raise
+    except Image.DecompressionBombError as error:
+        raise _too_large(path, int(re.findall(r"\d+", str(error))[0]), limit) from error
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
         raise DataError(f"an image must be readable, got {path}: {error}; repair or remove it") from error
-    pixels = torch.from_numpy(np.array(picture, dtype=np.uint8))
     return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels[None]
 
 
-def _eight_bit(image: Image.Image) -> Image.Image:
-    """The image in a mode of 8 bits a channel; what is transparent becomes white."""
+def max_pixels() -> int:
+    """Most pixels of an image that is read: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
+
+    Raises:
+        DataError: the variable is no whole number from 1.
+    """
+    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
+    if not text.isdecimal() or int(text) < 1:
+        raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
+    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which it takes from there alone
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(text))
+    return int(text)
+
+
+def _too_large(path: Path, pixels: int, limit: int) -> DataError:
+    return DataError(
+        f"an image must have at most {limit:,} pixels, got {path} with {pixels:,}, which would fill the memory; remove "
+        f"it, or set {MAX_PIXELS_VARIABLE} to read it"
+    )
+
+
+def _pixels(image: Image.Image, mode: str) -> Tensor:
+    """[H, W] or [H, W, 3] uint8, of an image as it was opened."""
+    large = image.width * image.height > LARGE_PIXELS
+    with _ONE_LARGE if large else nullcontext():
+        if large:
+            picture = _reduced(image, mode)
+        else:
+            picture = _eight_bit(image)
+            ImageOps.exif_transpose(picture, in_place=True)
+            picture = picture if picture.mode == mode else picture.convert(mode)
+        return torch.from_numpy(np.array(picture, dtype=np.uint8))
+
+
+def _reduced(image: Image.Image, mode: str) -> Image.Image:
+    """The central square, upright, decoded at a fraction of its size where the format can (JPEG), then reduced.
+
+    The fraction depends on the image alone: what a model trains on and what it predicts on are the same.
+    """
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    image.draft(None, (LARGEST_EDGE, LARGEST_EDGE))
+    edge = min(image.size)
+    factor = max(1, edge // LARGEST_EDGE)
+    square = Image.new(mode, (-(-edge // factor), -(-edge // factor)))
+    for top, strip in _strips(image, edge, ROWS * factor):
+        square.paste(strip.convert(mode).reduce(factor), (0, top // factor))
+    square.getexif()[ExifTags.Base.Orientation] = orientation
+    ImageOps.exif_transpose(square, in_place=True)
+    return square
+
+
+def _strips(image: Image.Image, edge: int, rows: int) -> Iterator[tuple[int, Image.Image]]:
+    """The central square in strips, each with its first row; in 8 bits a channel."""
+    left, above = (image.width - edge) // 2, (image.height - edge) // 2
+    highest = float(np.max(image.getextrema())) if image.mode in ("I", "F") else None
+    for top in range(0, edge, rows):
+        box = (left, above + top, left + edge, above + min(top + rows, edge))
+        yield top, _eight_bit(image.crop(box), highest)
+
+
+def _eight_bit(image: Image.Image, highest: float | None = None) -> Image.Image:
+    """The image in a mode of 8 bits a channel; what is transparent becomes white.
+
+    Args:
+        image: any
+        highest: value of the image that this is a part of
+    """
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image, dtype=np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        return Image.fromarray(_stretched(np.asarray(image, dtype=np.float64)))
+        return Image.fromarray(_stretched(np.asarray(image, dtype=np.float64), highest))
     if image.mode in ("LA", "PA", "La", "RGBa", "RGBA") or "transparency" in image.info:
         overlay = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", overlay.size, "white"), overlay)
     return image
 
 
-def _stretched(values: np.ndarray) -> np.ndarray:
+def _stretched(values: np.ndarray, highest: float | None) -> np.ndarray:
     """Numbers that were meant as [0, 1], 8 or 16 bits, as 8 bits; the least range that holds them is taken."""
-    top = values.max(initial=0.0)
+    top = values.max(initial=0.0) if highest is None else highest
     whole_range = next((limit for limit in (1.0, 255.0, 65535.0) if top <= limit), top)
     return np.clip(np.rint(values * (255.0 / whole_range)), 0, 255).astype(np.uint8)
 
@@ -96,5 +186,6 @@ def as_tensor(image: object) -> Tensor:
 def pixel_key(image: Tensor | np.ndarray) -> int:
     """64 bits that two images share only if their pixels and their shape are the same."""
     pixels = np.ascontiguousarray(image)
-    digest = hashlib.blake2b(pixels.tobytes(), digest_size=8, person=repr(pixels.shape).encode()[:16])
+    content = pixels.reshape(-1).view(np.uint8)
+    digest = hashlib.blake2b(content.data, digest_size=8, person=repr(pixels.shape).encode()[:16])
     return int.from_bytes(digest.digest(), "little")

@@ -38,7 +38,7 @@ def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = N
     """
     pixels = image_size or trial.default_image_size
     if not isinstance(trial.data, str):
-        return given_splits(trial.data, pixels)
+        return given_splits(trial.data, pixels, seed=seed)
     source, folder = trial.source, trial.data_folder.absolute()
     fetch_data(source, folder)
     source.check(folder)

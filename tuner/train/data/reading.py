@@ -86,10 +86,9 @@ def read_pool(source: Source, folder: Path, image_size: int, memory_bytes: float
 
 def _from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:
     """The pool that `build` fills, from the machine's cache; built in this process's memory where there is no room."""
-    notes: tuple[str, ...] = ()
     try:
         entry = ArrayCache().get(key, build, expected_bytes=size)
-        arrays, facts = entry.arrays, entry.facts
+        arrays, facts, notes = entry.arrays, entry.facts, entry.notes
     except CacheUnavailable as error:
         builder = InMemory()
         build(builder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sized
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
+from tuner.train.randomness import generators_kept, reseed_all
 
 LOADER_WORKERS = 4  # at most, for each GPU that the process sees, or for the CPUs
 SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
@@ -22,6 +24,7 @@ GATHERED_BYTES = 2**22  # of images are gathered at once
 SAMPLE = 2048  # images whose statistics stand for all where the rest would have to be decoded
 
 Batch = tuple[Tensor, Tensor]
+Draw = tuple[int, int]  # index of an image, seed of the pass
 
 
 class Split(ABC):
@@ -51,6 +54,10 @@ class Split(ABC):
 
     def to(self, device: torch.device) -> Split:
         """The same split with its images on `device` if they fit there."""
+        return self
+
+    def reseeded(self, seed: int) -> Split:
+        """The same split, what is random in its images drawn from `seed` in place of 0."""
         return self
 
 
@@ -137,26 +144,34 @@ class StreamedSplit(Split):
     """Images of a torch `Dataset`, fetched by worker processes while the device computes.
 
     As many processes as the trial has threads, at most 4; they live as long as the split. The data set yields
-    (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image.
+    (image, label), the image a tensor [C, H, W] uint8 or float, an array [H, W] or [H, W, C], or a PIL image. Before it
+    is asked for an image, the global generators of `random`, numpy and torch start from the split's seed and the
+    image's index: what it draws from them is the same in any process, however many there are.
     """
 
     def __init__(
         self, dataset: Dataset[Any], labels: Tensor, *, pixels: int | None = None, deterministic: bool = False
     ) -> None:
         self.labels, self.deterministic = labels, deterministic
-        self._dataset = Images(dataset, pixels)
-        self._order = GivenBatches()
-        self._loader: DataLoader[Any] | None = None
+        self._seed = 0
+        self._passes = Passes(Images(dataset, pixels, random=not deterministic))
+
+    def reseeded(self, seed: int) -> StreamedSplit:
+        """See `Split.reseeded`; the processes are the same."""
+        other = copy(self)
+        other._seed = seed
+        return other
 
     def images(self, chosen: Tensor | None = None) -> Tensor:
         """See `Split.images`."""
         indices = torch.arange(len(self)) if chosen is None else chosen
-        return torch.stack([self._dataset[index][0] for index in indices.tolist()])
+        with generators_kept():
+            return torch.stack([self._passes.dataset[index, self._seed][0] for index in indices.tolist()])
 
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`."""
-        self._order.batches = [indices.tolist() for indices in chosen]
-        for images, labels in self._open_loader():
+        drawn = [[(index, self._seed) for index in indices.tolist()] for indices in chosen]
+        for images, labels in self._passes.over(drawn):
             yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
 
     def normalisation(self) -> Normalisation:
@@ -166,41 +181,59 @@ class StreamedSplit(Split):
             images for images, _ in self.batches(torch.tensor_split(chosen, 1 + len(chosen) // 64), "cpu")
         )
 
+
+class Passes:
+    """Goes over a data set again and again, by worker processes that live as long as it."""
+
+    def __init__(self, dataset: Images) -> None:
+        self.dataset = dataset
+        self._order = GivenBatches()
+        self._loader: DataLoader[Any] | None = None
+
+    def over(self, batches: list[list[Draw]]) -> Iterator[Batch]:
+        """Images and labels of each batch, on the CPU."""
+        self._order.batches = batches
+        yield from self._open_loader()
+
     def _open_loader(self) -> DataLoader[Any]:
         if self._loader is None:
             gpus = torch.cuda.device_count()
             self._loader = DataLoader(
-                self._dataset,
+                self.dataset,
                 batch_sampler=self._order,
                 num_workers=loader_workers(gpus, torch.get_num_threads()),
                 pin_memory=gpus > 0,
                 persistent_workers=True,
                 prefetch_factor=4,
+                generator=torch.Generator(),  # else it would draw from the process's own
             )
         return self._loader
 
 
 class Images(Dataset[Batch]):
-    """A data set whose images all come as tensors of one size."""
+    """A data set whose images all come as tensors of one size, each with random numbers of its own where `random`."""
 
-    def __init__(self, dataset: Dataset[Any], pixels: int | None) -> None:
-        self._dataset, self._pixels = dataset, pixels
+    def __init__(self, dataset: Dataset[Any], pixels: int | None, *, random: bool) -> None:
+        self._dataset, self._pixels, self._random = dataset, pixels, random
 
     def __len__(self) -> int:
         return len(self._dataset) if isinstance(self._dataset, Sized) else 0
 
-    def __getitem__(self, index: int) -> Batch:
+    def __getitem__(self, draw: Draw) -> Batch:
+        index, seed = draw
+        if self._random:
+            reseed_all(seed, index)
         image, label = self._dataset[index]
         tensor = as_tensor(image)
         return (resize(tensor[None], self._pixels)[0] if self._pixels else tensor), torch.tensor(int(label))
 
 
-class GivenBatches(Sampler[list[int]]):
+class GivenBatches(Sampler[list[Draw]]):
     """The batches that were put into it; a loader whose workers live on asks it again for every pass."""
 
-    batches: list[list[int]]
+    batches: list[list[Draw]]
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[Draw]]:
         return iter(self.batches)
 
     def __len__(self) -> int:

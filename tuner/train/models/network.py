@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 import torchvision
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -183,7 +181,9 @@ def read_state(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, pickle.UnpicklingError, SafetensorError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # torch.load raises whatever a damaged file leads it to
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise WeightsError(f"weights must be a saved state_dict, got {path}: {reason[0]}; save it again") from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -200,8 +200,17 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
     Published files may lack batch norm's step counter, may have auxiliary heads, and may use DenseNet's older names.
 
     Raises:
-        WeightsError: names or shapes differ; the first few are named.
+        WeightsError: names or shapes differ; the first few are named, and the module is as it was.
     """
+    state = fitting_state(module, state, source=source, name=name)
+    own = module.state_dict()
+    with torch.no_grad():
+        for key in own.keys() & state.keys():
+            own[key].copy_(state[key])
+
+
+def fitting_state(module: nn.Module, state: State, *, source: str, name: str) -> State:
+    """The tensors by the module's names. Raises WeightsError as `load_state` does."""
     state = {DENSENET_KEY.sub(r"\1\2", key): value for key, value in state.items()}
     own = module.state_dict()
     missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
@@ -212,9 +221,7 @@ def load_state(module: nn.Module, state: State, *, source: str, name: str) -> No
         raise WeightsError(
             f"weights must fit {name}, got {source} {' and '.join(filter(None, problems))}; name the model they are of"
         )
-    with torch.no_grad():
-        for key in own.keys() & state.keys():
-            own[key].copy_(state[key])
+    return state
 
 
 def initialise(layer: nn.Linear | nn.Conv2d) -> None:

@@ -76,9 +76,16 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], groups: list[Group]) -> None:
-    """Give an optimizer over the same parameters what `optimizer_tensors` took, and its `state_dict`'s groups."""
+    """Give an optimizer over the same parameters what `optimizer_tensors` took, and its `state_dict`'s groups.
+
+    Raises:
+        ValueError: they are of other parameters; the optimizer is as it was.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
+        if int(index) >= len(parameters) or tensor.shape not in ((), parameters[int(index)].shape):
+            raise ValueError(f"the optimizer's {key} has the shape {tuple(tensor.shape)}, its parameter another")
         state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": groups})

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -17,7 +16,7 @@ import torch
 
 from tuner.errors import describe_failure
 from tuner.train import Trainer
-from tuner.train.checkpoint import first_whole, write_checkpoint
+from tuner.train.checkpoint import load_first_whole, write_checkpoint
 from tuner.train.memory import is_out_of_memory
 from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.processes import Epoch, Failure, Task
@@ -55,7 +54,7 @@ def main(connection: Connection[Any, Any]) -> None:
 
 
 def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
-    problems = _go_on(trainer, task.checkpoints)
+    problems = load_first_whole(trainer, task.checkpoints)
     trainer.halve_micro_batch(task.halvings)
     trainer.training_step.first_pass_fits = task.first_pass_fits
     said = 0
@@ -74,16 +73,6 @@ def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> No
             if trainer.strategy.group.rank == 0:
                 write_checkpoint(Path(order), checkpoint)
             connection.send(None)
-
-
-def _go_on(trainer: Trainer, checkpoints: Sequence[Path]) -> list[str]:
-    """Load the first checkpoint that is whole, if any; only process 0 needs to reach the files. What is wrong."""
-    group = trainer.strategy.group
-    found: list[Any] = list(first_whole(checkpoints)) if group.rank == 0 else [None, None]
-    checkpoint, problems = group.told(found)
-    if checkpoint is not None:
-        trainer.restore(checkpoint)
-    return list(problems)
 
 
 def _connected(to: str) -> Connection[Any, Any]:

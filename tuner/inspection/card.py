@@ -1,0 +1,150 @@
+"""`model.json` in `best/`: what the weights beside it don't say of themselves, and which files belong to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import RunFolderError
+from tuner.inspection.scoring import Inputs
+from tuner.train.checkpoint import MODEL
+from tuner.train.data import Normalisation
+
+CARD = "model.json"
+FILES = "files"  # in it: name -> sha256 of all other files; runs from before it was there have none
+LARGEST_NUMBER = 1e30
+LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would ask for all memory
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What `model.safetensors` doesn't say of itself: `model.json`.
+
+    Attributes:
+        model: torchvision's name, or that of the user's function with brackets
+        data: what it was trained on, as the study file has it
+        weights: what it started from, as the study file has it
+        classes: names, in the order of its outputs
+        inputs: what it takes
+    """
+
+    model: str
+    data: str
+    weights: str
+    classes: tuple[str, ...]
+    inputs: Inputs
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the model is one that a user's function makes."""
+        return self.model.endswith("()")
+
+    @classmethod
+    def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
+        """The card that `dataclasses.asdict` and JSON made plain.
+
+        Raises:
+            ValueError: a value is of another type, or can't be.
+            KeyError, TypeError: something is missing.
+        """
+        inputs = card["inputs"]
+        channels = _count("channels", inputs["channels"], LARGEST_IMAGE)
+        statistics = {
+            name: _numbers(name, inputs["normalisation"][name], channels, positive=name == "sd")
+            for name in ("mean", "sd")
+        }
+        return cls(
+            **{name: _text(name, card[name]) for name in ("model", "data", "weights")},
+            classes=_names(card["classes"]),
+            inputs=Inputs(
+                channels, _count("image_size", inputs["image_size"], LARGEST_IMAGE), Normalisation(**statistics)
+            ),
+        )
+
+
+def read_card(best: Path) -> ModelCard:
+    """The card of a folder, whose files belong together.
+
+    Raises:
+        RunFolderError: it has none that is whole, or files of another winner, or changed ones.
+    """
+    try:
+        plain = json.loads((best / CARD).read_text(encoding="utf-8"))
+        files = plain.get(FILES, {}).items()
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise _without_card(best) from error
+    try:
+        card = ModelCard.from_dict(plain)
+    except (KeyError, TypeError) as error:
+        raise _without_card(best) from error
+    except ValueError as error:
+        raise RunFolderError(
+            f"a model needs {CARD} as it was written, got {best} with {error}; name another run"
+        ) from error
+    _check_together(best, dict(files))
+    return card
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _without_card(best: Path) -> RunFolderError:
+    return RunFolderError(
+        f"a model needs {CARD} and {MODEL}, got {best} without a whole {CARD}; name a run with a winner"
+    )
+
+
+def _check_together(best: Path, files: Mapping[str, Any]) -> None:
+    """Raise RunFolderError if a file that is there isn't the one that the card was written with."""
+    try:
+        other = [path.name for path in sorted(best.iterdir()) if path.is_file() and _differs(path, files)]
+    except OSError as error:
+        raise RunFolderError(f"a winner's files must be readable, got {error}; see to the folder") from error
+    if other:
+        raise RunFolderError(
+            f"a winner's files must belong together, got {best} with another {' and '.join(other)} than {CARD} was "
+            "written with; copy it whole, or name another run"
+        )
+
+
+def _differs(path: Path, files: Mapping[str, Any]) -> bool:
+    return path.name in files and checksum(path) != files[path.name]
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name}={reprlib.repr(value)}")
+    return value
+
+
+def _count(name: str, value: object, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(f"{name}={reprlib.repr(value)}")
+    return value
+
+
+def _numbers(name: str, values: object, count: int, *, positive: bool) -> tuple[float, ...]:
+    """As many finite numbers as there are channels."""
+    if not isinstance(values, list) or len(values) != count or not all(_is_finite(value) for value in values):
+        raise ValueError(f"{name}={reprlib.repr(values)}")
+    if positive and min(values) <= 0:
+        raise ValueError(f"{name}={reprlib.repr(values)}")
+    return tuple(map(float, values))
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST_NUMBER
+
+
+def _names(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list) or not values or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"classes={reprlib.repr(values)}")
+    return tuple(values)
