@@ -135,7 +135,7 @@ def _score_on_worker(
         best = Path(temporary) / BEST
         write_best(best, trial, config, checkpoint, scored, details)
         folder.delete(NEW)
-        for file in sorted(best.iterdir()):
+        for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # it vouches for the others
             folder.write(f"{NEW}/{file.name}", file.read_bytes())
 
 
