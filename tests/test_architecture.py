@@ -19,17 +19,21 @@ MAY_IMPORT = {
     "schedule": ({"space", "errors"}, set()),
     "trial": ({"space", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
-    "study": ({"space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
+    "budget": ({"space", "errors"}, set()),
+    "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
+    "study_file": ({"study", "errors"}, set()),
     "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
-    "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
+    "results": ({"study", "study_file", "budget", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "search", "schedule", "results", "errors"}, set()),
-    "worker": ({"train", "session", "study", "trial", "results", "errors"}, {"ray", "torch"}),
+    "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
+    "worker": ({"train", "session", "study_file", "study", "trial", "results", "errors"}, {"ray", "torch"}),
     "driver": (
         {
             "loop",
             "worker",
             "study",
+            "study_file",
+            "budget",
             "resources",
             "space",
             "search",
@@ -43,9 +47,9 @@ MAY_IMPORT = {
         },
         {"ray"},
     ),
-    "console": ({"results", "study", "space", "inspection", "errors"}, {"rich"}),
-    "api": ({"console", "driver", "inspection", "results", "study"}, set()),
-    "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
+    "console": ({"results", "budget", "study", "space", "inspection", "errors"}, {"rich"}),
+    "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
+    "cli": ({"console", "driver", "inspection", "results", "budget", "search", "study", "study_file", "errors"}, set()),
 }
 HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich"}
 

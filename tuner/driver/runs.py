@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.budget import check_names
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
@@ -25,7 +26,8 @@ from tuner.results.events import Event, Listener
 from tuner.results.folder import Folder
 from tuner.results.run import STUDY_FILE, Run, load_run, new_run_folder, now, write_info
 from tuner.search import Learned
-from tuner.study import Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 from tuner.trial import ImageClassifier
 
 TUNE = "tune"
@@ -72,23 +74,19 @@ def resume(
     path: str | Path,
     *,
     study: Study | None = None,
-    trials: int | None = None,
-    hours: float | None = None,
-    device_hours: float | None = None,
-    total_epochs: int | None = None,
-    target: float | None = None,
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
     listeners: Iterable[Listener] = (),
+    **limits: float | None,
 ) -> Run:
     """Go on with an interrupted run, or extend a finished one to other limits of its budget.
 
-    `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all; `wandb` is what it was, unless
-    given. `study` is needed where the run
-    was started from Python rather than from a file. Raises RunFolderError where there is nothing to go on with, or a
-    driver works on the run.
+    `limits` are those of `Budget` by their names, for the run in all; `wandb` is what it was, unless given. `study` is
+    needed where the run was started from Python rather than from a file. Raises RunFolderError where there is nothing
+    to go on with, or a driver works on the run, and StudyError for a limit that there isn't.
     """
+    check_names(limits)
     earlier = load_run(path)
     mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
     if earlier.alive:
@@ -98,13 +96,6 @@ def resume(
             f"on {earlier.info['host']} works; wait for it or end it with Ctrl-C"
         )
     options = dict(earlier.info["options"])
-    limits = {
-        "trials": trials,
-        "hours": hours,
-        "device_hours": device_hours,
-        "total_epochs": total_epochs,
-        "target": target,
-    }
     options |= {name: value for name, value in limits.items() if value is not None}
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
@@ -311,13 +302,6 @@ def _check_something_left(earlier: Run, study: Study) -> None:
             f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
             f"use --trials {done + 10}"
         )
-    limits = Limits(study, record, earlier.devices)
-    reached = limits.reached()
-    if reached is not None:
-        limit, spent = getattr(study.budget, reached), limits.spent(reached)
-        option = f"--{reached.replace('_', '-')}"
-        beyond = "better than" if reached == "target" else "above"
-        raise RunFolderError(
-            f"{option} is for the run in all and needs to be {beyond} the {spent:.4g} that it has, got {limit:g}; "
-            f"use {option} with another value"
-        )
+    refusal = Limits(study, record, earlier.devices).refusal()
+    if refusal is not None:
+        raise RunFolderError(refusal)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tuner.loop.earlier import describe
 from tuner.loop.keeping import CheckpointKeeper
-from tuner.loop.limits import Limit, Limits
+from tuner.loop.limits import Limits
 from tuner.results.events import Event, EventLog, Listener, finite
 from tuner.results.folder import Folder
 from tuner.results.records import RunRecord, TrialRecord, full_length
@@ -30,7 +30,6 @@ CANNOT_PAUSE = (
 
 
 LEARNED = "learned"
-EndReason = Limit | Literal["trials", "space", "min_improvement"]
 
 
 class StudyInterrupted(BaseException):
@@ -115,8 +114,8 @@ class SearchLoop:
         return not self._running and (self._limits.reached() is not None or self._idle)
 
     @property
-    def end_reason(self) -> EndReason:
-        """What ended the search: a limit of the budget, or "space" where every configuration was tried."""
+    def end_reason(self) -> str:
+        """What ended the search: a limit of the budget, "space" where all of it was tried, or "failures"."""
         reached = self._limits.reached()
         if reached is not None:
             return reached

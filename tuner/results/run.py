@@ -16,7 +16,8 @@ from tuner.results.events import Event, read_events
 from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.space import Config, Space, recorded_space
-from tuner.study import Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.schedule.base import (
     DEFAULT_GRACE_EPOCHS,
     Decision,
@@ -49,7 +49,7 @@ class ASHA(Scheduler):
         check_grace("ASHA", self.grace_epochs, max_epochs)
         check_reduction("ASHA", self.reduction_factor)
         if self.rule not in ("stop", "promote"):
-            raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {self.rule!r}; use one of them")
+            raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {shown(self.rule)}; use one of them")
 
     def advice(self, max_epochs: int) -> str | None:
         """What a grace period of one epoch costs."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 
 Mode = Literal["min", "max"]
 DEFAULT_GRACE_EPOCHS = 3
@@ -37,7 +37,7 @@ class EarlyStopper(ABC):
         """What the trial does after this epoch. Raises ValueError for a value that is NaN or infinite."""
         if not math.isfinite(value):
             raise ValueError(
-                f"an early stopper needs finite values, got {value!r} from trial {trial_id!r} at epoch {epoch}; "
+                f"an early stopper needs finite values, got {shown(value)} from trial {trial_id!r} at epoch {epoch}; "
                 "end the trial as failed instead"
             )
         return self._judge(trial_id, epoch, value)
@@ -126,7 +126,7 @@ def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
     if grace_epochs is None:
         return
     if isinstance(grace_epochs, bool) or not isinstance(grace_epochs, int) or grace_epochs < 1:
-        raise StudyError(f"{kind}.grace_epochs needs a whole number of at least 1, got {grace_epochs!r}; use 3")
+        raise StudyError(f"{kind}.grace_epochs needs a whole number of at least 1, got {shown(grace_epochs)}; use 3")
     if grace_epochs >= max_epochs:
         fix = f"use at most {max_epochs - 1}" if max_epochs > 1 else "use NoEarlyStopping()"
         raise StudyError(
@@ -140,6 +140,6 @@ def check_reduction(kind: str, reduction_factor: float) -> None:
     number = isinstance(reduction_factor, int | float) and not isinstance(reduction_factor, bool)
     if not number or not math.isfinite(reduction_factor) or reduction_factor < 2:
         raise StudyError(
-            f"{kind}.reduction_factor needs a number of at least 2, got {reduction_factor!r}; use 3 to keep a "
+            f"{kind}.reduction_factor needs a number of at least 2, got {shown(reduction_factor)}; use 3 to keep a "
             "third at each rung"
         )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.schedule.base import Decision, EarlyStopper, Mode, Scheduler, check_grace, effective_grace
 
 
@@ -26,7 +26,7 @@ class MedianStopping(Scheduler):
         check_grace("MedianStopping", self.grace_epochs, max_epochs)
         if isinstance(self.min_trials, bool) or not isinstance(self.min_trials, int) or self.min_trials < 1:
             raise StudyError(
-                f"MedianStopping.min_trials needs a whole number of at least 1, got {self.min_trials!r}; use 3"
+                f"MedianStopping.min_trials needs a whole number of at least 1, got {shown(self.min_trials)}; use 3"
             )
 
     def rungs(self, max_epochs: int) -> list[int]:

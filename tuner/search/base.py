@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, shown
 from tuner.space import Config, SampleFrom, Space
 
 Floats = npt.NDArray[np.float64]
@@ -96,7 +96,7 @@ def require_finite(number: int, epoch: int, value: float) -> None:
     """Raise ValueError for a value that is NaN or infinite: it says nothing a search could learn from."""
     if not math.isfinite(value):
         raise ValueError(
-            f"a search needs finite values, got {value!r} from trial {number} at epoch {epoch}; "
+            f"a search needs finite values, got {shown(value)} from trial {number} at epoch {epoch}; "
             "end the trial as failed instead"
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.search.base import Problem, SearchAlgorithm, Searcher, check_model_based
 from tuner.search.curves import CurveSearcher
 from tuner.space import Choice, Config, Space
@@ -42,11 +42,11 @@ class Optuna(SearchAlgorithm):
         check_model_based("Optuna", space)
         if self.sampler not in SAMPLERS:
             raise StudyError(
-                f"Optuna.sampler needs one of {', '.join(SAMPLERS)}, got {self.sampler!r}; use 'TPESampler'"
+                f"Optuna.sampler needs one of {', '.join(SAMPLERS)}, got {shown(self.sampler)}; use 'TPESampler'"
             )
         if not isinstance(self.options, Mapping) or "seed" in self.options:
             raise StudyError(
-                f"Optuna.options needs a dict of the sampler's options without a seed, got {self.options!r}; "
+                f"Optuna.options needs a dict of the sampler's options without a seed, got {shown(self.options)}; "
                 "the study has the seed"
             )
         if importlib.util.find_spec("optuna") is None:
@@ -54,7 +54,9 @@ class Optuna(SearchAlgorithm):
         try:
             self.create_sampler(seed=0)
         except (TypeError, ValueError, ImportError) as error:
-            raise StudyError(f"Optuna.options needs to fit {self.sampler}, got {self.options!r} ({error})") from error
+            raise StudyError(
+                f"Optuna.options needs to fit {self.sampler}, got {shown(self.options)} ({error})"
+            ) from error
 
     def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, shown
 from tuner.space.domains import Choice, Float, GridSearch, Integer, Normal, SampleFrom
 from tuner.space.values import in_order, plain
 
@@ -91,5 +91,5 @@ def last_integer(high: int, q: int | None = None) -> int:
 
 def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise SpaceError(f"{kind} needs a list of values, got {values!r}; write {kind}([{values!r}])")
+        raise SpaceError(f"{kind} needs a list of values, got {shown(values)}; write {kind}([{shown(values)}])")
     return in_order(values)

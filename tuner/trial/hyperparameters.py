@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 
 Kind = Literal["int", "float", "bool", "categorical", "text"]
 
@@ -59,7 +59,7 @@ class Hyperparameter:
     def check(self, value: object) -> None:
         """Raise StudyError unless `value` is of the kind and in the range."""
         if not self.accepts(value):
-            raise StudyError(f"{self.name} must be {self.rule}, got {value!r}; {self.fix}")
+            raise StudyError(f"{self.name} must be {self.rule}, got {shown(value)}; {self.fix}")
 
     @property
     def rule(self) -> str:

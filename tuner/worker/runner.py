@@ -21,7 +21,7 @@ from tuner import session
 from tuner.errors import context_is_dead, describe_failure
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
-from tuner.study import STUDY_MODULE
+from tuner.study_file import STUDY_MODULE
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
 from tuner.worker.process import clean_process
 from tuner.worker.saving import (
