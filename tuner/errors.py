@@ -98,21 +98,24 @@ def shown(value: object) -> str:
         text = repr(value)
     except Exception:  # a class whose __repr__ fails, a list that is too deep, a whole number of too many digits
         return f"a {type(value).__name__} that can't be shown"
-    return one_line(text)
+    return _cut(one_line(text))
 
 
 def describe_error(error: BaseException) -> str:
     """An exception's type and words in one line, whatever its class makes of them."""
     try:
-        return one_line(f"{type(error).__name__}: {error}")
+        return _cut(one_line(f"{type(error).__name__}: {error}"))
     except Exception:
         return f"{type(error).__name__}, which can't be shown"
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, cut where it is long."""
-    line = " ".join(part.strip() for part in text.splitlines())
-    return line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 1]}…"
+    """The text without line breaks, and without what no encoding has."""
+    return " ".join(part.strip() for part in text.splitlines()).encode(errors="backslashreplace").decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

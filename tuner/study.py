@@ -19,9 +19,10 @@ from tuner.resources import Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
 from tuner.space import Space
-from tuner.space.values import is_one_of
+from tuner.space.values import is_one_of, is_writable
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
+LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # characters; file systems take 255 bytes
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
@@ -271,13 +272,15 @@ def _check_types(study: Study) -> None:
         )
     for name, kind in KINDS.items():
         value = getattr(study, name)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or not is_writable(value):
             hint = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else ""
             raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
     if not isinstance(study.warm_start, History | None):
         raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:
         raise StudyError(f"seed needs a whole number of at least 0, got {shown(study.seed)}; use 0")
+    if study.seed.bit_length() > LARGEST_SEED_BITS:
+        raise StudyError(f"seed needs at most {LARGEST_SEED_BITS} bits, got {shown(study.seed)}; use 0")
     points = study.start_from
     if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
         raise StudyError(f"start_from needs a list of configurations, got {shown(points)}; write [{{...}}]")

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from tuner.errors import StudyError, describe_error, one_line, shown
@@ -72,7 +72,8 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
 def _refusal(error: BaseException, path: Path) -> StudyError:
     """What is wrong with a file that came to no end, in a line."""
     if isinstance(error, StudyError):
-        return type(error)(f"{one_line(str(error))} ({_line_of(error, path)})")
+        where = f" ({_line_of(error, path)})"
+        return type(error)(one_line(str(error)).removesuffix(where) + where)
     if isinstance(error, SystemExit):
         return StudyError(f"{path} needs to declare a study and return, got exit({shown(error.code)}); remove it")
     refused = _refused_call(error, path)
@@ -88,8 +89,10 @@ def _refused_call(error: BaseException, path: Path) -> str | None:
     """What a name of tuner that the file called takes, and what it got; None for any other error."""
     refused = _REFUSED_CALL.match(str(error)) if type(error) is TypeError else None
     frame = _last_frame(error)
-    called = refused and getattr(sys.modules.get("tuner"), refused["name"], None)
-    if refused is None or frame != str(path.resolve()) or not callable(called):
+    if refused is None or frame is None or frame.f_code.co_filename != str(path.resolve()):
+        return None
+    called = getattr(sys.modules.get("tuner"), refused["name"], None)
+    if not callable(called) or frame.f_globals.get(refused["name"], called) is not called:  # one of the file's own
         return None
     known = [name for name in inspect.signature(called).parameters if name not in ("_", "source", "conditions")]
     name = refused["name"]
@@ -97,7 +100,10 @@ def _refused_call(error: BaseException, path: Path) -> str | None:
         close = difflib.get_close_matches(refused["unknown"], known, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         return f"{name} has no {refused['unknown']!r}; it has {', '.join(known) or 'no settings'}{hint}"
-    return f"{name} needs {_written(called)}, got a call that {str(error).partition('() ')[2]}; write it so"
+    detail = str(error).partition("() ")[2]
+    if refused["missing"]:
+        return f"{name} needs {_written(called)}, got a call {detail}; add it"
+    return f"{name} needs {name}({', '.join(known)}) at most, got a call that {detail}; leave some out"
 
 
 def _written(called: Callable[..., Any]) -> str:
@@ -110,8 +116,8 @@ def _written(called: Callable[..., Any]) -> str:
     return f"{called.__name__}({', '.join(needed)})"
 
 
-def _last_frame(error: BaseException) -> str | None:
-    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+def _last_frame(error: BaseException) -> FrameType | None:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return frames[-1] if frames else None
 
 

@@ -101,9 +101,13 @@ def require_finite(number: int, epoch: int, value: float) -> None:
         )
 
 
+LARGEST_COUNT = 1_000_000
+COUNT_RULE = f"a whole number from 1 to {LARGEST_COUNT:,}"
+
+
 def is_count(value: object) -> bool:
-    """Whether it is a whole number of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    """Whether it is as COUNT_RULE says."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
 
 
 def check_model_based(name: str, space: Space) -> None:

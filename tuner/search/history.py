@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import SpaceError, StudyError, shown
-from tuner.search.base import Floats, Problem, is_count
+from tuner.search.base import COUNT_RULE, Floats, Problem, is_count
 from tuner.search.multi_fidelity import MultiFidelityGPSearcher
 from tuner.space import Choice, Config, Domain, Float, Integer, Space
 from tuner.space.values import is_number, same
@@ -41,11 +41,12 @@ class History:
                 f"History.path needs a folder or URI, got {shown(self.path)}; leave it out for the storage"
             )
         if self.studies is not None and (
-            isinstance(self.studies, str) or not all(isinstance(name, str) for name in self.studies)
+            not isinstance(self.studies, list | tuple | set | frozenset)
+            or not all(isinstance(name, str) for name in self.studies)
         ):
             raise StudyError(f"History.studies needs a list of names, got {shown(self.studies)}; write ['name']")
         if not is_count(self.top):
-            raise StudyError(f"History.top needs a whole number of at least 1, got {shown(self.top)}; use 10")
+            raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
 
 
 @dataclass(frozen=True)

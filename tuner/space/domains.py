@@ -18,7 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError, shown
-from tuner.space.values import RAY_MODULE, canonical, clean_multiple, in_order, is_number, is_ray_grid, plain, same
+from tuner.space.values import (
+    RAY_MODULE,
+    canonical,
+    clean_multiple,
+    in_order,
+    is_number,
+    is_ray_grid,
+    is_writable,
+    plain,
+    same,
+)
 
 Units = npt.NDArray[np.float64]
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -36,7 +46,11 @@ class Domain(ABC):
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            object.__setattr__(self, part.name, plain(getattr(self, part.name)))
+            value = getattr(self, part.name)
+            try:
+                object.__setattr__(self, part.name, plain(value))
+            except RecursionError as error:
+                raise SpaceError(f"a domain needs values that end, got {shown(value)}; write them out") from error
 
     def when(self, **conditions: Any) -> Self:
         """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
@@ -46,6 +60,9 @@ class Domain(ABC):
         for name, values in added:
             if not values:
                 raise SpaceError(f"when needs at least one value of {name!r}, got an empty list; name those that count")
+            for value in values:
+                if not is_writable(value):
+                    raise SpaceError(f"when needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
         return replace(self, conditions=self.conditions + added)
 
     @property
@@ -323,7 +340,7 @@ class Normal(Domain):
     q: float | None = None
 
     def validate(self, name: str) -> None:
-        kind = self.describe().split("(", maxsplit=1)[0]
+        kind = "randn" if self.q is None else "qrandn"
         if not is_number(self.mean):
             raise SpaceError(f"{kind} needs a finite mean, got mean={shown(self.mean)} for {name!r}; write a number")
         if not is_number(self.sd) or self.sd <= 0:
@@ -358,15 +375,17 @@ class Choice(Domain):
     options: tuple[Any, ...]
 
     def validate(self, name: str) -> None:
-        kind = self.describe().split("(", maxsplit=1)[0]
+        kind = "grid_search" if isinstance(self, GridSearch) else "choice"
         if not self.options:
             raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
         for value in self.options:
-            if contains_domain(value):
+            if is_writable(value) and contains_domain(value):
                 raise SpaceError(
                     f"{kind} needs plain values, got a domain inside {shown(value)} for {name!r}; "
                     "give the inner hyperparameter a name of its own and .when(...)"
                 )
+            if not is_writable(value):
+                raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
         for index, value in enumerate(self.options):
             if self._positions[canonical(value)] < index:
                 raise SpaceError(f"{kind} needs distinct values, got {shown(value)} twice for {name!r}; remove one")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tuner.errors import SpaceError, describe_error, did_you_mean, shown
 from tuner.space.domains import Conditions, Domain, GridSearch, SampleFrom, contains_domain
 from tuner.space.ray_compat import from_ray
-from tuner.space.values import canonical, plain, same
+from tuner.space.values import canonical, is_writable, plain, same
 
 Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
@@ -34,7 +34,7 @@ class Space:
     def __init__(self, declaration: Mapping[str, Any], constraint: Constraint | None = None) -> None:
         if not isinstance(declaration, Mapping):
             raise SpaceError(f"space needs a dict of names and domains, got {shown(declaration)}; write space={{...}}")
-        entries = dict(_flatten(declaration))
+        entries = _entries(declaration)
         self._order = {name: position for position, name in enumerate(entries)}
         self.constants: dict[str, Any] = {n: v for n, v in entries.items() if not isinstance(v, Domain)}
         declared = {name: value for name, value in entries.items() if isinstance(value, Domain)}
@@ -159,6 +159,8 @@ class Space:
         """
         if not isinstance(config, Mapping):
             raise SpaceError(f"{where} needs a dict of names and values, got {shown(config)}; write {{'name': value}}")
+        if not is_writable(config):
+            raise SpaceError(f"{where} needs plain values, got {shown(config)}; use numbers and texts")
         flat = self.flatten(config)
         for name, value in flat.items():
             self._check_value(where, name, value)
@@ -341,11 +343,16 @@ class Space:
         if not isinstance(domain, SampleFrom):
             return domain.sample(generator)
         try:
-            return domain.resolve(_Resolved(self.unflatten(flat)))
+            value = domain.resolve(_Resolved(self.unflatten(flat)))
         except _NotSampled:
             raise
         except (Exception, SystemExit) as error:
             raise self._failed_function(name, flat, error) from error
+        if not is_writable(value):
+            raise SpaceError(
+                f"sample_from needs a function that returns plain values, got {shown(value)} for {name!r}; correct it"
+            )
+        return value
 
     def _failed_function(self, name: str, flat: dict[str, Any], error: BaseException) -> SpaceError:
         what = f"{error.kind}: {error}" if isinstance(error, _NotSampled) else describe_error(error)
@@ -520,11 +527,25 @@ class _Resolved(dict[str, Any]):
         return self[name]
 
 
+def _entries(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """Domains and constants by dotted name; raises SpaceError for constants that can't be written down."""
+    try:
+        entries = dict(_flatten(declaration))
+    except RecursionError as error:
+        raise SpaceError(
+            f"space needs dicts and values that end, got {shown(declaration)}; take out what contains itself"
+        ) from error
+    for name, value in entries.items():
+        if not isinstance(value, Domain) and not is_writable(value):
+            raise SpaceError(f"a constant needs to be plain, got {shown(value)} for {name!r}; use numbers or texts")
+    return entries
+
+
 def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, raw in declaration.items():
-        if not isinstance(name, str) or not name or "." in name:
+        if not isinstance(name, str) or not name or "." in name or not name.isprintable():
             raise SpaceError(
-                f"a hyperparameter's name is a text without dots, got {name!r}; nest dicts instead of dots"
+                f"a hyperparameter's name is a text without dots, got {shown(name)}; nest dicts instead of dots"
             )
         value = plain(from_ray(raw))
         if isinstance(value, Mapping) and value:

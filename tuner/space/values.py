@@ -59,7 +59,15 @@ def canonical(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return "set(" + ", ".join(sorted(map(canonical, value))) + ")"
     name = getattr(value, "__qualname__", "<")
-    return repr(value) if "<" in name else f"{value.__module__}.{name}"
+    return repr(value) if "<" in name else f"{getattr(value, '__module__', '')}.{name}"
+
+
+def is_writable(value: object) -> bool:
+    """Whether events and tables can hold a value; not what contains itself, or fails when it is shown."""
+    try:
+        return bool(canonical(value)) and str(repr(value)) == repr(value) and isinstance(str(value), str)
+    except Exception:  # whatever the user's class does
+        return False
 
 
 def same(one: Any, other: Any) -> bool:

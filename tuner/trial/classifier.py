@@ -10,6 +10,7 @@ from typing import Any
 
 from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
+from tuner.space.values import is_number
 from tuner.trial import hyperparameters
 from tuner.trial.base import Direction, Trial
 from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
@@ -139,14 +140,26 @@ class ImageClassifier(Trial):
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
         _ = self.source, self.model_facts
         self._check_functions()
-        if self.data_memory_gb is not None and not self.data_memory_gb >= 0:
-            raise StudyError(f"data_memory_gb must be >= 0, got {shown(self.data_memory_gb)}; raise it or leave it out")
+        self._check_settings()
         for name, value in space.constants.items():
             if row := self._row(name):
                 self._check_value(row, value)
         for name, domain in space.dimensions.items():
             if row := self._row(name):
                 self._check_domain(row, domain)
+
+    def _check_settings(self) -> None:
+        """Raise StudyError for paths that are none, and for memory that is no amount."""
+        memory = self.data_memory_gb
+        if memory is not None and not (is_number(memory) and memory >= 0):
+            raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
+        if not _is_path(self.data_dir):
+            raise StudyError(f"data_dir must be a folder's path, got {shown(self.data_dir)}; write data_dir='data'")
+        if self.weights is not None and not _is_path(self.weights):
+            raise StudyError(
+                f"weights must be 'imagenet', None or the path of a saved state_dict, got {shown(self.weights)}; "
+                "choose one"
+            )
 
     def _row(self, name: str) -> Hyperparameter | None:
         """The hyperparameter called `name`; None for one that only a function's model knows.
@@ -218,6 +231,11 @@ class ImageClassifier(Trial):
         if self.weights not in (None, "none", "imagenet"):
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return changed
+
+
+def _is_path(value: object) -> bool:
+    """Whether it can name a file."""
+    return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:

@@ -318,7 +318,7 @@ def find_source(data: str | Callable[[], Any]) -> Source:
         return FunctionSource(data)
     if is_one_of(data, KNOWN_SOURCES):
         return KNOWN_SOURCES[data]
-    if isinstance(data, str) and data.removeprefix("folder:") not in ("", data):
+    if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:
         return Folder(Path(data.removeprefix("folder:")).expanduser())
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
