@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import fsum
 from statistics import fmean, median
 
 from tuner.errors import StudyError, shown
@@ -52,7 +53,15 @@ class MedianStopper(EarlyStopper):
         if epoch < self._grace:
             return Decision.CONTINUE
         others = [values for trial, values in self._values.items() if trial != trial_id and max(values) >= epoch]
-        if len(others) < self._min_trials:
+        compared = [[value for at, value in values.items() if self._grace <= at <= epoch] for values in others]
+        means = [_mean(values) for values in compared if values]  # one that skipped epochs may have none there
+        if len(means) < self._min_trials:
             return Decision.CONTINUE
-        means = [fmean(value for at, value in values.items() if self._grace <= at <= epoch) for values in others]
         return Decision.STOP if max(self._values[trial_id].values()) < median(means) else Decision.CONTINUE
+
+
+def _mean(values: list[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:  # of the sum
+        return fsum(value / len(values) for value in values)
