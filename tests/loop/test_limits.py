@@ -187,6 +187,19 @@ def test_a_trial_in_between_that_goes_well_lets_the_search_go_on(tmp_path: Path)
     assert (len(loop.record.trials), loop.end_reason) == (30, "trials")
 
 
+def test_a_part_of_the_space_that_fails_ends_no_search(tmp_path: Path) -> None:
+    """Two of five trials fail, and five in a row do so in between by chance."""
+    loop = build(study(budget=Budget(trials=60, max_epochs=9)), tmp_path)
+    drive_into_failures(loop, lambda number: number % 5 < 2 or 30 <= number < 35)
+    assert (len(loop.record.trials), loop.end_reason) == (60, "trials")
+
+
+def test_a_long_row_of_failures_ends_it_after_all(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=60, max_epochs=9)), tmp_path)
+    drive_into_failures(loop, lambda number: number % 5 < 2 or number >= 30)
+    assert (len(loop.record.trials), loop.end_reason) == (43, "failures")  # 13 in a row
+
+
 def test_a_misspelt_metric_ends_the_search(tmp_path: Path) -> None:
     loop = build(study(metric="los", budget=Budget(trials=30, max_epochs=9)), tmp_path)
     drive(loop)

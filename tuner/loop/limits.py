@@ -6,7 +6,7 @@ import math
 import time
 
 from tuner.budget import Spending, limits_of
-from tuner.results.failures import ALIKE, failed_alike
+from tuner.results.failures import fails_always
 from tuner.results.records import RunRecord
 from tuner.study import Study
 
@@ -68,5 +68,4 @@ class Limits:
         self._ends_seen = len(ended)
         if self._record.failed_from_the_start - self._failed_before >= MOST_FAILURES:
             return True
-        since = ended[max(self._ends_before, len(ended) - ALIKE) :]
-        return failed_alike(since, (t for t in self._record.trials.values() if t.live)) is not None
+        return fails_always(ended[self._ends_before :], (t for t in self._record.trials.values() if t.live))
