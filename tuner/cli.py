@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner import budget
-from tuner.errors import StudyError, TrialError
+from tuner.errors import StudyError, TrialError, one_line
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.verb(options))
     except (StudyError, TrialError) as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        print(f"tuner: {one_line(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
