@@ -64,7 +64,18 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
 def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> None:
     folder = Path(demo[1].path)
     assert sorted(path.name for path in folder.iterdir()) == [
-        *("best", "checkpoints", "events", "history.csv", "lease", "report.html", "run.json", "study.py", "trials.csv", "tune")
+        *(
+            "best",
+            "checkpoints",
+            "events",
+            "history.csv",
+            "lease",
+            "report.html",
+            "run.json",
+            "study.py",
+            "trials.csv",
+            "tune",
+        )
     ]
     assert (folder / "study.py").read_text() == (ROOT / "search_spaces/digits.py").read_text()
     info = json.loads((folder / "run.json").read_text())

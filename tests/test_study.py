@@ -2,7 +2,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -180,14 +180,14 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: build(metric="f1"),
-        "metric needs to be one that resnet18 on digits reports, got 'f1'; use one of val_accuracy, val_loss, "
+        "metric needs to be one that resnet18 on digits reports, got 'f1'; it has val_accuracy, val_loss, "
         "val_top5_accuracy, val_f1, train_loss, learning_rate, seconds, images_per_second, micro_batch_size, "
         "oom_retries, memory_peak_bytes, memory_bytes, device_utilisation, device_memory_bytes",
     ),
     (lambda: build(metric=None), "metric needs a str, got None"),
     (
         lambda: build(metric="val_accuracy", mode="min"),
-        "val_accuracy is better high, got mode='min'; use mode='max'",
+        "val_accuracy is better high, got mode='min'; use mode='max', or leave it out",
     ),
     (lambda: build(search=Random), f"search needs a SearchAlgorithm, got {Random!r}; write Random()"),
     (lambda: build(search="random"), "search needs a SearchAlgorithm, got 'random'"),
@@ -198,7 +198,20 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (lambda: build(space=[1]), "space needs a dict of names and domains, got [1]; write space={...}"),
     (lambda: build(seed=True), "seed needs a whole number of at least 0, got True; use 0"),
     (lambda: build(seed=1.5), "seed needs a whole number of at least 0, got 1.5; use 0"),
-    (lambda: build(metric="val_loss"), "val_loss is better low, got mode='max'; use mode='min'"),
+    (
+        lambda: build(metric="val_loss", mode="max"),
+        "val_loss is better low, got mode='max'; use mode='min', or leave it out",
+    ),
+    (
+        lambda: build(metric="val_f1", mode="min"),
+        "val_f1 is better high, got mode='min'; use mode='max', or leave it out",
+    ),
+    (
+        lambda: build(metric="learning_rate"),
+        "metric needs one that is better high or low, got 'learning_rate'; use one of val_accuracy, val_loss, "
+        "val_top5_accuracy, val_f1, train_loss, seconds, images_per_second, oom_retries, memory_peak_bytes, "
+        "memory_bytes, device_utilisation, device_memory_bytes",
+    ),
     (lambda: build(seed=-1), "seed needs a whole number of at least 0, got -1; use 0"),
     (lambda: Budget(trials=0), "Budget.trials needs a whole number of at least 1, got 0; use 1 or more"),
     (lambda: Budget(max_epochs=2.5), "Budget.max_epochs needs a whole number of at least 1, got 2.5; use 1 or more"),  # type: ignore[arg-type]
@@ -245,6 +258,30 @@ def test_what_cannot_work_is_refused_with_rule_value_and_fix(make: Callable[[], 
     with pytest.raises(StudyError) as caught:
         make()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [
+        ("val_f1", "max"),
+        ("val_top5_accuracy", "max"),
+        ("val_loss", "min"),
+        ("seconds", "min"),
+        ("images_per_second", "max"),
+    ],
+)
+def test_a_metric_is_searched_in_its_own_direction(metric: str, mode: Literal["min", "max"]) -> None:
+    assert build(metric=metric).mode == mode
+    assert build(metric=metric, mode=mode).problem.mode == mode
+
+
+def test_a_functions_metric_is_maximised_unless_it_says_otherwise() -> None:
+    def train(config: dict[str, Any]) -> None:
+        return
+
+    assert build(trial=train, metric="score").mode == "max"
+    assert build(trial=train, metric="loss", mode="min").mode == "min"
+    assert build(trial=train, metric="learning_rate", mode="min").mode == "min"
 
 
 def test_a_misspelt_metric_is_refused_with_the_one_meant() -> None:

@@ -7,6 +7,7 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 from __future__ import annotations
 
 from tuner.api import load_model, resume, run
+from tuner.budget import Budget
 from tuner.errors import StudyError, TrialError, TunerError
 from tuner.resources import Resources
 from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
@@ -28,7 +29,8 @@ from tuner.space import (
     sample_from,
     uniform,
 )
-from tuner.study import Budget, Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 from tuner.trial import ImageClassifier
 
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
 """`python -m tuner`, and the command `tuner`."""
 
 import atexit
+import io
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +15,9 @@ def command() -> NoReturn:
     second, is left out.
     """
     codes: list[int] = []
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that no encoding has is no reason to fail
 
     def leave() -> None:
         if codes:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.results import Run
 from tuner.results.events import Listener
-from tuner.study import Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     from tuner.inspection import LoadedModel
@@ -33,8 +34,8 @@ def run(
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
         listeners: told of every event while the search runs
-        changes: to the study: name, trials, hours, device_hours, total_epochs, target, cpus, gpus, seed, fixed (a dict
-            of hyperparameters), weights, data_dir, history
+        changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
+            dict of hyperparameters), weights, data_dir, history
 
     Raises:
         StudyError: it can't work; nothing was started or written.
@@ -56,8 +57,8 @@ def run(
 def resume(path: str | Path, **options: Any) -> Run:
     """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
-    Options: trials, hours, device_hours, total_epochs, target; `study` where the run was started from Python;
-    concurrency, address, wandb, listeners. Raises RunFolderError where there is nothing to go on with.
+    Options: the limits of `Budget` by their names; `study` where the run was started from Python; concurrency, address,
+    wandb, listeners. Raises RunFolderError where there is nothing to go on with.
     """
     from tuner import driver
 

@@ -9,24 +9,24 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tuner.errors import StudyError, TrialError
+from tuner import budget
+from tuner.errors import StudyError, TrialError, one_line
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
     from tuner.results import Run
     from tuner.study import Study
 
-LIMITS = ("trials", "hours", "device_hours", "total_epochs", "target")
 WATCH_SECONDS = 0.5
 SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.verb(options))
     except (StudyError, TrialError) as error:
-        print(f"tuner: {error}", file=sys.stderr)
+        print(f"tuner: {one_line(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from tuner.console.progress import Plan, display
-    from tuner.study import load_study
+    from tuner.study_file import load_study
 
     changes = _study_options(options)
     with redirect_stdout(sys.stderr):
@@ -83,7 +83,7 @@ def _resume(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     earlier = load_run(options.run)
-    plan = _plan_of(earlier, **{name: getattr(options, name) for name in LIMITS})
+    plan = _plan_of(earlier, **_limits(options))
     from tuner.driver import resume
 
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
@@ -94,7 +94,7 @@ def _resume(options: argparse.Namespace) -> int:
             wandb=options.wandb,
             listeners=[shown],
             take_over=options.take_over,
-            **{name: getattr(options, name) for name in LIMITS},
+            **_limits(options),
         )
     return _conclude(finished, options)
 
@@ -103,14 +103,13 @@ def _plan_of(run: Run, **limits: Any) -> Plan:
     """What a run set out to do, with other limits where they are given."""
     from tuner.console.progress import Plan
 
-    budget = run.budget | {name: value for name, value in limits.items() if value is not None}
-    names = ("trials", "max_epochs", "hours", "total_epochs")
-    return Plan(run.name, run.metric, run.mode, *(budget.get(name) for name in names))  # type: ignore[arg-type]
+    given = {name: value for name, value in limits.items() if value is not None}
+    return Plan.within(run.budget | given, run.name, run.metric, run.mode)
 
 
 def _check(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_study
-    from tuner.study import load_study
+    from tuner.study_file import load_study
 
     with redirect_stdout(sys.stderr):
         study = load_study(options.space).with_options(**_study_options(options))
@@ -391,11 +390,9 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--trials", type=_count, metavar="N", help="configurations to try")
-    group.add_argument("--hours", type=_positive, metavar="H", help="wall-clock limit")
-    group.add_argument("--device-hours", type=_positive, metavar="H", help="hours of all trials' GPUs, or CPUs")
-    group.add_argument("--total-epochs", type=_count, metavar="N", help="epochs of all trials together")
-    group.add_argument("--target", type=_number, metavar="VALUE", help="end once the metric has reached it")
+    for limit in budget.LIMITS:
+        reader = partial(_read, limit.quantity)
+        group.add_argument(limit.option, type=reader, metavar=limit.metavar, help=limit.help)
 
 
 def _add_driver_options(parser: argparse.ArgumentParser) -> None:
@@ -410,10 +407,14 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _study_options(options: argparse.Namespace) -> dict[str, Any]:
-    names = (*LIMITS, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
+    names = (*budget.NAMES, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     fixed = dict(_assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given
+
+
+def _limits(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in budget.NAMES}
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -427,31 +428,14 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _count(text: str) -> int:
-    return int(_bounded(text, "a whole number of at least 1", lambda value: value >= 1 and value == int(value)))
-
-
-def _natural(text: str) -> int:
-    return int(_bounded(text, "a whole number of at least 0", lambda value: value >= 0 and value == int(value)))
-
-
-def _positive(text: str) -> float:
-    return _bounded(text, "a number above 0", lambda value: value > 0)
-
-
-def _amount(text: str) -> float:
-    return _bounded(text, "a number of at least 0", lambda value: value >= 0)
-
-
-def _number(text: str) -> float:
-    return _bounded(text, "a number", lambda value: True)
-
-
-def _bounded(text: str, rule: str, allowed: Callable[[float], bool]) -> float:
+def _read(quantity: budget.Quantity, text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or not allowed(value):
-        raise argparse.ArgumentTypeError(f"needs {rule}, got {text!r}")
-    return value
+        return quantity.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+_count = partial(_read, budget.COUNT)
+_natural = partial(_read, budget.NATURAL)
+_positive = partial(_read, budget.POSITIVE)
+_amount = partial(_read, budget.AMOUNT)

@@ -16,7 +16,11 @@ Messages say the rule, what was got, and the fix, in one line:
 
 from __future__ import annotations
 
+import difflib
 import traceback
+from collections.abc import Iterable
+
+LONGEST_SHOWN = 300  # characters of a value in a message
 
 
 class TunerError(Exception):
@@ -83,3 +87,39 @@ def context_is_dead(error: BaseException) -> bool:
     return any(
         sign in str(error) for sign in ("device-side assert", "illegal memory access", "unspecified launch failure")
     )
+
+
+# For messages
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: its repr in one line, cut where it is long, its type where it has none."""
+    try:
+        text = repr(value)
+    except Exception:  # a class whose __repr__ fails, a list that is too deep, a whole number of too many digits
+        return f"a {type(value).__name__} that can't be shown"
+    return _cut(one_line(text))
+
+
+def describe_error(error: BaseException) -> str:
+    """An exception's type and words in one line, whatever its class makes of them."""
+    try:
+        return _cut(one_line(f"{type(error).__name__}: {error}"))
+    except Exception:
+        return f"{type(error).__name__}, which can't be shown"
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks, and without what no encoding has."""
+    return " ".join(part.strip() for part in text.splitlines()).encode(errors="backslashreplace").decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that isn't one of those known."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.space import Choice, GridSearch, Space
+from tuner.space.values import is_number, is_one_of
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, ImageClassifier, Trial
 
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
@@ -34,25 +34,27 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Refuse amounts that Ray could never grant."""
-        if self.cpus is not None and not (_is_number(self.cpus) and self.cpus > 0):
+        if self.cpus is not None and not (is_number(self.cpus) and self.cpus > 0):
             raise StudyError(
-                f"Resources.cpus needs a number above 0, got {self.cpus!r}; a trial needs some CPU to run on"
+                f"Resources.cpus needs a number above 0, got {shown(self.cpus)}; a trial needs some CPU to run on"
             )
-        if self.gpus is not None and not (_is_number(self.gpus) and self.gpus >= 0):
-            raise StudyError(f"Resources.gpus needs a number of at least 0, got {self.gpus!r}; use 0.5 for half a GPU")
+        if self.gpus is not None and not (is_number(self.gpus) and self.gpus >= 0):
+            raise StudyError(
+                f"Resources.gpus needs a number of at least 0, got {shown(self.gpus)}; use 0.5 for half a GPU"
+            )
         if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
             raise StudyError(
                 f"Resources.gpus above 1 needs a whole number, got {self.gpus!r}; "
                 f"use {int(self.gpus)} or {int(self.gpus) + 1}"
             )
-        if self.strategy is not None and self.strategy not in STRATEGIES:
+        if self.strategy is not None and not is_one_of(self.strategy, STRATEGIES):
             raise StudyError(
                 f"Resources.strategy needs one of {', '.join(map(repr, STRATEGIES))}, or None for one device, "
-                f"got {self.strategy!r}"
+                f"got {shown(self.strategy)}"
             )
 
-        if self.placement not in PLACEMENTS:
-            raise StudyError(f"Resources.placement needs 'pack' or 'spread', got {self.placement!r}; choose one")
+        if not is_one_of(self.placement, PLACEMENTS):
+            raise StudyError(f"Resources.placement needs 'pack' or 'spread', got {shown(self.placement)}; choose one")
 
     def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
         """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs."""
@@ -125,7 +127,3 @@ def _smallest(space: Space, name: str, default: float) -> float:
         options: Collection[object] = domain.values()
         return float(min(option for option in options if isinstance(option, int | float)))
     return float(getattr(domain, "low", space.constants.get(name, default)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,68 +1,36 @@
-"""A study: what is searched, how, and for how long; and the file that declares it."""
+"""A study: what is searched, how, and for how long."""
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
 import math
 import re
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 
-from tuner.errors import SpaceError, StudyError
+from tuner.budget import Budget, check_names
+from tuner.errors import SpaceError, StudyError, did_you_mean, shown
 from tuner.machine import Machine, this_machine
 from tuner.resources import Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
 from tuner.space import Space
+from tuner.space.values import is_one_of, is_writable
 from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
 
-DEFAULT_MAX_EPOCHS = 10
-DEFAULT_TRIALS = 20
-STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much a search may spend; it ends at whichever limit comes first.
-
-    `trials` counts configurations, None means as many as the space or the other limits allow; `max_epochs` is the
-    length of a trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
-    time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
-    `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
-    starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
-    model of the metric, such as `MultiFidelityGP()`.
-    """
-
-    trials: int | None = DEFAULT_TRIALS
-    max_epochs: int = DEFAULT_MAX_EPOCHS
-    hours: float | None = None
-    device_hours: float | None = None
-    total_epochs: int | None = None
-    target: float | None = None
-    min_improvement: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse limits that leave nothing to do."""
-        _require_count("Budget.trials", self.trials, optional=True)
-        _require_count("Budget.max_epochs", self.max_epochs)
-        _require_count("Budget.total_epochs", self.total_epochs, optional=True)
-        for name in ("hours", "device_hours", "min_improvement"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
-                raise StudyError(f"Budget.{name} needs a number above 0, got {value!r}; leave it out for no limit")
-        if self.target is not None and not _is_number(self.target):
-            raise StudyError(
-                f"Budget.target needs a value of the metric, got {self.target!r}; leave it out for no limit"
-            )
+LARGEST_SEED_BITS = 128
+LONGEST_NAME = 100  # characters; file systems take 255 bytes
+KINDS: dict[str, type] = {
+    "search": SearchAlgorithm,
+    "scheduler": Scheduler,
+    "budget": Budget,
+    "resources": Resources,
+    "metric": str,
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +42,8 @@ class Study:
     dimension left out of one is sampled); then come those that `warm_start` finds in earlier runs, None for not to look
     there. `constraint` takes a configuration and says whether it is worth a trial, as
     `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `source`
-    is the file that declared it, set by `load_study`.
+    is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which of its
+    metrics are better high and which low; a function's metric is maximised then.
     """
 
     name: str
@@ -82,7 +51,7 @@ class Study:
     trial: Trial | Callable[[dict[str, Any]], Any]
     space: Mapping[str, Any] | Space
     metric: str = "val_accuracy"
-    mode: Literal["min", "max"] = "max"
+    mode: Literal["min", "max"] = None  # type: ignore[assignment]  # never left so: see __post_init__
     search: SearchAlgorithm = field(default_factory=MultiFidelityGP)
     scheduler: Scheduler = field(default_factory=ASHA)
     budget: Budget = field(default_factory=Budget)
@@ -98,6 +67,8 @@ class Study:
         _check_types(self)
         self.declared_trial.check(self.search_space)
         self._check_metric()
+        if self.mode is None:
+            object.__setattr__(self, "mode", self.declared_trial.directions.get(self.metric) or "max")
         self.search.check(self.search_space)
         if self.budget.min_improvement is not None and not self.search.expects_improvement:
             raise StudyError(
@@ -106,8 +77,6 @@ class Study:
             )
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
-        if not isinstance(self.warm_start, History | None):
-            raise StudyError(f"warm_start needs History(...) or None, got {self.warm_start!r}; write History()")
         if self.warm_start is not None:
             self.warm_start.check()
         _ = self.starting_points
@@ -208,11 +177,6 @@ class Study:
         self,
         *,
         name: str | None = None,
-        trials: int | None = None,
-        hours: float | None = None,
-        device_hours: float | None = None,
-        total_epochs: int | None = None,
-        target: float | None = None,
         cpus: float | None = None,
         gpus: float | None = None,
         strategy: str | None = None,
@@ -222,12 +186,14 @@ class Study:
         weights: str | None = None,
         data_dir: str | None = None,
         history: bool | None = None,
+        **limits: float | None,
     ) -> Study:
         """The study with command-line options laid over it; None leaves a setting as it is.
 
-        `weights` is "imagenet", "none" or a path; `history=False` leaves earlier runs aside. Raises StudyError for an
-        option that doesn't fit the study.
+        `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False` leaves
+        earlier runs aside. Raises StudyError for an option that doesn't fit the study.
         """
+        check_names(limits)
         changes: dict[str, Any] = {}
         if name is not None:
             changes["name"] = name
@@ -235,13 +201,6 @@ class Study:
             changes["seed"] = seed
         if history is False:
             changes["warm_start"] = None
-        limits = {
-            "trials": trials,
-            "hours": hours,
-            "device_hours": device_hours,
-            "total_epochs": total_epochs,
-            "target": target,
-        }
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
         if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
@@ -278,122 +237,54 @@ class Study:
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 
     def _check_metric(self) -> None:
-        metrics = self.declared_trial.metrics
+        """Refuse what the trial doesn't report, what is no aim, and the wrong direction."""
+        metrics, directions = self.declared_trial.metrics, self.declared_trial.directions
         if metrics is not None and self.metric not in metrics:
-            close = difflib.get_close_matches(self.metric, metrics, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(metrics)}"
             raise StudyError(
-                f"metric needs to be one that {self.declared_trial.name} reports, got {self.metric!r}; {hint}"
+                f"metric needs to be one that {self.declared_trial.name} reports, got {self.metric!r}; "
+                f"{did_you_mean(self.metric, metrics)}"
             )
-        if metrics is not None:
-            expected = "max" if "accuracy" in self.metric else "min"
-            if self.mode != expected:
-                raise StudyError(
-                    f"{self.metric} is better {'high' if expected == 'max' else 'low'}, got mode={self.mode!r}; "
-                    f"use mode={expected!r}"
-                )
-
-
-def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
-    """The `study` that the file declares.
-
-    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
-    no such file, it fails to run (with the file's own line), or declares no `study`.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise StudyError(
-            f"a study file is a Python file that declares `study`, got {str(path)!r}, which is no file; {_nearby(path)}"
-        )
-    module = _execute(path, imports_from or path.resolve().parent)
-    found = getattr(module, "study", None)
-    if isinstance(found, Study):
-        return replace(found, source=path.resolve())
-    others = [name for name, value in vars(module).items() if isinstance(value, Study)]
-    if others:
-        raise StudyError(f"{path} needs its study under the name `study`, got {others[0]!r}; rename it")
-    what = "nothing of that name" if found is None else f"a {type(found).__name__}"
-    raise StudyError(f"{path} needs a module-level `study = Study(...)`, got {what}; see search_spaces/ for examples")
-
-
-def _execute(path: Path, imports_from: Path) -> ModuleType:
-    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    if str(imports_from) not in sys.path:
-        sys.path.append(str(imports_from))
-    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves nothing behind
-    try:
-        spec.loader.exec_module(module)
-    except StudyError as error:
-        raise type(error)(f"{error} ({_line_of(error, path)})") from error
-    except SyntaxError as error:  # its text names file and line, maybe those of a module that the file imports
-        raise StudyError(f"{path} does not run: {type(error).__name__}: {error}; fix the file") from error
-    except Exception as error:
-        raise StudyError(
-            f"{path} does not run: {type(error).__name__}: {error} ({_line_of(error, path)}); fix the file"
-        ) from error
-    except SystemExit as error:
-        raise StudyError(f"{path} needs to declare a study and return, got exit({error.code!r}); remove it") from error
-    finally:
-        sys.dont_write_bytecode = dont_write
-    return module
-
-
-def _line_of(error: BaseException, path: Path) -> str:
-    """`file, line N` of the study file where the error came from."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path.resolve())]
-    return f"{path.name}, line {lines[-1]}" if lines else path.name
-
-
-def _nearby(path: Path) -> str:
-    folder = path.parent if path.parent.is_dir() else Path()
-    candidates = [str(folder / file.name) for file in sorted(folder.glob("*.py"))]
-    candidates += [str(file) for file in sorted(Path("search_spaces").glob("*.py"))]
-    close = difflib.get_close_matches(str(path), candidates, n=1, cutoff=0.4)
-    return f"did you mean {close[0]!r}?" if close else "give the path of one"
+        if self.metric not in directions:
+            return
+        direction = directions[self.metric]
+        if direction is None:
+            aims = ", ".join(name for name, better in directions.items() if better)
+            raise StudyError(f"metric needs one that is better high or low, got {self.metric!r}; use one of {aims}")
+        if self.mode not in (None, direction):
+            raise StudyError(
+                f"{self.metric} is better {'high' if direction == 'max' else 'low'}, got mode={self.mode!r}; "
+                f"use mode={direction!r}, or leave it out"
+            )
 
 
 def _check_types(study: Study) -> None:
-    if not isinstance(study.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", study.name):
+    if not isinstance(study.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", study.name, re.ASCII):
+        like = re.sub(r"[^A-Za-z0-9_.-]+", "-", study.name if isinstance(study.name, str) else shown(study.name))
         raise StudyError(
-            f"a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got {study.name!r}; "
-            f"try {re.sub(r'[^A-Za-z0-9_.-]+', '-', str(study.name)).strip('-.') or 'my-study'!r}"
+            f"a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got {shown(study.name)}; "
+            f"try {like[:LONGEST_NAME].strip('-.') or 'my-study'!r}"
         )
-    if study.mode not in ("min", "max"):
-        raise StudyError(f"mode needs 'min' or 'max', got {study.mode!r}; use 'max' for an accuracy, 'min' for a loss")
-    kinds: dict[str, type] = {
-        "search": SearchAlgorithm,
-        "scheduler": Scheduler,
-        "budget": Budget,
-        "resources": Resources,
-        "metric": str,
-    }
-    for name, kind in kinds.items():
+    if len(study.name) > LONGEST_NAME:
+        raise StudyError(f"a study's name needs at most {LONGEST_NAME} characters, got {len(study.name)}; shorten it")
+    if study.mode is not None and not is_one_of(study.mode, ("min", "max")):
+        raise StudyError(
+            f"mode needs 'min' or 'max', got {shown(study.mode)}; use 'max' for an accuracy, 'min' for a loss"
+        )
+    for name, kind in KINDS.items():
         value = getattr(study, name)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or not is_writable(value):
             hint = f"; write {value.__name__}()" if isinstance(value, type) and issubclass(value, kind) else ""
-            raise StudyError(f"{name} needs a {kind.__name__}, got {value!r}{hint}")
+            raise StudyError(f"{name} needs a {kind.__name__}, got {shown(value)}{hint}")
+    if not isinstance(study.warm_start, History | None):
+        raise StudyError(f"warm_start needs History(...) or None, got {shown(study.warm_start)}; write History()")
     if isinstance(study.seed, bool) or not isinstance(study.seed, int) or study.seed < 0:
-        raise StudyError(f"seed needs a whole number of at least 0, got {study.seed!r}; use 0")
+        raise StudyError(f"seed needs a whole number of at least 0, got {shown(study.seed)}; use 0")
+    if study.seed.bit_length() > LARGEST_SEED_BITS:
+        raise StudyError(f"seed needs at most {LARGEST_SEED_BITS} bits, got {shown(study.seed)}; use 0")
     points = study.start_from
     if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
-        raise StudyError(f"start_from needs a list of configurations, got {study.start_from!r}; write [{{...}}]")
+        raise StudyError(f"start_from needs a list of configurations, got {shown(points)}; write [{{...}}]")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require_count(name: str, value: object, *, optional: bool = False) -> None:
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise StudyError(f"{name} needs a whole number of at least 1, got {value!r}; use 1 or more")

@@ -206,11 +206,13 @@ def test_trials_are_expected_to_be_as_long_as_those_that_ended() -> None:
 
 
 def test_the_limit_that_comes_first_says_what_is_left() -> None:
-    limited = Plan("digits", "accuracy", "max", 100, 10, total_epochs=12)
+    limited = Plan("digits", "accuracy", "max", 100, 10, {"total_epochs": 12})
     progress = followed(*trained(0, 6, "stopped"), plan=limited)
     a_minute_ago(progress)
     assert progress.eta() == "about 1 min 00 s left"
-    hours = followed(event("study_started", trials=None), plan=Plan("digits", "accuracy", "max", None, 10, hours=0.5))
+    hours = followed(
+        event("study_started", trials=None), plan=Plan("digits", "accuracy", "max", None, 10, {"hours": 0.5})
+    )
     assert hours.eta() == "about 30 min 00 s left"
 
 

@@ -8,7 +8,7 @@ from tuner import StudyError, load_run, refine
 from tuner.errors import RunFolderError
 from tuner.results.folder import LocalFolder
 from tuner.results.run import FORMAT, write_info
-from tuner.study import load_study
+from tuner.study_file import load_study
 
 FILE = """
 from tuner import *

@@ -24,7 +24,7 @@ from tuner import (
     uniform,
 )
 from tuner.results.study_text import study_text
-from tuner.study import load_study
+from tuner.study_file import load_study
 
 ROOT = Path(__file__).parents[2]
 OWN = """

@@ -95,8 +95,8 @@ def test_a_space_of_constants_has_one_configuration() -> None:
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        (BOHB(min_points=0), "BOHB.min_points needs a whole number of at least 1, got 0; use 5"),
-        (BOHB(candidates=-1), "BOHB.candidates needs a whole number of at least 1, got -1; use 64"),
+        (BOHB(min_points=0), "BOHB.min_points needs a whole number from 1 to 1,000,000, got 0; use 5"),
+        (BOHB(candidates=-1), "BOHB.candidates needs a whole number from 1 to 1,000,000, got -1; use 64"),
         (BOHB(good_share=1.5), "BOHB.good_share needs a share from 0 to 1, got 1.5; use 0.15"),
         (BOHB(random_share=True), "BOHB.random_share needs a share from 0 to 1, got True; use 0.33"),
         (BOHB(bandwidth_factor=0), "BOHB.bandwidth_factor needs a number above 0, got 0; use 3"),

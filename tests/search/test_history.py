@@ -115,7 +115,7 @@ def test_conditional_and_nested_hyperparameters_are_kept_where_they_hold() -> No
 @pytest.mark.parametrize(
     ("history", "message"),
     [
-        (History(top=0), "History.top needs a whole number of at least 1, got 0; use 10"),
+        (History(top=0), "History.top needs a whole number from 1 to 1,000,000, got 0; use 10"),
         (History(path=3), "History.path needs a folder or URI, got 3; leave it out for the storage"),  # type: ignore[arg-type]
         (History(studies="digits"), "History.studies needs a list of names, got 'digits'; write ['name']"),  # type: ignore[arg-type]
     ],

@@ -239,8 +239,8 @@ def test_domains_it_cannot_take_are_refused(space: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"startup_trials": 0}, "HyperOpt.startup_trials needs a whole number of at least 1, got 0; use 5"),
-        ({"candidates": 2.5}, "HyperOpt.candidates needs a whole number of at least 1, got 2.5; use 24"),
+        ({"startup_trials": 0}, "HyperOpt.startup_trials needs a whole number from 1 to 1,000,000, got 0; use 5"),
+        ({"candidates": 2.5}, "HyperOpt.candidates needs a whole number from 1 to 1,000,000, got 2.5; use 24"),
         ({"gamma": 0}, "HyperOpt.gamma needs a share above 0, 1 at most, got 0; use 0.25"),
         ({"gamma": math.nan}, "HyperOpt.gamma needs a share above 0, 1 at most, got nan; use 0.25"),
     ],

@@ -161,7 +161,7 @@ def test_a_choice_tells_true_from_one_and_a_list_equals_a_tuple() -> None:
         (qloguniform(1, 2, -1), "qloguniform needs q > 0, got q=-1 for 'x'; use the step between values"),
         (randint(0, "5"), "randint needs a finite number as high, got '5' for 'x'; write a number"),  # type: ignore[arg-type]
         (randint(0, None), "randint needs a finite number as high, got None for 'x'; write a number"),  # type: ignore[arg-type]
-        (uniform(0, 10**400), f"uniform needs a finite number as high, got {10**400} for 'x'; write a number"),
+        (uniform(0, 10**400), f"uniform needs a finite number as high, got 1{'0' * 298}… for 'x'; write a number"),
         (randint(0.5, 5), "randint needs whole numbers, got low=0.5 for 'x'; use uniform or round it"),  # type: ignore[arg-type]
         (lograndint(1, 5.5), "lograndint needs whole numbers, got high=5.5 for 'x'; use uniform or round it"),  # type: ignore[arg-type]
         (qrandint(0, 5.5, 2), "qrandint needs whole numbers, got high=5.5 for 'x'; use quniform or round it"),  # type: ignore[arg-type]

@@ -215,7 +215,11 @@ def test_data_and_model_can_be_functions_which_add_names_to_the_space() -> None:
         (ImageClassifier(data=my_model), {}, "a data function takes no argument, got my_model(config: dict"),
         (ImageClassifier(model=my_data), {}, "a model function takes the hyperparameters, got my_data() -> "),
         (ImageClassifier(model=7), {}, "model must be a name or a function, got 7; write model=my_model"),  # type: ignore[arg-type]
-        (ImageClassifier(data_memory_gb=-1), {}, "data_memory_gb must be >= 0, got -1; raise it or leave it out"),
+        (
+            ImageClassifier(data_memory_gb=-1),
+            {},
+            "data_memory_gb must be a number >= 0, got -1; raise it or leave it out",
+        ),
     ],
 )
 def test_functions_that_cant_work_are_refused(trial: ImageClassifier, space: dict[str, Any], message: str) -> None:

@@ -76,7 +76,12 @@ def test_values_become_the_kinds_own_type(name: str, value: object, coerced: obj
         (
             "finetune",
             ["all"],
-            "finetune must be all, head or gradual, got ['all']; choose among 'all', 'head', 'gradual'",
+            "finetune must be all, head or gradual, got ['all']; write choice(['all']) to try each",
+        ),
+        (
+            "finetune",
+            ["none"],
+            "finetune must be all, head or gradual, got ['none']; choose among 'all', 'head', 'gradual'",
         ),
     ],
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,9 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tuner.budget import Pace, limits_of
 from tuner.console.charts import chart, sparkline
 from tuner.results.events import Event, finite
-from tuner.results.records import SECONDS_PER_HOUR, RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.results.records import RunRecord, TrialRecord, full_length, saved_epochs
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 if TYPE_CHECKING:
@@ -37,16 +38,17 @@ class Plan:
     mode: str
     trials: int | None
     max_epochs: int
-    hours: float | None = None
-    total_epochs: int | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """What a study sets out to do."""
-        budget = study.budget
-        return cls(
-            study.name, study.metric, study.mode, study.trials, budget.max_epochs, budget.hours, budget.total_epochs
-        )
+        return cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
+
+    @classmethod
+    def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
+        """What a search sets out to do within a budget, given by its fields."""
+        return cls(study, metric, mode, budget.get("trials"), budget.get("max_epochs") or 1, dict(budget))
 
 
 class Display(Protocol):
@@ -266,17 +268,12 @@ class Progress:
 
     def _seconds_left(self, elapsed: float) -> float | None:
         """Until the first limit of those whose time can be told."""
-        limits = []
-        if self.plan.hours is not None:
-            limits.append(max(0.0, SECONDS_PER_HOUR * self.plan.hours - self.record.wall_seconds))
-        trained = self.record.epochs() - self._epochs_before
-        if trained:
-            pace = elapsed / trained
-            if self.plan.total_epochs is not None:
-                limits.append(pace * max(0, self.plan.total_epochs - self.record.epochs()))
-            if self.plan.trials is not None:
-                limits.append(pace * self._epochs_left(self.plan.trials))
-        return min(limits, default=None)
+        epochs = self.record.epochs()
+        trained = epochs - self._epochs_before
+        pace = Pace(self.record.wall_seconds, epochs, elapsed / trained if trained else None, self._epochs_left)
+        limits = limits_of({**self.plan.limits, "trials": self.plan.trials})
+        left = [limit.seconds_left(value, pace) for limit, value in limits if limit.seconds_left is not None]
+        return min((max(0.0, seconds) for seconds in left if seconds is not None), default=None)
 
     def _epochs_left(self, planned: int) -> float:
         """What trials that haven't ended will train, if they are as long as those that have, on average."""

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from tuner.budget import endings_beside_trials
 from tuner.results.records import flat_config
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
@@ -28,7 +29,7 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
     console.print(
         f"{study.name}: {study.declared_trial.name}, {trials}, at most {plural(study.budget.max_epochs, 'epoch')} each"
     )
-    sooner = _limits(study)
+    sooner = endings_beside_trials(study.budget, study.metric)
     if sooner:
         console.print(f"ends sooner after {' or '.join(sooner)}")
     console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
@@ -45,19 +46,6 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
     console.print(f"the first {plural(len(samples), 'configuration')}:")
     for config in samples:
         console.print("  " + settings(config))
-
-
-def _limits(study: Study) -> list[str]:
-    """The limits beside the number of trials."""
-    budget = study.budget
-    texts = {
-        "hours": f"{budget.hours} hours",
-        "device_hours": f"{budget.device_hours} device hours",
-        "total_epochs": f"{budget.total_epochs} epochs in all",
-        "target": f"{study.metric} {budget.target}",
-        "min_improvement": f"no more expectation of improving by {budget.min_improvement}",
-    }
-    return [text for name, text in texts.items() if getattr(budget, name) is not None]
 
 
 def print_comparison(found: Comparison) -> None:

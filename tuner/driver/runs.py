@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
@@ -24,7 +25,8 @@ from tuner.results.events import Listener
 from tuner.results.folder import Folder, check_writable, open_folder
 from tuner.results.lease import held
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
-from tuner.study import Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 from tuner.trial import ImageClassifier
 
 
@@ -75,32 +77,22 @@ def resume(
     path: str | Path,
     *,
     study: Study | None = None,
-    trials: int | None = None,
-    hours: float | None = None,
-    device_hours: float | None = None,
-    total_epochs: int | None = None,
-    target: float | None = None,
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
     listeners: Iterable[Listener] = (),
     take_over: bool = False,
+    **limits: float | None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    `trials`, `hours`, `device_hours` and `total_epochs` are those of the run in all; `wandb` is what it was, unless
-    given. `study` is needed where the run was started from Python rather than from a file. Where the run's study file
-    was edited, its original is kept beside it and the difference told. A driver that works on the run is refused its
-    rival by name, unless that is to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver
-    works on the run, or new trials could not be compared with those it has.
+    `limits` are those of `Budget` by their names, for the run in all; `wandb` is what it was, unless given. `study` is
+    needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
+    original is kept beside it and the difference told. A driver that works on the run refuses this one, unless that is
+    to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or new trials
+    could not be compared with those it has, and StudyError for a limit that there isn't.
     """
-    limits = {
-        "trials": trials,
-        "hours": hours,
-        "device_hours": device_hours,
-        "total_epochs": total_epochs,
-        "target": target,
-    }
+    check_names(limits)
     with interruptions() as interrupted, held(load_run(path).folder, take_over=take_over) as lease:
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
@@ -191,14 +183,4 @@ def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
             f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
             f"use --trials {done + 10}"
         )
-    limits = Limits(study, record, earlier.devices)
-    reached = limits.reached()
-    if reached is None:
-        return None
-    limit, spent = getattr(study.budget, reached), limits.spent(reached)
-    option = f"--{reached.replace('_', '-')}"
-    beyond = "better than" if reached == "target" else "above"
-    return (
-        f"{option} is for the run in all and needs to be {beyond} the {spent:.4g} that it has, got {limit:g}; "
-        f"use {option} with another value"
-    )
+    return Limits(study, record, earlier.devices).refusal()

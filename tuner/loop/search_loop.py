@@ -11,13 +11,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tuner.loop.earlier import describe
 from tuner.loop.keeping import not_needed
-from tuner.loop.limits import Limit, Limits
+from tuner.loop.limits import Limits
 from tuner.loop.stopping import Stopping
 from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event, EventLog, Listener, finite
@@ -36,7 +36,6 @@ LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node d
 SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
 EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
 EARLY_STOPPING = "early_stopping"
-EndReason = Limit | Literal["trials", "space", "min_improvement"]
 Ending = dict[str, Any]  # fields of the event that ends a trial
 
 
@@ -133,8 +132,8 @@ class SearchLoop:
         return since is not None and bool(self._running) and since > allowed
 
     @property
-    def end_reason(self) -> EndReason:
-        """What ended the search: a limit of the budget, or "space" where every configuration was tried."""
+    def end_reason(self) -> str:
+        """What ended the search: a limit of the budget, "space" where all of it was tried, or "failures"."""
         reached = self._limits.reached()
         if reached is not None:
             return reached

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tuner.budget import SECONDS_PER_HOUR
 from tuner.results.events import Event, finite
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
-SECONDS_PER_HOUR = 3600
 CAUSES = ("out_of_memory", "diverged", "error", "lost")
 
 
@@ -88,6 +88,7 @@ class RunRecord:
     def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
         self.metric, self.mode = metric, mode
         self.trials: dict[str, TrialRecord] = {}
+        self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
@@ -166,16 +167,16 @@ class RunRecord:
         """Failed trials while no trial at all has reported an epoch; 0 as soon as one has."""
         return 0 if self._any_epoch else sum(trial.status == "failed" for trial in self.trials.values())
 
-    def running_seconds(self) -> float:
-        """How long all trials together have run, up to the last event."""
-        latest = self._last_time or 0.0
+    def running_seconds(self, now: float | None = None) -> float:
+        """How long all trials together have run, up to the last event or a later time."""
+        latest = max(self._last_time or 0.0, now or 0.0)
         since = (t.running_since for t in self.trials.values() if t.running_since is not None)
         ended = sum(trial.running_seconds for trial in self.trials.values())
         return ended + sum(max(0.0, latest - start) for start in since)
 
-    def device_hours(self, devices: float) -> float:
-        """Hours of all devices that trials held, so many each."""
-        return devices * self.running_seconds() / SECONDS_PER_HOUR
+    def device_hours(self, devices: float, now: float | None = None) -> float:
+        """Hours of all devices that trials held, so many each, up to the last event or a later time."""
+        return devices * self.running_seconds(now) / SECONDS_PER_HOUR
 
     def told(self) -> list[tuple[TrialRecord, float]]:
         """The trials that reported a value, with the best of each, in their order; failed ones don't count."""
@@ -264,6 +265,7 @@ class RunRecord:
         trial.status, trial.cause = event["status"], event.get("cause")
         trial.message, trial.traceback = event.get("message"), event.get("traceback")
         trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
+        self.ended_trials.append(trial)
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)

@@ -17,7 +17,8 @@ from tuner.results.identity import lived_at
 from tuner.results.lease import ever_held, holder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.space import Config, Space, recorded_space
-from tuner.study import Study, load_study
+from tuner.study import Study
+from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner import budget
+from tuner.results.failures import all_failed_alike
 from tuner.results.records import RunRecord, TrialRecord, flat_config
 
 if TYPE_CHECKING:
@@ -62,19 +64,13 @@ def best_so_far(record: RunRecord) -> str:
 
 def ending(run: Run) -> str | None:
     """Why a finished search ended, in a sentence's part; None for one that runs or was interrupted."""
-    reason, budget = run.end_reason, run.budget
-    limit = budget.get(reason or "")
-    sentences = {
-        "trials": "every trial was run",
-        "space": "every configuration of the space was tried",
-        "hours": f"the limit of {limit} hours was reached",
-        "device_hours": f"the limit of {limit} device hours was reached",
-        "total_epochs": f"the limit of {limit} epochs was reached",
-        "target": f"{run.metric} reached the target of {limit}",
-        "failures": "each of the first trials failed before its first epoch ended",
-        "min_improvement": f"no configuration was expected to improve {run.metric} by {limit} or more",
-    }
-    return sentences.get(reason or "")
+    reason = run.end_reason or ""
+    if reason == "space":
+        return "every configuration of the space was tried"
+    if reason == "failures":
+        first = "each of the first trials failed before its first epoch ended"
+        return all_failed_alike(run.record.ended_trials) or first
+    return budget.ending(reason, run.budget, run.metric)
 
 
 def outcome(trial: TrialRecord) -> str:

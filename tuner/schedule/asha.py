@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.schedule.base import (
     DEFAULT_GRACE_EPOCHS,
     Decision,
@@ -21,6 +21,7 @@ from tuner.schedule.base import (
     rung_at,
     rung_epochs,
 )
+from tuner.space.values import is_one_of
 
 FIRST_EPOCH_ADVICE = (  # as benchmarks/search.py measures it
     "grace_epochs=1 compares trials after their first epoch, which says little of their last: on 8 benchmark tasks "
@@ -48,8 +49,8 @@ class ASHA(Scheduler):
         """Raise StudyError for a grace period or reduction factor that can't work."""
         check_grace("ASHA", self.grace_epochs, max_epochs)
         check_reduction("ASHA", self.reduction_factor)
-        if self.rule not in ("stop", "promote"):
-            raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {self.rule!r}; use one of them")
+        if not is_one_of(self.rule, ("stop", "promote")):
+            raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {shown(self.rule)}; use one of them")
 
     def advice(self, max_epochs: int) -> str | None:
         """What a grace period of one epoch costs."""

@@ -6,11 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
+from tuner.space.values import is_number
 
 Mode = Literal["min", "max"]
 DEFAULT_GRACE_EPOCHS = 3
@@ -37,7 +39,7 @@ class EarlyStopper(ABC):
         """What the trial does after this epoch. Raises ValueError for a value that is NaN or infinite."""
         if not math.isfinite(value):
             raise ValueError(
-                f"an early stopper needs finite values, got {value!r} from trial {trial_id!r} at epoch {epoch}; "
+                f"an early stopper needs finite values, got {shown(value)} from trial {trial_id!r} at epoch {epoch}; "
                 "end the trial as failed instead"
             )
         return self._judge(trial_id, epoch, value)
@@ -106,8 +108,9 @@ class _LetAll(EarlyStopper):
 def rung_epochs(grace_epochs: int, reduction_factor: float, max_epochs: int) -> list[int]:
     """The first epochs at or after grace_epochs · reduction_factor^k, below `max_epochs`: 3, 9, 27, …"""
     rungs: list[int] = []
-    while (epoch := math.ceil(grace_epochs * reduction_factor ** len(rungs))) < max_epochs:
-        rungs.append(epoch)
+    with suppress(OverflowError):  # beyond all numbers is beyond the last epoch
+        while (epoch := math.ceil(grace_epochs * reduction_factor ** len(rungs))) < max_epochs:
+            rungs.append(epoch)
     return rungs
 
 
@@ -126,7 +129,7 @@ def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
     if grace_epochs is None:
         return
     if isinstance(grace_epochs, bool) or not isinstance(grace_epochs, int) or grace_epochs < 1:
-        raise StudyError(f"{kind}.grace_epochs needs a whole number of at least 1, got {grace_epochs!r}; use 3")
+        raise StudyError(f"{kind}.grace_epochs needs a whole number of at least 1, got {shown(grace_epochs)}; use 3")
     if grace_epochs >= max_epochs:
         fix = f"use at most {max_epochs - 1}" if max_epochs > 1 else "use NoEarlyStopping()"
         raise StudyError(
@@ -137,9 +140,8 @@ def check_grace(kind: str, grace_epochs: int | None, max_epochs: int) -> None:
 
 def check_reduction(kind: str, reduction_factor: float) -> None:
     """Raise StudyError for a reduction factor that keeps everything."""
-    number = isinstance(reduction_factor, int | float) and not isinstance(reduction_factor, bool)
-    if not number or not math.isfinite(reduction_factor) or reduction_factor < 2:
+    if not is_number(reduction_factor) or reduction_factor < 2:
         raise StudyError(
-            f"{kind}.reduction_factor needs a number of at least 2, got {reduction_factor!r}; use 3 to keep a "
+            f"{kind}.reduction_factor needs a number of at least 2, got {shown(reduction_factor)}; use 3 to keep a "
             "third at each rung"
         )

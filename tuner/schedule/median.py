@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import fsum
 from statistics import fmean, median
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.schedule.base import Decision, EarlyStopper, Mode, Scheduler, check_grace, effective_grace
 
 
@@ -26,7 +27,7 @@ class MedianStopping(Scheduler):
         check_grace("MedianStopping", self.grace_epochs, max_epochs)
         if isinstance(self.min_trials, bool) or not isinstance(self.min_trials, int) or self.min_trials < 1:
             raise StudyError(
-                f"MedianStopping.min_trials needs a whole number of at least 1, got {self.min_trials!r}; use 3"
+                f"MedianStopping.min_trials needs a whole number of at least 1, got {shown(self.min_trials)}; use 3"
             )
 
     def rungs(self, max_epochs: int) -> list[int]:
@@ -52,7 +53,15 @@ class MedianStopper(EarlyStopper):
         if epoch < self._grace:
             return Decision.CONTINUE
         others = [values for trial, values in self._values.items() if trial != trial_id and max(values) >= epoch]
-        if len(others) < self._min_trials:
+        compared = [[value for at, value in values.items() if self._grace <= at <= epoch] for values in others]
+        means = [_mean(values) for values in compared if values]  # one that skipped epochs may have none there
+        if len(means) < self._min_trials:
             return Decision.CONTINUE
-        means = [fmean(value for at, value in values.items() if self._grace <= at <= epoch) for values in others]
         return Decision.STOP if max(self._values[trial_id].values()) < median(means) else Decision.CONTINUE
+
+
+def _mean(values: list[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:  # of the sum
+        return fsum(value / len(values) for value in values)

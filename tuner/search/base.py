@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, shown
 from tuner.space import Config, SampleFrom, Space
 
 Floats = npt.NDArray[np.float64]
@@ -96,14 +96,18 @@ def require_finite(number: int, epoch: int, value: float) -> None:
     """Raise ValueError for a value that is NaN or infinite: it says nothing a search could learn from."""
     if not math.isfinite(value):
         raise ValueError(
-            f"a search needs finite values, got {value!r} from trial {number} at epoch {epoch}; "
+            f"a search needs finite values, got {shown(value)} from trial {number} at epoch {epoch}; "
             "end the trial as failed instead"
         )
 
 
+LARGEST_COUNT = 1_000_000
+COUNT_RULE = f"a whole number from 1 to {LARGEST_COUNT:,}"
+
+
 def is_count(value: object) -> bool:
-    """Whether it is a whole number of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    """Whether it is as COUNT_RULE says."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_COUNT
 
 
 def check_model_based(name: str, space: Space) -> None:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.errors import StudyError
-from tuner.search.base import Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
+from tuner.errors import StudyError, shown
+from tuner.search.base import COUNT_RULE, Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
 from tuner.search.curves import CurveSearcher, allowed
 from tuner.search.random import RandomSearcher
 from tuner.space import Config, Space
+from tuner.space.values import is_number
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,15 @@ class BOHB(SearchAlgorithm):
         """Raise StudyError for settings or domains that the model can't take."""
         check_model_based("BOHB", space)
         if self.min_points is not None and not is_count(self.min_points):
-            raise StudyError(f"BOHB.min_points needs a whole number of at least 1, got {self.min_points!r}; use 5")
+            raise StudyError(f"BOHB.min_points needs {COUNT_RULE}, got {shown(self.min_points)}; use 5")
         if not is_count(self.candidates):
-            raise StudyError(f"BOHB.candidates needs a whole number of at least 1, got {self.candidates!r}; use 64")
+            raise StudyError(f"BOHB.candidates needs {COUNT_RULE}, got {shown(self.candidates)}; use 64")
         for name, share, use in (("good_share", self.good_share, 0.15), ("random_share", self.random_share, 1 / 3)):
-            if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-                raise StudyError(f"BOHB.{name} needs a share from 0 to 1, got {share!r}; use {use:.2g}")
+            if not is_number(share) or not 0 <= share <= 1:
+                raise StudyError(f"BOHB.{name} needs a share from 0 to 1, got {shown(share)}; use {use:.2g}")
         factor = self.bandwidth_factor
-        if not isinstance(factor, int | float) or isinstance(factor, bool) or not 0 < factor < float("inf"):
-            raise StudyError(f"BOHB.bandwidth_factor needs a number above 0, got {factor!r}; use 3")
+        if not is_number(factor) or factor <= 0:
+            raise StudyError(f"BOHB.bandwidth_factor needs a number above 0, got {shown(factor)}; use 3")
 
     def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""

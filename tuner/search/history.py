@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import SpaceError, StudyError
-from tuner.search.base import Floats, Problem, is_count
+from tuner.errors import SpaceError, StudyError, shown
+from tuner.search.base import COUNT_RULE, Floats, Problem, is_count
 from tuner.search.multi_fidelity import MultiFidelityGPSearcher
 from tuner.space import Choice, Config, Domain, Float, Integer, Space
 from tuner.space.values import is_number, same
@@ -37,13 +37,16 @@ class History:
     def check(self) -> None:
         """Raise StudyError for settings that can't work."""
         if self.path is not None and not isinstance(self.path, str):
-            raise StudyError(f"History.path needs a folder or URI, got {self.path!r}; leave it out for the storage")
+            raise StudyError(
+                f"History.path needs a folder or URI, got {shown(self.path)}; leave it out for the storage"
+            )
         if self.studies is not None and (
-            isinstance(self.studies, str) or not all(isinstance(name, str) for name in self.studies)
+            not isinstance(self.studies, list | tuple | set | frozenset)
+            or not all(isinstance(name, str) for name in self.studies)
         ):
-            raise StudyError(f"History.studies needs a list of names, got {self.studies!r}; write ['name']")
+            raise StudyError(f"History.studies needs a list of names, got {shown(self.studies)}; write ['name']")
         if not is_count(self.top):
-            raise StudyError(f"History.top needs a whole number of at least 1, got {self.top!r}; use 10")
+            raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import StudyError
-from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher, check_model_based, is_count, require_finite
+from tuner.errors import StudyError, shown
+from tuner.search.base import (
+    COUNT_RULE,
+    EndStatus,
+    Problem,
+    SearchAlgorithm,
+    Searcher,
+    check_model_based,
+    is_count,
+    require_finite,
+)
 from tuner.space import Choice, Config, Space
+from tuner.space.values import is_number
 
 
 @dataclass(frozen=True)
@@ -35,13 +45,11 @@ class HyperOpt(SearchAlgorithm):
         """Raise StudyError for settings or domains that TPE can't take."""
         check_model_based("HyperOpt", space)
         if self.startup_trials is not None and not is_count(self.startup_trials):
-            raise StudyError(
-                f"HyperOpt.startup_trials needs a whole number of at least 1, got {self.startup_trials!r}; use 5"
-            )
+            raise StudyError(f"HyperOpt.startup_trials needs {COUNT_RULE}, got {shown(self.startup_trials)}; use 5")
         if not is_count(self.candidates):
-            raise StudyError(f"HyperOpt.candidates needs a whole number of at least 1, got {self.candidates!r}; use 24")
-        if not isinstance(self.gamma, int | float) or not 0 < self.gamma <= 1:
-            raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {self.gamma!r}; use 0.25")
+            raise StudyError(f"HyperOpt.candidates needs {COUNT_RULE}, got {shown(self.candidates)}; use 24")
+        if not is_number(self.gamma) or not 0 < self.gamma <= 1:
+            raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {shown(self.gamma)}; use 0.25")
 
     def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import StudyError
-from tuner.search.base import Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
+from tuner.errors import StudyError, shown
+from tuner.search.base import COUNT_RULE, Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
 from tuner.search.curves import CurveSearcher, allowed
 from tuner.search.features import Features
 from tuner.search.random import SobolSearcher
@@ -58,7 +58,7 @@ class MultiFidelityGP(SearchAlgorithm):
         check_model_based("MultiFidelityGP", space)
         for name, value, use in (("startup_trials", self.startup_trials, 4), ("candidates", self.candidates, 300)):
             if not is_count(value):
-                raise StudyError(f"MultiFidelityGP.{name} needs a whole number of at least 1, got {value!r}; use {use}")
+                raise StudyError(f"MultiFidelityGP.{name} needs {COUNT_RULE}, got {shown(value)}; use {use}")
 
     def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, describe_error, shown
 from tuner.search.base import Problem, SearchAlgorithm, Searcher, check_model_based
 from tuner.search.curves import CurveSearcher
 from tuner.space import Choice, Config, Space
+from tuner.space.values import is_one_of
 
 SAMPLERS = ("TPESampler", "GPSampler", "RandomSampler")  # whose suggestions follow from the trials alone
+REHEARSED = 12  # trials: more than TPE draws at random unless told otherwise
 TPE_OPTIONS = {"multivariate": True, "group": True, "constant_liar": True, "n_startup_trials": 10}
 
 
@@ -40,25 +42,37 @@ class Optuna(SearchAlgorithm):
     def check(self, space: Space) -> None:
         """Raise StudyError for a sampler or domains that can't be had, or where the library is missing."""
         check_model_based("Optuna", space)
-        if self.sampler not in SAMPLERS:
+        if not is_one_of(self.sampler, SAMPLERS):
             raise StudyError(
-                f"Optuna.sampler needs one of {', '.join(SAMPLERS)}, got {self.sampler!r}; use 'TPESampler'"
+                f"Optuna.sampler needs one of {', '.join(SAMPLERS)}, got {shown(self.sampler)}; use 'TPESampler'"
             )
         if not isinstance(self.options, Mapping) or "seed" in self.options:
             raise StudyError(
-                f"Optuna.options needs a dict of the sampler's options without a seed, got {self.options!r}; "
+                f"Optuna.options needs a dict of the sampler's options without a seed, got {shown(self.options)}; "
                 "the study has the seed"
             )
         if importlib.util.find_spec("optuna") is None:
             raise StudyError("search=Optuna() needs the optuna package, which is missing; pip install 'optuna>=5,<6'")
         try:
-            self.create_sampler(seed=0)
-        except (TypeError, ValueError, ImportError) as error:
-            raise StudyError(f"Optuna.options needs to fit {self.sampler}, got {self.options!r} ({error})") from error
+            self._rehearse(space)
+        except Exception as error:  # options go to the sampler as they are: whatever it makes of them
+            raise StudyError(
+                f"Optuna.options needs to fit {self.sampler}, got {shown(self.options)} ({describe_error(error)}); "
+                "see the sampler's documentation"
+            ) from error
 
     def build(self, problem: Problem) -> Searcher:
         """The searcher for one search."""
         return OptunaSearcher(problem, self)
+
+    def _rehearse(self, space: Space) -> None:
+        """Ask for a suggestion, of TPE also one that follows from trials; it takes some milliseconds."""
+        searcher, generator = OptunaSearcher(Problem(space), self), np.random.default_rng(0)
+        searcher.suggest(0)
+        for number in range(REHEARSED if self.sampler == "TPESampler" else 0):
+            searcher.adopt(number, space.decode(generator.random(len(space.dimensions))))
+            searcher.observe(number, 1, float(number))
+        searcher.suggest(REHEARSED)
 
     def create_sampler(self, seed: int) -> Any:
         """The sampler, without Optuna's warnings of what is experimental."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.search.base import Problem, SearchAlgorithm, Searcher
 from tuner.space import Config, Space
 
@@ -33,7 +33,7 @@ class Random(SearchAlgorithm):
     def check(self, space: Space) -> None:
         """Every space will do. Raises StudyError for another `sobol` than True or False."""
         if not isinstance(self.sobol, bool):
-            raise StudyError(f"Random.sobol needs True or False, got {self.sobol!r}; use one of them")
+            raise StudyError(f"Random.sobol needs True or False, got {shown(self.sobol)}; use one of them")
 
     def build(self, problem: Problem) -> Searcher:
         """A searcher without memory."""

@@ -7,11 +7,14 @@ longer steps it takes `high` in. Numbers of numpy become Python's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, shown
 from tuner.space.domains import Choice, Float, GridSearch, Integer, Normal, SampleFrom
-from tuner.space.values import in_order, plain
+from tuner.space.values import in_order, is_number, plain
+
+MOST_OPTIONS = 100_000  # of one hyperparameter
 
 
 def uniform(low: float, high: float) -> Float:
@@ -84,12 +87,17 @@ def last_integer(high: int, q: int | None = None) -> int:
 
     What is no whole number is left for `validate` to refuse.
     """
-    high = plain(high)
+    high = plain(high) if is_number(high) else high
     left_out = q in (None, 1) and isinstance(high, int) and not isinstance(high, bool)
     return high - 1 if left_out else high
 
 
 def _listed(kind: str, values: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise SpaceError(f"{kind} needs a list of values, got {values!r}; write {kind}([{values!r}])")
-    return in_order(values)
+        raise SpaceError(f"{kind} needs a list of values, got {shown(values)}; write {kind}([{shown(values)}])")
+    if isinstance(values, set | frozenset):
+        return in_order(values)
+    listed = tuple(islice(values, MOST_OPTIONS + 1))  # a range may be longer than memory
+    if len(listed) > MOST_OPTIONS:
+        raise SpaceError(f"{kind} takes up to {MOST_OPTIONS:,} values, got more of {shown(values)}; use randint(...)")
+    return listed

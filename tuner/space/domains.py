@@ -17,8 +17,18 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import SpaceError
-from tuner.space.values import RAY_MODULE, canonical, clean_multiple, in_order, is_number, is_ray_grid, plain, same
+from tuner.errors import SpaceError, shown
+from tuner.space.values import (
+    RAY_MODULE,
+    canonical,
+    clean_multiple,
+    in_order,
+    is_number,
+    is_ray_grid,
+    is_writable,
+    plain,
+    same,
+)
 
 Units = npt.NDArray[np.float64]
 Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -36,7 +46,11 @@ class Domain(ABC):
 
     def __post_init__(self) -> None:
         for part in fields(self):
-            object.__setattr__(self, part.name, plain(getattr(self, part.name)))
+            value = getattr(self, part.name)
+            try:
+                object.__setattr__(self, part.name, plain(value))
+            except RecursionError as error:
+                raise SpaceError(f"a domain needs values that end, got {shown(value)}; write them out") from error
 
     def when(self, **conditions: Any) -> Self:
         """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
@@ -46,6 +60,9 @@ class Domain(ABC):
         for name, values in added:
             if not values:
                 raise SpaceError(f"when needs at least one value of {name!r}, got an empty list; name those that count")
+            for value in values:
+                if not is_writable(value):
+                    raise SpaceError(f"when needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
         return replace(self, conditions=self.conditions + added)
 
     @property
@@ -136,11 +153,13 @@ class _Range(Domain):
 
     def _check_bound(self, kind: str, bound: str, value: Any, name: str) -> None:
         if not is_number(value):
-            raise SpaceError(f"{kind} needs a finite number as {bound}, got {value!r} for {name!r}; write a number")
+            raise SpaceError(
+                f"{kind} needs a finite number as {bound}, got {shown(value)} for {name!r}; write a number"
+            )
 
     def _check_step(self, kind: str, q: float, name: str) -> None:
         if not is_number(q) or q <= 0:
-            raise SpaceError(f"{kind} needs q > 0, got q={q!r} for {name!r}; use the step between values")
+            raise SpaceError(f"{kind} needs q > 0, got q={shown(q)} for {name!r}; use the step between values")
 
     def _scale(self, value: float) -> float:
         return math.log(value) if self.log else value
@@ -257,14 +276,16 @@ class Integer(_Range):
         super()._check_bound(kind, bound, value, name)
         if not isinstance(value, int):
             raise SpaceError(
-                f"{kind} needs whole numbers, got {bound}={value!r} for {name!r}; use "
+                f"{kind} needs whole numbers, got {bound}={shown(value)} for {name!r}; use "
                 f"{'q' if self.q else ''}uniform or round it"
             )
 
     def _check_step(self, kind: str, q: float, name: str) -> None:
         super()._check_step(kind, q, name)
         if q != int(q):
-            raise SpaceError(f"{kind} needs a whole number as q, got q={q!r} for {name!r}; use quniform or round it")
+            raise SpaceError(
+                f"{kind} needs a whole number as q, got q={shown(q)} for {name!r}; use quniform or round it"
+            )
         first, last = self._steps()
         if first > last:
             raise SpaceError(
@@ -319,13 +340,13 @@ class Normal(Domain):
     q: float | None = None
 
     def validate(self, name: str) -> None:
-        kind = self.describe().split("(", maxsplit=1)[0]
+        kind = "randn" if self.q is None else "qrandn"
         if not is_number(self.mean):
-            raise SpaceError(f"{kind} needs a finite mean, got mean={self.mean!r} for {name!r}; write a number")
+            raise SpaceError(f"{kind} needs a finite mean, got mean={shown(self.mean)} for {name!r}; write a number")
         if not is_number(self.sd) or self.sd <= 0:
-            raise SpaceError(f"{kind} needs sd > 0, got sd={self.sd!r} for {name!r}; use a constant for no spread")
+            raise SpaceError(f"{kind} needs sd > 0, got sd={shown(self.sd)} for {name!r}; use a constant for no spread")
         if self.q is not None and (not is_number(self.q) or self.q <= 0):
-            raise SpaceError(f"{kind} needs q > 0, got q={self.q!r} for {name!r}; use the step between values")
+            raise SpaceError(f"{kind} needs q > 0, got q={shown(self.q)} for {name!r}; use the step between values")
 
     def contains(self, value: Any) -> bool:
         if not is_number(value):
@@ -354,18 +375,20 @@ class Choice(Domain):
     options: tuple[Any, ...]
 
     def validate(self, name: str) -> None:
-        kind = self.describe().split("(", maxsplit=1)[0]
+        kind = "grid_search" if isinstance(self, GridSearch) else "choice"
         if not self.options:
             raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
         for value in self.options:
-            if contains_domain(value):
+            if is_writable(value) and contains_domain(value):
                 raise SpaceError(
-                    f"{kind} needs plain values, got a domain inside {value!r} for {name!r}; "
+                    f"{kind} needs plain values, got a domain inside {shown(value)} for {name!r}; "
                     "give the inner hyperparameter a name of its own and .when(...)"
                 )
+            if not is_writable(value):
+                raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
         for index, value in enumerate(self.options):
             if self._positions[canonical(value)] < index:
-                raise SpaceError(f"{kind} needs distinct values, got {value!r} twice for {name!r}; remove one")
+                raise SpaceError(f"{kind} needs distinct values, got {shown(value)} twice for {name!r}; remove one")
 
     @property
     def size(self) -> int:
@@ -431,7 +454,7 @@ class SampleFrom(Domain):
     def validate(self, name: str) -> None:
         if not callable(self.function):
             raise SpaceError(
-                f"sample_from needs a function of the configuration, got {self.function!r} for {name!r}; pass one"
+                f"sample_from needs a function of the configuration, got {shown(self.function)} for {name!r}; pass one"
             )
         if not (self._takes(1) or self._takes(0)):
             raise SpaceError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, shown
 from tuner.space.constructors import last_integer
 from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
 from tuner.space.values import RAY_MODULE, is_ray_grid
@@ -23,7 +23,9 @@ def from_ray(value: Any) -> Any:
         type(value).__name__
     )
     if converter is None:
-        raise SpaceError(f"a space takes ray.tune's domains, got {value!r}, which is none; use the functions of tuner")
+        raise SpaceError(
+            f"a space takes ray.tune's domains, got {shown(value)}, which is none; use the functions of tuner"
+        )
     return converter(value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.errors import SpaceError
+from tuner.errors import SpaceError, describe_error, did_you_mean, shown
 from tuner.space.domains import Conditions, Domain, GridSearch, SampleFrom, contains_domain
 from tuner.space.ray_compat import from_ray
-from tuner.space.values import canonical, plain, same
+from tuner.space.values import canonical, is_writable, plain, same
 
 Config = dict[str, Any]
 Constraint = Callable[[Config], bool]
@@ -34,8 +33,8 @@ class Space:
 
     def __init__(self, declaration: Mapping[str, Any], constraint: Constraint | None = None) -> None:
         if not isinstance(declaration, Mapping):
-            raise SpaceError(f"space needs a dict of names and domains, got {declaration!r}; write space={{...}}")
-        entries = dict(_flatten(declaration))
+            raise SpaceError(f"space needs a dict of names and domains, got {shown(declaration)}; write space={{...}}")
+        entries = _entries(declaration)
         self._order = {name: position for position, name in enumerate(entries)}
         self.constants: dict[str, Any] = {n: v for n, v in entries.items() if not isinstance(v, Domain)}
         declared = {name: value for name, value in entries.items() if isinstance(value, Domain)}
@@ -47,7 +46,7 @@ class Space:
             self._check_possible(name)
         if constraint is not None and not callable(constraint):
             raise SpaceError(
-                f"constraint needs a function of a configuration, got {constraint!r}; write "
+                f"constraint needs a function of a configuration, got {shown(constraint)}; write "
                 'constraint=lambda config: config["batch_size"] <= 64'
             )
         self.constraint = constraint
@@ -107,11 +106,11 @@ class Space:
             drawn = self._complete(config, generator)
             if self.allows(drawn):
                 return drawn
-        given = f" with {config!r}" if config else ""
+        given = f" with {shown(config)}" if config else ""
         fix = "or change the configuration" if config else "or narrow the space to where it holds"
         raise SpaceError(
             f"constraint needs to leave some configurations, got none{given} in {DRAWS:,} draws, the last one "
-            f"{drawn!r}; loosen it, {fix}"
+            f"{shown(drawn)}; loosen it, {fix}"
         )
 
     def allows(self, config: Config) -> bool:
@@ -120,13 +119,15 @@ class Space:
             return True
         try:
             holds = self.constraint(self.unflatten(self.flatten(config)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpaceError(
-                f"constraint needs to take every configuration, got {type(error).__name__}: {error} for {config!r}; "
+                f"constraint needs to take every configuration, got {describe_error(error)} for {shown(config)}; "
                 "correct it, with config.get(...) for what is not part of every configuration"
             ) from error
         if not isinstance(holds, bool | np.bool_):
-            raise SpaceError(f"constraint needs to return True or False, got {holds!r} for {config!r}; correct it")
+            raise SpaceError(
+                f"constraint needs to return True or False, got {shown(holds)} for {shown(config)}; correct it"
+            )
         return bool(holds)
 
     def _complete(self, config: Config, generator: np.random.Generator) -> Config:
@@ -157,7 +158,9 @@ class Space:
         outside its domain.
         """
         if not isinstance(config, Mapping):
-            raise SpaceError(f"{where} needs a dict of names and values, got {config!r}; write {{'name': value}}")
+            raise SpaceError(f"{where} needs a dict of names and values, got {shown(config)}; write {{'name': value}}")
+        if not is_writable(config):
+            raise SpaceError(f"{where} needs plain values, got {shown(config)}; use numbers and texts")
         flat = self.flatten(config)
         for name, value in flat.items():
             self._check_value(where, name, value)
@@ -196,7 +199,7 @@ class Space:
         known = [*self.names, *more]
         for name in values:
             if name not in known:
-                raise SpaceError(f"{name!r} is not a hyperparameter of the study; {_did_you_mean(name, known)}")
+                raise SpaceError(f"{name!r} is not a hyperparameter of the study; {did_you_mean(name, known)}")
         entries: dict[str, Any] = {
             **self.constants,
             **self._settled(values),
@@ -340,17 +343,22 @@ class Space:
         if not isinstance(domain, SampleFrom):
             return domain.sample(generator)
         try:
-            return domain.resolve(_Resolved(self.unflatten(flat)))
+            value = domain.resolve(_Resolved(self.unflatten(flat)))
         except _NotSampled:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed_function(name, flat, error) from error
+        if not is_writable(value):
+            raise SpaceError(
+                f"sample_from needs a function that returns plain values, got {shown(value)} for {name!r}; correct it"
+            )
+        return value
 
-    def _failed_function(self, name: str, flat: dict[str, Any], error: Exception) -> SpaceError:
-        kind = error.kind if isinstance(error, _NotSampled) else type(error).__name__
+    def _failed_function(self, name: str, flat: dict[str, Any], error: BaseException) -> SpaceError:
+        what = f"{error.kind}: {error}" if isinstance(error, _NotSampled) else describe_error(error)
         return SpaceError(
-            f"sample_from needs a function of what was sampled before, got {kind}: {error} for "
-            f"{name!r} from {self.unflatten(flat)!r}; correct the function"
+            f"sample_from needs a function of what was sampled before, got {what} for "
+            f"{name!r} from {shown(self.unflatten(flat))}; correct the function"
         )
 
     def _coerce(self, name: str, value: Any) -> Any:
@@ -380,16 +388,16 @@ class Space:
         if name in self.constants:
             if not same(value, self.constants[name]):
                 raise SpaceError(
-                    f"{where}: {name!r} is the constant {self.constants[name]!r} in the space, got {value!r}; "
-                    "leave it out"
+                    f"{where}: {name!r} is the constant {shown(self.constants[name])} in the space, "
+                    f"got {shown(value)}; leave it out"
                 )
             return
         if name not in self.dimensions:
-            raise SpaceError(f"{where}: {name!r} is not in the space; {_did_you_mean(name, self.names)}")
+            raise SpaceError(f"{where}: {name!r} is not in the space; {did_you_mean(name, self.names)}")
         domain = self.dimensions[name]
         if not domain.contains(value):
             raise SpaceError(
-                f"{where} needs values inside the space, got {name}={value!r} outside of {domain.describe()}; "
+                f"{where} needs values inside the space, got {name}={shown(value)} outside of {domain.describe()}; "
                 "change the value or widen the space"
             )
 
@@ -454,7 +462,7 @@ class Space:
             if found is None:
                 raise SpaceError(
                     f"when needs another dimension of the space, got {other!r} for {name!r}; "
-                    f"{_did_you_mean(other, entries)}"
+                    f"{did_you_mean(other, entries)}"
                 )
             if found == name:
                 raise SpaceError(f"when needs another dimension, got {name!r} on itself; remove the condition")
@@ -468,7 +476,7 @@ class Space:
             if not possible:
                 what = target.describe() if isinstance(target, Domain) else repr(target)
                 raise SpaceError(
-                    f"when needs a value that {other!r} can take, got {other}={value!r} for {name!r}, but it is "
+                    f"when needs a value that {other!r} can take, got {other}={shown(value)} for {name!r}, but it is "
                     f"{what}; correct one"
                 )
 
@@ -519,18 +527,32 @@ class _Resolved(dict[str, Any]):
         return self[name]
 
 
+def _entries(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    """Domains and constants by dotted name; raises SpaceError for constants that can't be written down."""
+    try:
+        entries = dict(_flatten(declaration))
+    except RecursionError as error:
+        raise SpaceError(
+            f"space needs dicts and values that end, got {shown(declaration)}; take out what contains itself"
+        ) from error
+    for name, value in entries.items():
+        if not isinstance(value, Domain) and not is_writable(value):
+            raise SpaceError(f"a constant needs to be plain, got {shown(value)} for {name!r}; use numbers or texts")
+    return entries
+
+
 def _flatten(declaration: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, raw in declaration.items():
-        if not isinstance(name, str) or not name or "." in name:
+        if not isinstance(name, str) or not name or "." in name or not name.isprintable():
             raise SpaceError(
-                f"a hyperparameter's name is a text without dots, got {name!r}; nest dicts instead of dots"
+                f"a hyperparameter's name is a text without dots, got {shown(name)}; nest dicts instead of dots"
             )
         value = plain(from_ray(raw))
         if isinstance(value, Mapping) and value:
             yield from _flatten(value, f"{prefix}{name}.")
         elif not isinstance(value, Domain) and contains_domain(value):
             raise SpaceError(
-                f"a constant needs to be plain, got a domain inside {value!r} for {prefix + name!r}; name each one"
+                f"a constant needs to be plain, got a domain inside {shown(value)} for {prefix + name!r}; name each one"
             )
         else:
             yield prefix + name, value
@@ -550,9 +572,3 @@ def nest(flat: Mapping[str, Any]) -> Config:
 
 def _is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
     return any(same(value, one) for one in allowed)
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 RAY_MODULE = "ray.tune.search.sample"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """An int or float that is finite as a float; a bool is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
@@ -21,6 +21,11 @@ def is_number(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_one_of(value: object, options: Collection[str]) -> bool:
+    """Whether it is one of some texts; what is no text isn't asked, as it may compare to anything."""
+    return isinstance(value, str) and value in options
 
 
 def plain(value: Any) -> Any:
@@ -54,7 +59,15 @@ def canonical(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return "set(" + ", ".join(sorted(map(canonical, value))) + ")"
     name = getattr(value, "__qualname__", "<")
-    return repr(value) if "<" in name else f"{value.__module__}.{name}"
+    return repr(value) if "<" in name else f"{getattr(value, '__module__', '')}.{name}"
+
+
+def is_writable(value: object) -> bool:
+    """Whether events and tables can hold a value; not what contains itself, or fails when it is shown."""
+    try:
+        return bool(canonical(value)) and str(repr(value)) == repr(value) and isinstance(str(value), str)
+    except Exception:  # whatever the user's class does
+        return False
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,6 +1,6 @@
 """What a trial is, declared: an image classifier to fine-tune, or a function of the user's. Imports no torch."""
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
 from tuner.trial.base import Trial
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.function import FunctionTrial
@@ -20,5 +20,5 @@ def as_trial(trial: object) -> Trial:
     if callable(trial) and not isinstance(trial, type):
         return FunctionTrial(trial)
     raise StudyError(
-        f"trial must be an ImageClassifier or a function of config, got {trial!r}; write ImageClassifier(...)"
+        f"trial must be an ImageClassifier or a function of config, got {shown(trial)}; write ImageClassifier(...)"
     )

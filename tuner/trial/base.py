@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from tuner.space import Space
+
+Direction = Literal["min", "max"]
 
 
 class Trial(ABC):
@@ -22,6 +24,11 @@ class Trial(ABC):
     @abstractmethod
     def metrics(self) -> tuple[str, ...] | None:
         """The metrics reported after every epoch; None where only running it tells."""
+
+    @property
+    def directions(self) -> Mapping[str, Direction | None]:
+        """Which metrics are better high ("max"), low ("min"), or no aim (None); those that aren't known are missing."""
+        return {}
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import StudyError, WeightsError
+from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
+from tuner.space.values import is_number
 from tuner.trial import hyperparameters
-from tuner.trial.base import Trial
+from tuner.trial.base import Direction, Trial
 from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import Source, find_source, function_name
 
-METRICS = (
-    "val_accuracy",
-    "val_loss",
-    "val_top5_accuracy",
-    "val_f1",
-    "train_loss",
-    "learning_rate",
-    "seconds",
-    "images_per_second",
-    "micro_batch_size",
-    "oom_retries",
-    "memory_peak_bytes",
-    "memory_bytes",
-    "device_utilisation",
-    "device_memory_bytes",
-)
+METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
+    "val_accuracy": "max",
+    "val_loss": "min",
+    "val_top5_accuracy": "max",
+    "val_f1": "max",
+    "train_loss": "min",
+    "learning_rate": None,
+    "seconds": "min",
+    "images_per_second": "max",
+    "micro_batch_size": None,
+    "oom_retries": "min",
+    "memory_peak_bytes": "min",
+    "memory_bytes": "min",
+    "device_utilisation": "max",
+    "device_memory_bytes": "min",
+}
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
 ModelFunction = Callable[[dict[str, Any]], Any]
@@ -79,6 +80,11 @@ class ImageClassifier(Trial):
     @property
     def metrics(self) -> tuple[str, ...]:
         """What every epoch reports."""
+        return tuple(METRICS)
+
+    @property
+    def directions(self) -> Mapping[str, Direction | None]:
+        """Which of them are better high, low, or no aim at all."""
         return METRICS
 
     @property
@@ -134,14 +140,26 @@ class ImageClassifier(Trial):
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
         _ = self.source, self.model_facts
         self._check_functions()
-        if self.data_memory_gb is not None and not self.data_memory_gb >= 0:
-            raise StudyError(f"data_memory_gb must be >= 0, got {self.data_memory_gb!r}; raise it or leave it out")
+        self._check_settings()
         for name, value in space.constants.items():
             if row := self._row(name):
                 self._check_value(row, value)
         for name, domain in space.dimensions.items():
             if row := self._row(name):
                 self._check_domain(row, domain)
+
+    def _check_settings(self) -> None:
+        """Raise StudyError for paths that are none, and for memory that is no amount."""
+        memory = self.data_memory_gb
+        if memory is not None and not (is_number(memory) and memory >= 0):
+            raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
+        if not _is_path(self.data_dir):
+            raise StudyError(f"data_dir must be a folder's path, got {shown(self.data_dir)}; write data_dir='data'")
+        if self.weights is not None and not _is_path(self.weights):
+            raise StudyError(
+                f"weights must be 'imagenet', None or the path of a saved state_dict, got {shown(self.weights)}; "
+                "choose one"
+            )
 
     def _row(self, name: str) -> Hyperparameter | None:
         """The hyperparameter called `name`; None for one that only a function's model knows.
@@ -159,7 +177,7 @@ class ImageClassifier(Trial):
             if isinstance(function, str):
                 continue
             if not callable(function):
-                raise StudyError(f"{part} must be a name or a function, got {function!r}; write {part}=my_{part}")
+                raise StudyError(f"{part} must be a name or a function, got {shown(function)}; write {part}=my_{part}")
             if not _takes(function, *arguments):
                 name, takes = function_name(function), "the hyperparameters" if arguments else "no argument"
                 raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
@@ -218,6 +236,11 @@ class ImageClassifier(Trial):
         if self.weights not in (None, "none", "imagenet"):
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return changed
+
+
+def _is_path(value: object) -> bool:
+    """Whether it can name a file."""
+    return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:

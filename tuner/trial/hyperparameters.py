@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
+from tuner.space.values import is_number, is_one_of
 
 Kind = Literal["int", "float", "bool", "categorical", "text"]
 
@@ -49,17 +50,23 @@ class Hyperparameter:
         if self.kind == "bool":
             return isinstance(value, bool)
         if self.kind == "categorical":
-            return value in self.choices
+            return is_one_of(value, self.choices)
         if self.kind == "text":
             return isinstance(value, str)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not is_number(value):
             return False
         return self.low <= value <= self.high and (self.kind == "float" or float(value).is_integer())
 
     def check(self, value: object) -> None:
         """Raise StudyError unless `value` is of the kind and in the range."""
         if not self.accepts(value):
-            raise StudyError(f"{self.name} must be {self.rule}, got {value!r}; {self.fix}")
+            raise StudyError(f"{self.name} must be {self.rule}, got {shown(value)}; {self._fix_for(value)}")
+
+    def _fix_for(self, value: object) -> str:
+        """A list of values that would each do was meant as a choice."""
+        if isinstance(value, list | tuple | set | frozenset | range) and all(map(self.accepts, value)):
+            return f"write choice({shown(list(value))}) to try each"
+        return self.fix
 
     @property
     def rule(self) -> str:

@@ -9,7 +9,8 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, shown
+from tuner.space.values import is_one_of
 from tuner.trial.hyperparameters import closest
 
 
@@ -63,11 +64,11 @@ def find_model(name: str) -> ModelFacts:
         StudyError: torchvision has no such classification model; the nearest one is named.
     """
     known = model_facts()
-    if name in known:
+    if is_one_of(name, known):
         return known[name]
-    near = closest(str(name).lower(), known)
+    near = closest(name.lower(), known) if isinstance(name, str) else None
     hint = f"did you mean '{near}'?" if near else "for example 'resnet18', 'efficientnet_b0', 'convnext_tiny'"
-    raise StudyError(f"model must be one of torchvision's classification models, got {name!r}; {hint}")
+    raise StudyError(f"model must be one of torchvision's classification models, got {shown(name)}; {hint}")
 
 
 def hub_folder() -> Path:

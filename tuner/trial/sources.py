@@ -13,7 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tuner.errors import DataError, StudyError
+from tuner.errors import DataError, StudyError, shown
+from tuner.space.values import is_one_of
 from tuner.trial.hyperparameters import closest
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -315,14 +316,14 @@ def find_source(data: str | Callable[[], Any]) -> Source:
     """
     if callable(data):
         return FunctionSource(data)
-    if data in KNOWN_SOURCES:
+    if is_one_of(data, KNOWN_SOURCES):
         return KNOWN_SOURCES[data]
-    if isinstance(data, str) and data.removeprefix("folder:") not in ("", data):
+    if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:
         return Folder(Path(data.removeprefix("folder:")).expanduser())
-    near = closest(re.sub(r"[\s_-]", "", str(data).lower()), [name.replace("-", "") for name in KNOWN_SOURCES])
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
+    near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
     hint = f"did you mean '{spelt[near]}'?" if near else "images of your own are 'folder:PATH'"
-    raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH or a function, got {data!r}; {hint}")
+    raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH or a function, got {shown(data)}; {hint}")
 
 
 def idx_is_whole(path: Path) -> bool:

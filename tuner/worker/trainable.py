@@ -14,7 +14,7 @@ from ray.tune.trainable import wrap_function
 
 from tuner import session
 from tuner.errors import context_is_dead, describe_failure
-from tuner.study import STUDY_MODULE
+from tuner.study_file import STUDY_MODULE
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
 from tuner.worker.order import Order
 from tuner.worker.process import clean_process

@@ -1,0 +1,72 @@
+"""Whatever a search, or the replay of one, can tell a searcher: it suggests from its space, and raises nothing."""
+
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner import BOHB, Grid, HyperOpt, MultiFidelityGP, Optuna, Random, choice, loguniform, randint, uniform
+from tuner.search import Problem, Proposals, SearchAlgorithm
+from tuner.space import Space
+
+CONTINUOUS = {
+    "lr": loguniform(1e-4, 1e-1),
+    "layers": randint(1, 4),
+    "optimizer": choice(["adam", "sgd"]),
+    "momentum": uniform(0, 1).when(optimizer="sgd"),
+}
+FINITE = {"layers": randint(1, 4), "optimizer": choice(["adam", "sgd"])}
+VALUES = st.floats(allow_nan=False, allow_infinity=False)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("suggest")),
+        st.tuples(st.just("observe"), st.integers(0, 9), st.integers(1, 4), st.floats(-1, 1)),
+        st.tuples(st.just("observe"), st.integers(0, 9), st.integers(1, 4), VALUES),
+        st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from(["completed", "stopped", "failed"])),
+    ),
+    max_size=25,
+)
+ALGORITHMS: list[tuple[SearchAlgorithm, dict[str, Any], int]] = [
+    (MultiFidelityGP(startup_trials=1, candidates=20), CONTINUOUS, 60),
+    (HyperOpt(startup_trials=1, candidates=4), CONTINUOUS, 40),
+    (BOHB(min_points=1, random_share=0, candidates=8), CONTINUOUS, 60),
+    (Optuna(options={"n_startup_trials": 1}), CONTINUOUS, 25),
+    (Random(), CONTINUOUS, 40),
+    (Grid(), FINITE, 60),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "domains", "examples"), ALGORITHMS, ids=lambda value: getattr(value, "name", ""))
+def test_no_sequence_of_a_search_makes_it_raise(
+    algorithm: SearchAlgorithm, domains: dict[str, Any], examples: int
+) -> None:
+    @settings(deadline=None, max_examples=examples, derandomize=True)
+    @given(steps=STEPS, mode=st.sampled_from(["min", "max"]), trials=st.none() | st.integers(1, 20))
+    def holds(steps: list[tuple[Any, ...]], mode: Literal["min", "max"], trials: int | None) -> None:
+        problem = Problem(Space(domains), mode=mode, trials=trials, max_epochs=9, rungs=(3,))
+        replay(Proposals(problem, algorithm.build(problem)), problem.space, steps)
+
+    holds()
+
+
+def replay(proposals: Proposals, space: Space, steps: list[tuple[Any, ...]]) -> None:
+    """Trials as a search has them: one that ended is told of no more, epochs come in order, with gaps."""
+    epochs: dict[int, int] = {}
+    ended: set[int] = set()
+    for kind, *details in steps:
+        if kind == "suggest":
+            config = proposals.suggest(len(epochs))
+            if config is not None:
+                assert space.check(config, "suggestion") == config
+                epochs[len(epochs)] = 0
+            continue
+        number, *rest = details
+        if number not in epochs or number in ended:
+            continue
+        if kind == "observe":
+            epochs[number] += rest[0]
+            proposals.observe(number, epochs[number], rest[1])
+        else:
+            ended.add(number)
+            proposals.end(number, rest[0])

@@ -1,0 +1,281 @@
+"""What a search may spend, and the limits that end it.
+
+Each limit is one object: its name, its option, what is spent of it, when it is reached, and its sentences. The command
+line, `Study.with_options`, `resume`, the search, report and terminal go through LIMITS: a further limit is a field of
+`Budget` and a row there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from tuner.errors import StudyError, did_you_mean, shown
+from tuner.space.values import is_number
+
+DEFAULT_MAX_EPOCHS = 10
+DEFAULT_TRIALS = 20
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much a search may spend; it ends at whichever limit comes first.
+
+    `trials` counts configurations, None means as many as the space or the other limits allow; `max_epochs` is the
+    length of a trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
+    time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
+    `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
+    starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
+    model of the metric, such as `MultiFidelityGP()`.
+    """
+
+    trials: int | None = DEFAULT_TRIALS
+    max_epochs: int = DEFAULT_MAX_EPOCHS
+    hours: float | None = None
+    device_hours: float | None = None
+    total_epochs: int | None = None
+    target: float | None = None
+    min_improvement: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits that leave nothing to do."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
+        COUNT.check("Budget.max_epochs", self.max_epochs)
+        if self.max_epochs > LONGEST_TRIAL:
+            raise StudyError(
+                f"Budget.max_epochs needs at most {LONGEST_TRIAL:,}, got {shown(self.max_epochs)}; report less often"
+            )
+        for limit, value in limits_of(vars(self)):
+            limit.quantity.check(f"Budget.{limit.name}", value)
+
+
+# What a limit is
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The numbers that a limit may be."""
+
+    rule: str
+    fix: str
+    allowed: Callable[[float], bool]
+    whole: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Raise StudyError, naming the setting, for what is no such number."""
+        if not is_number(value) or (self.whole and not isinstance(value, int)) or not self.allowed(value):
+            raise StudyError(f"{name} needs {self.rule}, got {shown(value)}; {self.fix}")
+
+    def parse(self, text: str) -> float:
+        """The number that a command line says. Raises ValueError with rule and value."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not self.allowed(value) or (self.whole and value != int(value)):
+            raise ValueError(f"needs {self.rule}, got {text!r}")
+        return int(value) if self.whole else value
+
+
+LONGEST_TRIAL = 1_000_000  # epochs: early stopping that compares trials after each of them lists them
+COUNT = Quantity("a whole number of at least 1", "use 1 or more", lambda value: value >= 1, whole=True)
+NATURAL = Quantity("a whole number of at least 0", "use 0", lambda value: value >= 0, whole=True)
+AMOUNT = Quantity("a number of at least 0", "use 0", lambda value: value >= 0)
+POSITIVE = Quantity("a number above 0", "leave it out for no limit", lambda value: value > 0)
+OF_THE_METRIC = Quantity("a value of the metric", "leave it out for no limit", lambda _: True)
+
+
+class Record(Protocol):
+    """What limits ask of a run's record."""
+
+    @property
+    def trials(self) -> Mapping[str, object]: ...
+    @property
+    def best_value(self) -> float | None: ...
+    def epochs(self) -> int: ...
+    def device_hours(self, devices: float, now: float | None = None) -> float: ...
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a run has spent when its limits are looked at.
+
+    `seconds` is how long drivers have worked on it, `now` is in seconds since 1970; `epochs` and `value` are of a
+    report that the record doesn't hold yet.
+    """
+
+    record: Record
+    devices: float
+    seconds: float
+    now: float
+    mode: Literal["min", "max"]
+    epochs: int = 0
+    value: float | None = None
+
+    @property
+    def best_value(self) -> float:
+        """The best value of the metric, NaN for none."""
+        values = [v for v in (self.value, self.record.best_value) if v is not None and math.isfinite(v)]
+        return (max if self.mode == "max" else min)(values, default=math.nan)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a search goes, for the time that is left.
+
+    `epoch_seconds` passed between epochs, None before the first; `epochs_left` is a guess for so many trials in all.
+    """
+
+    seconds: float
+    epochs: int
+    epoch_seconds: float | None
+    epochs_left: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit of a budget, by the name of its field.
+
+    `ending` says that it ended a search ("the search ended as …") and `sooner` that it would, with {limit} and {metric}
+    in them; `beyond` is what another value needs to be for a run that has reached it. `reached` takes the limit and
+    what was spent; None where no running trial ends by it. `seconds_left` is None where nobody knows.
+    """
+
+    name: str
+    quantity: Quantity
+    metavar: str
+    help: str
+    ending: str
+    sooner: str | None = None
+    beyond: str = "above"
+    spent: Callable[[Spending], float] | None = None
+    reached: Callable[[float, Spending], bool] | None = None
+    seconds_left: Callable[[float, Pace], float | None] | None = None
+
+    @property
+    def option(self) -> str:
+        """Its command-line option."""
+        return "--" + self.name.replace("_", "-")
+
+    def refusal(self, limit: float, spending: Spending) -> str:
+        """Why a run that has reached it can't go on, and how it could."""
+        spent = math.nan if self.spent is None else self.spent(spending)
+        return (
+            f"{self.option} is for the run in all and needs to be {self.beyond} the {spent:.4g} that it has, "
+            f"got {limit:g}; use {self.option} with another value"
+        )
+
+
+# The limits
+
+
+def _hours(spending: Spending) -> float:
+    return spending.seconds / SECONDS_PER_HOUR
+
+
+def _device_hours(spending: Spending) -> float:
+    return spending.record.device_hours(spending.devices, spending.now)
+
+
+def _total_epochs(spending: Spending) -> float:
+    return spending.record.epochs() + spending.epochs
+
+
+def _as_good_as(target: float, spending: Spending) -> bool:
+    best = spending.best_value
+    return best >= target if spending.mode == "max" else best <= target
+
+
+LIMITS: tuple[Limit, ...] = (
+    Limit(
+        "trials",
+        COUNT,
+        "N",
+        "configurations to try",
+        ending="every trial was run",
+        spent=lambda spending: len(spending.record.trials),
+        seconds_left=lambda limit, pace: pace.epoch_seconds and pace.epoch_seconds * pace.epochs_left(int(limit)),
+    ),
+    Limit(
+        "hours",
+        POSITIVE,
+        "H",
+        "wall-clock limit",
+        ending="the limit of {limit} hours was reached",
+        sooner="{limit} hours",
+        spent=_hours,
+        reached=lambda limit, spending: _hours(spending) >= limit,
+        seconds_left=lambda limit, pace: SECONDS_PER_HOUR * limit - pace.seconds,
+    ),
+    Limit(
+        "device_hours",
+        POSITIVE,
+        "H",
+        "hours of all trials' GPUs, or CPUs",
+        ending="the limit of {limit} device hours was reached",
+        sooner="{limit} device hours",
+        spent=_device_hours,
+        reached=lambda limit, spending: _device_hours(spending) >= limit,
+    ),
+    Limit(
+        "total_epochs",
+        COUNT,
+        "N",
+        "epochs of all trials together",
+        ending="the limit of {limit} epochs was reached",
+        sooner="{limit} epochs in all",
+        spent=_total_epochs,
+        reached=lambda limit, spending: _total_epochs(spending) >= limit,
+        seconds_left=lambda limit, pace: pace.epoch_seconds and pace.epoch_seconds * (limit - pace.epochs),
+    ),
+    Limit(
+        "target",
+        OF_THE_METRIC,
+        "VALUE",
+        "end once the metric has reached it",
+        ending="{metric} reached the target of {limit}",
+        sooner="{metric} {limit}",
+        beyond="better than",
+        spent=lambda spending: spending.best_value,
+        reached=_as_good_as,
+    ),
+    Limit(
+        "min_improvement",
+        POSITIVE,
+        "DELTA",
+        "start no trial that is expected to improve the metric by less",
+        ending="no configuration was expected to improve {metric} by {limit} or more",
+        sooner="no more expectation of improving by {limit}",
+    ),
+)
+NAMES = tuple(limit.name for limit in LIMITS)
+
+
+def limits_of(budget: Mapping[str, Any]) -> Iterator[tuple[Limit, Any]]:
+    """The limits that a budget sets, given as its fields or as the run folder keeps them, with their values."""
+    return ((limit, budget[limit.name]) for limit in LIMITS if budget.get(limit.name) is not None)
+
+
+def check_names(limits: Mapping[str, object]) -> None:
+    """Raise StudyError for a name that is no limit's."""
+    for name in limits:
+        if name not in NAMES:
+            raise StudyError(f"a search has no limit {name!r}; {did_you_mean(name, NAMES)}")
+
+
+def ending(reason: str, budget: Mapping[str, Any], metric: str) -> str | None:
+    """That a limit ended the search, as in "the search ended as …"; None for a reason that is no limit's."""
+    found = next((limit for limit in LIMITS if limit.name == reason), None)
+    return None if found is None else found.ending.format(limit=budget.get(reason), metric=metric)
+
+
+def endings_beside_trials(budget: Budget, metric: str) -> list[str]:
+    """What would end the search before every trial is run: "2.0 hours", "40 epochs in all"."""
+    return [limit.sooner.format(limit=value, metric=metric) for limit, value in limits_of(vars(budget)) if limit.sooner]

@@ -1,0 +1,146 @@
+"""The file that declares a study."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from tuner.errors import StudyError, describe_error, one_line, shown
+from tuner.study import Study
+
+STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
+_REFUSED_CALL = re.compile(
+    r"(?P<name>\w+)(?:\.__init__)?\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
+    r"|(?P<missing>missing) |(?P<many>takes) .*given)"
+)
+
+
+def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
+    """The `study` that the file declares.
+
+    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
+    no such file, it fails to run (with the file's own line), or declares no `study`.
+    """
+    path = Path(path)
+    if not _is_file(path):
+        raise StudyError(
+            f"a study file is a Python file that declares `study`, got {str(path)!r}, which is no file; {_nearby(path)}"
+        )
+    module = _execute(path, imports_from or path.resolve().parent)
+    found = vars(module).get("study")
+    if isinstance(found, Study):
+        loaded = copy.copy(found)  # as it was checked
+        object.__setattr__(loaded, "source", path.resolve())
+        return loaded
+    others = [name for name, value in vars(module).items() if isinstance(value, Study)]
+    if others:
+        raise StudyError(f"{path} needs its study under the name `study`, got {others[0]!r}; rename it")
+    what = "nothing of that name" if found is None else f"a {type(found).__name__}"
+    raise StudyError(f"{path} needs a module-level `study = Study(...)`, got {what}; see search_spaces/ for examples")
+
+
+def _execute(path: Path, imports_from: Path) -> ModuleType:
+    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(imports_from) not in sys.path:
+        sys.path.append(str(imports_from))
+    dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves nothing behind
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _refusal(error, path) from error
+    finally:
+        sys.dont_write_bytecode = dont_write
+    return module
+
+
+def _refusal(error: BaseException, path: Path) -> StudyError:
+    """What is wrong with a file that came to no end, in a line."""
+    if isinstance(error, StudyError):
+        where = f" ({_line_of(error, path)})"
+        return type(error)(one_line(str(error)).removesuffix(where) + where)
+    if isinstance(error, SystemExit):
+        return StudyError(f"{path} needs to declare a study and return, got exit({shown(error.code)}); remove it")
+    refused = _refused_call(error, path)
+    if refused is not None:
+        return StudyError(f"{refused} ({_line_of(error, path)})")
+    what = f"{path} does not run: {describe_error(error)}"
+    if isinstance(error, SyntaxError):  # its text names file and line, maybe those of a module that the file imports
+        return StudyError(f"{what}; fix the file")
+    return StudyError(f"{what} ({_line_of(error, path)}); fix the file")
+
+
+def _refused_call(error: BaseException, path: Path) -> str | None:
+    """What a name of tuner that the file called takes, and what it got; None for any other error."""
+    refused = _REFUSED_CALL.match(str(error)) if type(error) is TypeError else None
+    frame = _last_frame(error)
+    if refused is None or frame is None or frame.f_code.co_filename != str(path.resolve()):
+        return None
+    called = getattr(sys.modules.get("tuner"), refused["name"], None)
+    if not callable(called) or frame.f_globals.get(refused["name"], called) is not called:  # one of the file's own
+        return None
+    known = [name for name in inspect.signature(called).parameters if name not in ("_", "source", "conditions")]
+    name = refused["name"]
+    if refused["unknown"]:
+        close = difflib.get_close_matches(refused["unknown"], known, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{name} has no {refused['unknown']!r}; it has {', '.join(known) or 'no settings'}{hint}"
+    detail = str(error).partition("() ")[2]
+    if refused["missing"]:
+        return f"{name} needs {_written(called)}, got a call {detail}; add it"
+    return f"{name} needs {name}({', '.join(known)}) at most, got a call that {detail}; leave some out"
+
+
+def _written(called: Callable[..., Any]) -> str:
+    """How a name of tuner is called: `loguniform(low, high)`, with what can't be left out."""
+    needed = []
+    for parameter in inspect.signature(called).parameters.values():
+        if parameter.default is parameter.empty:
+            keyword = parameter.kind is parameter.KEYWORD_ONLY
+            needed.append(f"{parameter.name}=…" if keyword else parameter.name)
+    return f"{called.__name__}({', '.join(needed)})"
+
+
+def _last_frame(error: BaseException) -> FrameType | None:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1] if frames else None
+
+
+def _line_of(error: BaseException, path: Path) -> str:
+    """`file, line N` of the study file where the error came from."""
+    name = str(path.resolve())
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == name]
+    return f"{path.name}, line {lines[-1]}" if lines else path.name
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or has a NUL in it
+        return False
+
+
+def _nearby(path: Path) -> str:
+    try:
+        folder = path.parent if path.parent.is_dir() else Path()
+    except (OSError, ValueError):
+        folder = Path()
+    candidates = [str(folder / file.name) for file in sorted(folder.glob("*.py"))]
+    candidates += [str(file) for file in sorted(Path("search_spaces").glob("*.py"))]
+    close = difflib.get_close_matches(str(path), candidates, n=1, cutoff=0.4)
+    return f"did you mean {close[0]!r}?" if close else "give the path of one"
