@@ -163,7 +163,7 @@ def drive_into_failures(loop: SearchLoop, failing: Callable[[int], bool], *, aft
             return
         number = int(action.trial)
         for epoch in range(1, (after if failing(number) else 9) + 1):
-            loop.report(action.trial, epoch, {"loss": 1.0 / epoch}, has_checkpoint=True)
+            loop.report(action.trial, epoch, {"loss": 1.0 / epoch}, saves=False)
         if failing(number):
             trace = TRACEBACK.format(trial=number, line=12)
             loop.failed(action.trial, "error", f"ValueError: {number} is wrong at 0x7f{number:06x}", trace)
@@ -235,7 +235,7 @@ def test_trials_that_run_beyond_where_others_fail_let_the_search_go_on(tmp_path:
         action = loop.next_action()
         assert action is not None
         loop.failed(action.trial, "error", "ValueError: wrong")
-        loop.report(going_well.trial, epoch, {"loss": 1.0}, has_checkpoint=True)
+        loop.report(going_well.trial, epoch, {"loss": 1.0}, saves=False)
     assert not loop.finished
 
 
@@ -243,7 +243,7 @@ def test_a_trial_that_got_farther_before_the_failures_began_says_nothing(tmp_pat
     loop = build(study(budget=Budget(trials=30, max_epochs=9)), tmp_path, concurrency=2)
     hanging = loop.next_action()
     assert hanging is not None
-    loop.report(hanging.trial, 1, {"loss": 1.0}, has_checkpoint=True)
+    loop.report(hanging.trial, 1, {"loss": 1.0}, saves=False)
     fail_all(loop, 100, "ValueError: wrong")
     assert (len(loop.record.trials), loop.end_reason) == (6, "failures")
 
