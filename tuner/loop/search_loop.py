@@ -210,6 +210,7 @@ class SearchLoop:
         for trial in sorted(self._running):  # they hang: a limit was reached long ago
             self._end(trial, status="stopped", by=self.end_reason)
         self._end_eliminated()
+        self._compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
 
     def close(self) -> None:
@@ -269,13 +270,14 @@ class SearchLoop:
         self._last_report[start.trial] = time.monotonic()
 
     def _end_eliminated(self) -> None:
-        """End the paused trials that will never go on."""
+        """End the trials that wait and will never go on: paused ones, and once a limit is reached, lost ones too."""
         for trial in self._stopping.eliminated():
             if self.record.trials[trial].status == "paused":
                 self._end(trial, status="stopped", by=EARLY_STOPPING)
         if self.finished:
             limit = self._limits.reached() or EARLY_STOPPING
-            for record in [trial for trial in self.record.trials.values() if trial.status == "paused"]:
+            self._again.clear()
+            for record in [trial for trial in self.record.trials.values() if trial.live]:
                 self._end(record.trial, status="stopped", by=limit)
 
     # Inside: what a report leads to
