@@ -27,7 +27,7 @@ MOST_IDLE = 50
 RAISES_ABOVE, DIVERGES_ABOVE = 0.97, 0.94  # of x
 
 
-class Violation(AssertionError):
+class BrokenPromiseError(AssertionError):
     """Something is lost, or wrong."""
 
 
@@ -92,10 +92,10 @@ class DisturbedSearch:
         self._forget_workers()
 
     def run(self) -> None:
-        """Search until a driver comes to the end. Raises Violation."""
+        """Search until a driver comes to the end. Raises BrokenPromiseError."""
         while not self._drive():
             if self.drivers > MOST_DRIVERS:
-                raise Violation("one driver after another and no end")
+                raise BrokenPromiseError("one driver after another and no end")
 
     def _forget_workers(self) -> None:
         self.stays: list[Stay] = []
@@ -156,7 +156,7 @@ class DisturbedSearch:
         while not loop.finished:
             self.steps += 1
             if self.steps > MOST_STEPS or idle > MOST_IDLE:
-                raise Violation(f"no end: {self.steps} steps, {idle} of them idle, {loop.record.counts()}")
+                raise BrokenPromiseError(f"no end: {self.steps} steps, {idle} of them idle, {loop.record.counts()}")
             self.faults.may_kill()
             start = loop.next_action()
             self.faults.may_kill()
@@ -181,7 +181,7 @@ class DisturbedSearch:
 
     def _enter(self, start: Start) -> None:
         if any(stay.start.trial == start.trial for stay in self.stays):
-            raise Violation(f"{start.trial} runs twice at once")
+            raise BrokenPromiseError(f"{start.trial} runs twice at once")
         stay = Stay(start, self._restored(start))
         self.stays.append(stay)
         self.current[start.trial] = stay
@@ -198,10 +198,10 @@ class DisturbedSearch:
             except TrialError:
                 continue
             if json.loads((files / "state").read_text()) != {"config": start.config, "epoch": epoch}:
-                raise Violation(f"{start.trial} goes on from another trial's or epoch's checkpoint at {epoch}")
+                raise BrokenPromiseError(f"{start.trial} goes on from another trial's or epoch's checkpoint at {epoch}")
             return epoch
         if start.trial in self.newest and not any(trial == start.trial for trial, _ in self.damaged):
-            raise Violation(f"{start.trial} begins anew although epoch {self.newest[start.trial]} was saved")
+            raise BrokenPromiseError(f"{start.trial} begins anew although epoch {self.newest[start.trial]} was saved")
         return 0
 
     def _advance(self, loop: SearchLoop, stay: Stay) -> None:
@@ -338,7 +338,7 @@ class DisturbedSearch:
     def _damage(self, folder: Path) -> None:
         ways: list[Callable[[], object]] = [
             lambda: (folder / "files" / "state").write_text("{}"),
-            lambda: (folder / "files" / "state").unlink(),
+            (folder / "files" / "state").unlink,
             lambda: (folder / "manifest.json").write_text('{"files"'),
             lambda: LocalFolder(folder.parent).delete(folder.name),
         ]
@@ -361,4 +361,6 @@ class DisturbedSearch:
         record, epoch = self.loop.record.trials[trial], int(name)
         whole = [e for e in self.store.epochs(trial) if e in record.epochs]
         if record.live and whole and epoch == max(whole):
-            raise Violation(f"the newest checkpoint of {trial}, which is {record.status}, is deleted: epoch {epoch}")
+            raise BrokenPromiseError(
+                f"the newest checkpoint of {trial}, which is {record.status}, is deleted: epoch {epoch}"
+            )

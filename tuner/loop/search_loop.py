@@ -86,6 +86,7 @@ class SearchLoop:
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
         self._stopping = Stopping(self._build_stopper)
         self._running: set[str] = set()
+        self._incumbent: TrialRecord | None = None  # when checkpoints were last looked at
         self._exhausted = self._idle = self._nothing_expected = False
         self._last_report: dict[str, float] = {}  # or start, of each running trial, by the monotonic clock
         self._longest_epoch = 0.0
@@ -169,7 +170,7 @@ class SearchLoop:
         record = self.record.trials[trial]
         if epoch in record.epochs and epoch not in record.checkpoints:
             self._emit("checkpoint_saved", trial=trial, epoch=epoch)
-            self._prune()
+            self._prune(trial)
 
     def returned(self, trial: str) -> None:
         """The trial's code came to its end by itself."""
@@ -337,7 +338,7 @@ class SearchLoop:
         self._last_report.pop(trial, None)
         self._proposals.end(self.record.trials[trial].number, ending["status"])
         self._stopping.end(trial)
-        self._prune()
+        self._prune(trial)
 
     def _time_epoch(self, trial: str) -> None:
         now = time.monotonic()
@@ -359,8 +360,12 @@ class SearchLoop:
                 self._listeners = [known for known in self._listeners if known is not listener]
                 self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
 
-    def _prune(self) -> None:
-        for trial, epoch in not_needed(self.record):
+    def _prune(self, changed: str | None = None) -> None:
+        """Delete what a change of this trial has made needless; None for anything."""
+        incumbent = self.record.best_ended_trial
+        among = None if changed is None or incumbent is not self._incumbent else [self.record.trials[changed]]
+        self._incumbent = incumbent
+        for trial, epoch in not_needed(self.record, among):
             self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
             self._checkpoints.delete(trial, epoch)
 
