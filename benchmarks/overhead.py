@@ -4,7 +4,8 @@
 
 Trivial trials that report five epochs, on two CPUs; the start-up of Ray counts on neither side. `first epoch` is the
 time from `python -m tuner run search_spaces/digits.py` to its first reported epoch. The last line is one JSON object:
-ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds.
+ratio_40, seconds_per_trial_1000, ratio_torch, first_epoch_seconds, and for Random and MultiFidelityGP growth_…, what a
+trial costs the search itself in the last tenth of 3,000 relative to the first.
 """
 
 from __future__ import annotations
@@ -135,7 +136,39 @@ def first_epoch() -> dict[str, float]:
     }
 
 
+def growth(trials: int, search: str) -> dict[str, float]:
+    """CPU milliseconds a trial costs the search itself, without Ray: the mean of its first and its last tenth."""
+    import tuner
+    from tuner.loop.search_loop import SearchLoop
+    from tuner.results.folder import LocalFolder
+
+    study = tuner.Study(
+        "growth",
+        trial=trivial,
+        space={"x": tuner.uniform(0, 1), "lr": tuner.loguniform(1e-4, 1), "size": tuner.choice([16, 32])},
+        metric="loss",
+        mode="min",
+        search=getattr(tuner, search)(),
+        scheduler=tuner.NoEarlyStopping(),
+        budget=tuner.Budget(trials=trials, max_epochs=REPORTS),
+    )
+    begun = []
+    with tempfile.TemporaryDirectory() as folder:
+        loop = SearchLoop(study, LocalFolder(folder), concurrency=1)
+        while (start := loop.next_action()) is not None:
+            begun.append(time.process_time())
+            for epoch in range(1, REPORTS + 1):
+                loop.report(start.trial, epoch, {"loss": start.config["x"] + start.config["lr"] / epoch})
+        begun.append(time.process_time())
+        loop.end()
+        loop.close()
+    tenth = trials // 10
+    return {"first": (begun[tenth] - begun[0]) / tenth * 1e3, "last": (begun[-1] - begun[-1 - tenth]) / tenth * 1e3}
+
+
 PARTS = {
+    "growth_Random": lambda trials: growth(trials, "Random"),
+    "growth_MultiFidelityGP": lambda trials: growth(trials, "MultiFidelityGP"),
     "plain": lambda trials: plain_ray(trials, torch=False, reuse=False),
     "plain_reuse": lambda trials: plain_ray(trials, torch=False, reuse=True),
     "plain_torch": lambda trials: plain_ray(trials, torch=True, reuse=False),
@@ -189,11 +222,19 @@ def main() -> None:
         f"python -m tuner run: {start['until_ray']:.1f} s until Ray runs, {start['until_first_epoch']:.1f} s until the "
         f"first epoch, of which training it took {start['of_which_epoch']:.1f} s"
     )
+    many = 60 if options.quick else 3000
+    grown = {search: measure(f"growth_{search}", many) for search in ("Random", "MultiFidelityGP")}
+    for search, cost in grown.items():
+        print(
+            f"{search}, {many} trials without Ray: {cost['first']:.2f} ms a trial in the first tenth, "
+            f"{cost['last']:.2f} ms in the last"
+        )
     figures = {
         "ratio_40": rows["plain Ray Tune"]["seconds"] / rows["tuner"]["seconds"],
         "seconds_per_trial_1000": rows["tuner, many"]["seconds"] / rows["tuner, many"]["trials"],
         "ratio_torch": rows["plain Ray Tune, torch"]["seconds"] / rows["tuner, torch"]["seconds"],
         "first_epoch_seconds": start["until_first_epoch"],
+        **{f"growth_{search}": cost["last"] / cost["first"] for search, cost in grown.items()},
     }
     print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
 

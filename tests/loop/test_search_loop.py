@@ -311,3 +311,30 @@ def test_a_trial_that_hangs_past_a_limit_is_ended_with_the_search(
     loop.end()
     assert loop.record.ended == "total_epochs"
     assert [(t.status, t.ended_by) for t in loop.record.trials.values()] == [("stopped", "total_epochs")] * 2
+
+
+def test_a_lost_trial_that_waits_for_a_worker_ends_with_the_limit_that_is_reached(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=6, max_epochs=9, total_epochs=4)), tmp_path, concurrency=2)
+    first, second = loop.next_action(), loop.next_action()
+    assert first is not None
+    assert second is not None
+    loop.report(first.trial, 1, {"loss": 1.0})
+    loop.lost(first.trial, "lost", "its node went away")
+    for epoch in (1, 2, 3):
+        loop.report(second.trial, epoch, {"loss": 1.0})
+    assert loop.finished
+    loop.end()
+    assert [(t.status, t.ended_by) for t in loop.record.trials.values()] == [("stopped", "total_epochs")] * 2
+
+
+def test_checkpoints_that_came_without_word_are_gone_at_the_end(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    drive(loop)
+    store = CheckpointStore(LocalFolder(tmp_path))
+    store.write("00002", 5, lambda folder: None)
+    (tmp_path / "checkpoints" / "00003" / ".unfinished-1").mkdir(parents=True)
+    loop.end()
+    best = loop.record.best_trial()
+    assert best is not None
+    assert [(trial, store.epochs(trial)) for trial in store.trials() if store.epochs(trial)] == [(best.trial, [9])]
+    assert not list((tmp_path / "checkpoints").glob("*/.unfinished-*"))

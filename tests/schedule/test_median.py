@@ -100,3 +100,11 @@ def test_it_decides_as_rays_rule(mode: Literal["min", "max"], grace_epochs: int)
         if decision is STOP or epochs[trial] == 12:
             del epochs[trial]
     assert stopped >= 5
+
+
+def test_epochs_that_a_trial_leaves_out_are_no_obstacle() -> None:
+    stopper = MedianStopping(grace_epochs=3, min_trials=2).build(mode="max", max_epochs=9, can_pause=False, trials=None)
+    for trial in ("a", "b"):
+        assert [stopper.report(trial, epoch, 0.5) for epoch in (2, 6)] == [Decision.CONTINUE] * 2
+    assert stopper.report("c", 5, 0.1) is Decision.CONTINUE  # nothing of the others is known from 3 to 5
+    assert stopper.report("c", 6, 0.1) is Decision.STOP

@@ -149,8 +149,8 @@ def test_many_trials_are_told_to_the_model_as_a_selection_with_the_best() -> Non
         searcher.adopt(number, config)
         searcher.observe(number, 3, -bowl(config))
         searcher.end(number, "stopped")
-    rows, values, _ = searcher._observations()
-    kept = searcher._selection(rows, values)
+    observed = searcher._observations()
+    kept, values = searcher._selection(observed), observed.values
     assert len(kept) == len(set(kept.tolist())) == LARGEST_MODEL
     assert values[kept].max() == values.max()
     config = searcher.suggest(LARGEST_MODEL + 100) or {}

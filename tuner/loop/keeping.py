@@ -7,29 +7,30 @@ GB.) This is the one place that decides it; nothing else deletes a checkpoint of
 
 from __future__ import annotations
 
-from tuner.results.records import ENDED, RunRecord, TrialRecord
+from collections.abc import Iterable
+
+from tuner.results.records import RunRecord, TrialRecord
 
 
-def not_needed(record: RunRecord) -> list[tuple[str, int]]:
-    """(trial, epoch) of each checkpoint that nothing can need any more."""
-    holders = [trial for trial in record.trials.values() if trial.checkpoints]
-    needed = _needed(record, holders)
-    return [(t.trial, epoch) for t in holders for epoch in sorted(t.checkpoints) if (t.trial, epoch) not in needed]
+def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) -> list[tuple[str, int]]:
+    """(trial, epoch) of each checkpoint that nothing can need any more; of these trials alone, by default of all.
+
+    Of the others none becomes needless unless the best of the ended ones becomes another.
+    """
+    trials = list(record.trials.values() if among is None else among)
+    return [(t.trial, epoch) for t in trials for epoch in sorted(t.checkpoints - _needed(record, t))]
 
 
-def _needed(record: RunRecord, holders: list[TrialRecord]) -> set[tuple[str, int]]:
-    needed = {(trial.trial, trial.last_checkpoint) for trial in holders if trial.live}
-    best_ended = max((t for t in holders if t.status in ENDED), key=lambda t: _rank(record, t), default=None)
-    candidates = [trial for trial in holders if trial.live]
-    if best_ended is not None:
-        candidates = [t for t in candidates if _rank(record, t) > _rank(record, best_ended)] + [best_ended]
-    return needed | {(trial.trial, _best_epoch(record, trial)) for trial in candidates}
+def _needed(record: RunRecord, trial: TrialRecord) -> set[int]:
+    needed = {trial.last_checkpoint} if trial.live else set()
+    incumbent = record.best_ended_trial
+    if trial is incumbent or (trial.live and _may_win(record, trial, incumbent)):
+        needed.add(_best_epoch(record, trial))
+    return needed
 
 
-def _rank(record: RunRecord, trial: TrialRecord) -> tuple[float, int]:
-    best = record.best_of(trial.trial)
-    sign = 1 if record.mode == "max" else -1
-    return (float("-inf") if best is None else sign * best[1], -trial.number)
+def _may_win(record: RunRecord, trial: TrialRecord, incumbent: TrialRecord | None) -> bool:
+    return incumbent is None or record.rank(trial) > record.rank(incumbent)
 
 
 def _best_epoch(record: RunRecord, trial: TrialRecord) -> int:

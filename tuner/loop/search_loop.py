@@ -87,6 +87,7 @@ class SearchLoop:
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
         self._stopping = Stopping(self._build_stopper)
         self._running: set[str] = set()
+        self._incumbent: TrialRecord | None = None  # when checkpoints were last looked at
         self._exhausted = self._idle = self._nothing_expected = False
         self._last_report: dict[str, float] = {}  # or start, of each running trial, by the monotonic clock
         self._longest_epoch = 0.0
@@ -170,7 +171,7 @@ class SearchLoop:
         record = self.record.trials[trial]
         if epoch in record.epochs and epoch not in record.checkpoints:
             self._emit("checkpoint_saved", trial=trial, epoch=epoch)
-            self._prune()
+            self._prune(trial)
 
     def returned(self, trial: str) -> None:
         """The trial's code came to its end by itself."""
@@ -211,6 +212,7 @@ class SearchLoop:
         for trial in sorted(self._running):  # they hang: a limit was reached long ago
             self._end(trial, status="stopped", by=self.end_reason)
         self._end_eliminated()
+        self._compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
 
     def close(self) -> None:
@@ -270,13 +272,14 @@ class SearchLoop:
         self._last_report[start.trial] = time.monotonic()
 
     def _end_eliminated(self) -> None:
-        """End the paused trials that will never go on."""
+        """End the trials that wait and will never go on: paused ones, and once a limit is reached, lost ones too."""
         for trial in self._stopping.eliminated():
             if self.record.trials[trial].status == "paused":
                 self._end(trial, status="stopped", by=EARLY_STOPPING)
         if self.finished:
             limit = self._limits.reached() or EARLY_STOPPING
-            for record in [trial for trial in self.record.trials.values() if trial.status == "paused"]:
+            self._again.clear()
+            for record in [trial for trial in self.record.trials.values() if trial.live]:
                 self._end(record.trial, status="stopped", by=limit)
 
     # Inside: what a report leads to
@@ -336,7 +339,7 @@ class SearchLoop:
         self._last_report.pop(trial, None)
         self._proposals.end(self.record.trials[trial].number, ending["status"])
         self._stopping.end(trial)
-        self._prune()
+        self._prune(trial)
 
     def _time_epoch(self, trial: str) -> None:
         now = time.monotonic()
@@ -359,8 +362,12 @@ class SearchLoop:
                 self._listeners = [known for known in self._listeners if known is not listener]
                 self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
 
-    def _prune(self) -> None:
-        for trial, epoch in not_needed(self.record):
+    def _prune(self, changed: str | None = None) -> None:
+        """Delete what a change of this trial has made needless; None for anything."""
+        incumbent = self.record.best_ended_trial
+        among = None if changed is None or incumbent is not self._incumbent else [self.record.trials[changed]]
+        self._incumbent = incumbent
+        for trial, epoch in not_needed(self.record, among):
             self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
             self._checkpoints.delete(trial, epoch)
 

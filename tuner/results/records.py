@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,7 +95,11 @@ class RunRecord:
         self._active_since: float | None = None
         self._last_time: float | None = None
         self._bests: dict[str, tuple[int, float]] = {}
-        self._any_epoch = False
+        self._epochs = 0
+        self._left_seconds = 0.0  # of all stays on workers that are over
+        self._on_workers: dict[str, TrialRecord] = {}
+        self._leader = _Leader(self, lambda trial: trial.status != "failed" and trial.trial in self._bests)
+        self._leader_ended = _Leader(self, lambda trial: trial.status in ENDED and trial.trial in self._bests)
         self._study_version = 1
         for event in events:
             self.apply(event)
@@ -138,19 +142,26 @@ class RunRecord:
         """Epoch and value of one trial's best metric."""
         return self._bests.get(trial)
 
+    def rank(self, trial: TrialRecord) -> tuple[float, int]:
+        """Greater for the trial with the better value, of equals for the earlier one; least without a value."""
+        best = self.best_of(trial.trial)
+        sign = 1 if self.mode == "max" else -1
+        return (float("-inf") if best is None else sign * best[1]), -trial.number
+
     def best_trial(self) -> TrialRecord | None:
         """The trial with the best value at any epoch, the earlier of equals; failed trials don't count."""
-        sign = 1 if self.mode == "max" else -1
-        best = max(self.told(), key=lambda pair: (sign * pair[1], -pair[0].number), default=None)
-        return None if best is None else best[0]
+        return self._leader.find()
+
+    @property
+    def best_ended_trial(self) -> TrialRecord | None:
+        """The same of those that have ended well."""
+        return self._leader_ended.find()
 
     @property
     def best_ended(self) -> float | None:
         """The best value of the trials that have ended well, None while there is none."""
-        values = [self._bests[t.trial][1] for t in self.trials.values() if t.status in ENDED and t.trial in self._bests]
-        if not values:
-            return None
-        return max(values) if self.mode == "max" else min(values)
+        best = self.best_ended_trial
+        return None if best is None else self._bests[best.trial][1]
 
     @property
     def best_value(self) -> float | None:
@@ -160,19 +171,18 @@ class RunRecord:
 
     def epochs(self) -> int:
         """Epochs trained by all trials together."""
-        return sum(len(trial.epochs) for trial in self.trials.values())
+        return self._epochs
 
     @property
     def failed_from_the_start(self) -> int:
         """Failed trials while no trial at all has reported an epoch; 0 as soon as one has."""
-        return 0 if self._any_epoch else sum(trial.status == "failed" for trial in self.trials.values())
+        return 0 if self._epochs else sum(trial.status == "failed" for trial in self.trials.values())
 
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
         latest = max(self._last_time or 0.0, now or 0.0)
-        since = (t.running_since for t in self.trials.values() if t.running_since is not None)
-        ended = sum(trial.running_seconds for trial in self.trials.values())
-        return ended + sum(max(0.0, latest - start) for start in since)
+        since = (t.running_since for t in self._on_workers.values() if t.running_since is not None)
+        return self._left_seconds + sum(max(0.0, latest - start) for start in since)
 
     def device_hours(self, devices: float, now: float | None = None) -> float:
         """Hours of all devices that trials held, so many each, up to the last event or a later time."""
@@ -227,17 +237,18 @@ class RunRecord:
         self._enter(trial, event["time"])
 
     def _on_epoch_reported(self, event: Event) -> None:
-        self._any_epoch = True
         trial = self.trials[event["trial"]]
         epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], event["time"], event.get("ending"))
         again = epoch.epoch in trial.epochs  # after an interruption; the newer row counts
         trial.epochs[epoch.epoch] = epoch
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
+        self._epochs += not again
         if again:
             self._recompute_best(trial)
         elif value is not None and finite(value) and self._is_better(value, self._bests.get(trial.trial)):
             self._bests[trial.trial] = (epoch.epoch, value)
+            self._rank_anew(trial)
 
     def _on_checkpoint_saved(self, event: Event) -> None:
         self.trials[event["trial"]].checkpoints.add(event["epoch"])
@@ -266,16 +277,22 @@ class RunRecord:
         trial.message, trial.traceback = event.get("message"), event.get("traceback")
         trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
         self.ended_trials.append(trial)
+        self._rank_anew(trial)
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)
         trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
         trial.due, trial.study_version = None, self._study_version
+        self._on_workers[trial.trial] = trial
+        self._rank_anew(trial)
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
         if trial.running_since is not None:
-            trial.running_seconds += max(0.0, now - trial.running_since)
+            stay = max(0.0, now - trial.running_since)
+            trial.running_seconds += stay
             trial.running_since = None
+            self._left_seconds += stay
+            self._on_workers.pop(trial.trial, None)
 
     def _is_better(self, value: float, best: tuple[int, float] | None) -> bool:
         if best is None:
@@ -288,6 +305,37 @@ class RunRecord:
             self._bests[trial.trial] = best
         else:
             self._bests.pop(trial.trial, None)
+        self._rank_anew(trial)
+
+    def _rank_anew(self, trial: TrialRecord) -> None:
+        self._leader.changed(trial)
+        self._leader_ended.changed(trial)
+
+
+class _Leader:
+    """The best trial of those that count, the earlier of equals; looked for among all only where the best got worse."""
+
+    def __init__(self, run: RunRecord, counts: Callable[[TrialRecord], bool]) -> None:
+        self._run, self._counts = run, counts
+        self._best: TrialRecord | None = None
+        self._known = True
+
+    def changed(self, trial: TrialRecord) -> None:
+        """The trial's best value or status may have."""
+        if trial is self._best:
+            self._known = False
+        elif self._known and self._counts(trial) and self._is_ahead(trial):
+            self._best = trial
+
+    def find(self) -> TrialRecord | None:
+        """The best trial, None where none counts that has told a value."""
+        if not self._known:
+            counting = (trial for trial in self._run.trials.values() if self._counts(trial))
+            self._best, self._known = max(counting, key=self._run.rank, default=None), True
+        return self._best
+
+    def _is_ahead(self, trial: TrialRecord) -> bool:
+        return self._best is None or self._run.rank(trial) > self._run.rank(self._best)
 
 
 def full_length(config: dict[str, Any], longest: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -87,17 +88,49 @@ class StoppingASHA(EarlyStopper):
         return Decision.CONTINUE if keep else Decision.STOP
 
 
-@dataclass
 class _Rung:
-    """Values of the trials that reached it, higher is better, and which of them were promoted from it."""
+    """The trials that came to it, the best first, of equal ones the smaller id; and which of them still wait there."""
 
-    values: dict[str, float] = field(default_factory=dict)
-    promoted: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}  # higher is better
+        self.passed = False  # whether any trial was promoted
+        self._ranked: list[tuple[float, str]] = []
+        self._waiting: list[tuple[float, str]] = []
 
-    @property
-    def ranked(self) -> list[str]:
-        """Best first; of equal ones the smaller id."""
-        return sorted(self.values, key=lambda trial: (-self.values[trial], trial))
+    def reach(self, trial: str, value: float) -> None:
+        """The trial is here, and waits."""
+        self.values[trial] = value
+        insort(self._ranked, (-value, trial))
+        insort(self._waiting, (-value, trial))
+
+    def leave(self, trial: str) -> None:
+        """The trial waits here no more."""
+        if trial in self.values:
+            place = (-self.values[trial], trial)
+            at = bisect_left(self._waiting, place)
+            if self._waiting[at : at + 1] == [place]:
+                del self._waiting[at]
+
+    def promote(self, trial: str) -> None:
+        """The trial goes on."""
+        self.leave(trial)
+        self.passed = True
+
+    def first_waiting(self, best: int) -> str | None:
+        """The best that waits, if it is among so many best of all that came."""
+        return self._waiting[0][1] if self._border(best) else None
+
+    def waiting_below(self, best: int) -> list[str]:
+        """Those that wait and are not among so many best, the best first."""
+        return [trial for _, trial in self._waiting[self._border(best) :]]
+
+    def count_waiting(self, best: int) -> int:
+        """How many wait that are among so many best."""
+        return self._border(best)
+
+    def _border(self, best: int) -> int:
+        """Where in `_waiting` those end that are among so many best."""
+        return bisect_left(self._waiting, self._ranked[best]) if best < len(self._ranked) else len(self._waiting)
 
 
 class PromotingASHA(EarlyStopper):
@@ -113,7 +146,6 @@ class PromotingASHA(EarlyStopper):
         self._rungs = [_Rung() for _ in rungs]
         self._to_come: float = math.inf if trials is None else trials
         self._climbing: set[str] = set()
-        self._over: set[str] = set()
         self._trusted: set[str] = set()
 
     def start(self, trial_id: str) -> None:
@@ -130,37 +162,39 @@ class PromotingASHA(EarlyStopper):
         rung = rung_at(self._epochs, epoch)
         if rung is None or trial_id in self._rungs[rung].values:
             return Decision.CONTINUE
-        self._rungs[rung].values[trial_id] = self._sign * value
+        self._rungs[rung].reach(trial_id, self._sign * value)
         if rung == 0 and trial_id in self._trusted and len(self._rungs) > 1:
-            self._rungs[0].promoted.add(trial_id)
+            self._rungs[0].promote(trial_id)
             return Decision.CONTINUE
         self._climbing.discard(trial_id)
         return Decision.PAUSE
 
     def end(self, trial_id: str) -> None:
         """Its values still count in the rungs; it is never promoted."""
-        self._over.add(trial_id)
         self._climbing.discard(trial_id)
+        for rung in self._rungs:
+            rung.leave(trial_id)
 
     def resumable(self) -> str | None:
         """The best trial among a rung's top 1/reduction_factor that is not yet promoted, highest rung first."""
         for rung in reversed(self._rungs):
-            waiting = self._waiting(rung, rung.ranked[: self._quota(len(rung.values))])
-            if waiting:
-                rung.promoted.add(waiting[0])
-                self._climbing.add(waiting[0])
-                return waiting[0]
+            trial = rung.first_waiting(self._quota(len(rung.values)))
+            if trial is not None:
+                return self._promote(rung, trial)
         return self._last_survivor()
 
     def _last_survivor(self) -> str | None:
         """Where too few reached the highest rung for a share of them to go on, and no more will: the best of them."""
         reached = [rung for rung in self._rungs if rung.values]
-        if not reached or self._to_come or self._climbing or reached[-1].promoted:
+        if not reached or self._to_come or self._climbing or reached[-1].passed:
             return None
-        waiting = self._waiting(reached[-1], reached[-1].ranked[:1])
-        reached[-1].promoted.update(waiting)
-        self._climbing.update(waiting)
-        return waiting[0] if waiting else None
+        trial = reached[-1].first_waiting(1)
+        return None if trial is None else self._promote(reached[-1], trial)
+
+    def _promote(self, rung: _Rung, trial_id: str) -> str:
+        rung.promote(trial_id)
+        self._climbing.add(trial_id)
+        return trial_id
 
     def eliminated(self) -> list[str]:
         """Paused trials that stay below their rung's top 1/reduction_factor however many more can still reach it."""
@@ -170,10 +204,12 @@ class PromotingASHA(EarlyStopper):
         arriving = int(self._to_come)
         for rung in self._rungs:
             arriving += sum(self._rung_ahead(trial) is rung for trial in self._climbing)
-            ranked, quota = rung.ranked, max(1, self._quota(len(rung.values) + arriving))
-            hopeless += self._waiting(rung, ranked[quota:])
-            arriving += len(self._waiting(rung, ranked[:quota]))
-        self._over |= set(hopeless)
+            quota = max(1, self._quota(len(rung.values) + arriving))
+            hopeless += rung.waiting_below(quota)
+            arriving += rung.count_waiting(quota)
+        for trial in hopeless:
+            for rung in self._rungs:
+                rung.leave(trial)
         return hopeless
 
     def more_coming(self, coming: bool) -> None:
@@ -183,9 +219,6 @@ class PromotingASHA(EarlyStopper):
 
     def _quota(self, reached: int) -> int:
         return int(reached / self._factor)
-
-    def _waiting(self, rung: _Rung, trials: list[str]) -> list[str]:
-        return [trial for trial in trials if trial not in rung.promoted and trial not in self._over]
 
     def _rung_ahead(self, trial_id: str) -> _Rung | None:
         """The lowest rung that the trial has not reached."""

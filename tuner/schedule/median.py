@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from dataclasses import dataclass
 from math import fsum
-from statistics import fmean, median
+from statistics import fmean
 
 from tuner.errors import StudyError, shown
 from tuner.schedule.base import Decision, EarlyStopper, Mode, Scheduler, check_grace, effective_grace
@@ -46,18 +47,31 @@ class MedianStopper(EarlyStopper):
         self._grace, self._min_trials = grace_epochs, min_trials
         self._sign = 1.0 if mode == "max" else -1.0
         self._values: dict[str, dict[int, float]] = defaultdict(dict)
+        self._means: dict[int, list[float]] = defaultdict(list)  # of all trials' values so far, by epoch, in order
 
     def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
         """Compare the trial with the others that have come as far."""
-        self._values[trial_id][epoch] = self._sign * value
-        if epoch < self._grace:
+        values = self._values[trial_id]
+        if epoch in values:
             return Decision.CONTINUE
-        others = [values for trial, values in self._values.items() if trial != trial_id and max(values) >= epoch]
-        compared = [[value for at, value in values.items() if self._grace <= at <= epoch] for values in others]
-        means = [_mean(values) for values in compared if values]  # one that skipped epochs may have none there
-        if len(means) < self._min_trials:
-            return Decision.CONTINUE
-        return Decision.STOP if max(self._values[trial_id].values()) < median(means) else Decision.CONTINUE
+        self._note_means(values, range(max(values, default=epoch) + 1, epoch))
+        values[epoch] = self._sign * value
+        others = self._means[epoch]
+        hopeless = len(others) >= self._min_trials and max(values.values()) < _middle(others)
+        self._note_means(values, range(epoch, epoch + 1))
+        return Decision.STOP if hopeless else Decision.CONTINUE
+
+    def _note_means(self, values: dict[int, float], epochs: range) -> None:
+        """Note the mean of a trial's values for these epochs; there is none before the grace period is over."""
+        counted = [value for epoch, value in values.items() if epoch >= self._grace]
+        for epoch in epochs if counted else ():
+            insort(self._means[epoch], _mean(counted))
+
+
+def _middle(ordered: list[float]) -> float:
+    """The median of numbers in their order."""
+    count = len(ordered)
+    return ordered[(count - 1) // 2] / 2 + ordered[count // 2] / 2
 
 
 def _mean(values: list[float]) -> float:

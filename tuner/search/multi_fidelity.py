@@ -5,13 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from heapq import nsmallest
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StudyError, shown
-from tuner.search.base import COUNT_RULE, Floats, Problem, SearchAlgorithm, Searcher, check_model_based, is_count
+from tuner.search.base import (
+    COUNT_RULE,
+    EndStatus,
+    Floats,
+    Problem,
+    SearchAlgorithm,
+    Searcher,
+    check_model_based,
+    is_count,
+)
 from tuner.search.curves import CurveSearcher, allowed
 from tuner.search.features import Features
 from tuner.search.random import SobolSearcher
@@ -74,6 +85,25 @@ class _Ranked:
     improvement: float
 
 
+@dataclass(frozen=True)
+class _Worth:
+    """What the process is told of a trial, higher values better, and the best value it has reached at all."""
+
+    epochs: list[int]
+    values: list[float]
+    best: float
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """Values [n], scaled, of trials [n] after epochs [n]; `unit` is what a scaled unit is worth."""
+
+    trials: npt.NDArray[np.int64]
+    epochs: Floats
+    values: Floats
+    unit: float
+
+
 class MultiFidelityGPSearcher(CurveSearcher):
     """Builds a model afresh for a suggestion, from what is known then."""
 
@@ -83,6 +113,17 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._blind = SobolSearcher(problem.space, problem.seed)
         self._features = Features(problem.space)
         self._ranked: _Ranked | None = None
+        self._worth: dict[int, _Worth] = {}  # of trials, until more is told of them
+
+    def observe(self, number: int, epoch: int, value: float) -> None:
+        """A point of the trial's curve. Raises ValueError for NaN and infinity."""
+        super().observe(number, epoch, value)
+        self._worth.pop(number, None)
+
+    def end(self, number: int, status: EndStatus) -> None:
+        """A failed trial counts as a bad one, whatever it reached."""
+        super().end(number, status)
+        self._worth.pop(number, None)
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
@@ -101,15 +142,15 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
     def expect(self, units: Floats) -> Floats:
         """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
-        observed, values, _ = self._observations()
         with _single_threaded():
-            return self._model(observed, values).mean(self._places(units, self._problem.max_epochs))
+            return self._model(self._observations())[0].mean(self._places(units, self._problem.max_epochs))
 
     # Inside
 
     @property
     def _is_starting_up(self) -> bool:
-        return sum(bool(curve) for curve in self._curves.values()) < self._startup
+        told = (1 for curve in self._curves.values() if curve)
+        return sum(islice(told, self._startup)) < self._startup
 
     def _rank_candidates(self, number: int) -> _Ranked:
         """The candidates for a trial; ranked once, until something else is known."""
@@ -126,60 +167,70 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """
         from tuner.search.gaussian_process import expected_improvement
 
-        observed, values, unit = self._observations()
-        model = self._model(observed, values)
-        last = self._rows(np.unique(observed.trials), self._problem.max_epochs)
+        observed = self._observations()
+        model, trials = self._model(observed)
+        last = self._rows(np.unique(trials), self._problem.max_epochs)
         best = float(model.mean(last).max())
         model = model.believing(self._pending(observed))
         candidates = self._space.snap(self._draw(np.random.default_rng([self._problem.seed, number, 1])))
         mean, deviation = model.predict(self._places(candidates, self._problem.max_epochs))
         order = np.argsort(-expected_improvement(mean, deviation, best), kind="stable")
         lasting = expected_improvement(mean, model.without_own(deviation), best)
-        return allowed(self._space, candidates[order]), unit * float(lasting.max())
+        return allowed(self._space, candidates[order]), observed.unit * float(lasting.max())
 
-    def _model(self, observed: Rows, values: Floats) -> CurveProcess:
+    def _model(self, observed: _Observed) -> tuple[CurveProcess, npt.NDArray[np.int64]]:
+        """The process, and the trials that it was told of."""
         from tuner.search.gaussian_process import CurveKernel, CurveProcess
 
         length = math.sqrt(len(self._space.dimensions) / DIMENSIONS_OF_LENGTH)
         kernel = replace(CurveKernel(), length=CurveKernel.length * length)
-        kept = self._selection(observed, values)
-        return CurveProcess(kernel, observed.take(kept), values[kept])
+        kept = self._selection(observed)
+        trials = observed.trials[kept]
+        return CurveProcess(kernel, self._rows(trials, observed.epochs[kept]), observed.values[kept]), trials
 
-    def _observations(self) -> tuple[Rows, Floats, float]:
-        """Rows, one for each level that a trial reached, their values [n], scaled, and what a scaled unit is worth.
-
-        What a running trial has beyond the last level counts too. A failed trial is as bad as the worst at the first.
-        """
-        trials, epochs, values = [], [], []
-        for trial, curve in self._curves.items():
-            reached = sorted(curve)
-            told = [epoch for epoch in reached if epoch in self._levels]
-            if reached and reached[-1] not in self._levels and (reached[-1] > self._levels[0] or trial in self._over):
-                told.append(reached[-1])
-            trials += [trial] * len(told)
-            epochs += told
-            values += [curve[epoch] for epoch in told]
+    def _observations(self) -> _Observed:
+        """One value for each level that a trial reached. A failed trial is as bad as the worst at the first level."""
+        worth = {trial: self._worth_of(trial) for trial, curve in self._curves.items() if curve}
+        trials = [trial for trial, told in worth.items() for _ in told.epochs]
+        epochs = [epoch for told in worth.values() for epoch in told.epochs]
+        values = [value for told in worth.values() for value in told.values]
         if not values:  # none has come to the first level yet
             newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
             trials, epochs = list(newest), list(newest.values())
             values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
         scaled, unit = scale(np.array(values))
         failed = sorted(self._failed)
-        rows = self._rows(trials, epochs) + self._rows(failed, self._levels[0])
-        return rows, np.append(scaled, np.full(len(failed), scaled.min())), unit
+        return _Observed(
+            np.array(trials + failed, dtype=np.int64),
+            np.array(epochs + [self._levels[0]] * len(failed), dtype=float),
+            np.append(scaled, np.full(len(failed), scaled.min())),
+            unit,
+        )
 
-    def _pending(self, observed: Rows) -> Rows:
+    def _worth_of(self, trial: int) -> _Worth:
+        """What the trial reached at each level; what a running one has beyond the last of them counts too."""
+        if trial not in self._worth:
+            curve = self._curves[trial]
+            reached = sorted(curve)
+            told = [epoch for epoch in reached if epoch in self._levels]
+            if reached[-1] not in self._levels and (reached[-1] > self._levels[0] or trial in self._over):
+                told.append(reached[-1])
+            self._worth[trial] = _Worth(told, [curve[epoch] for epoch in told], max(curve.values()))
+        return self._worth[trial]
+
+    def _pending(self, observed: _Observed) -> Rows:
         """Trials that run and have told nothing of use: they will reach the first level."""
         unknown = set(self._units) - self._over - set(observed.trials.tolist())
         return self._rows(sorted(unknown), self._levels[0])
 
-    def _selection(self, observed: Rows, values: Floats) -> npt.NDArray[np.int64]:
+    def _selection(self, observed: _Observed) -> npt.NDArray[np.int64]:
         """All values of few trials; of many those of the farthest and best, and as many others from all over."""
-        if len(values) <= LARGEST_MODEL:
-            return np.arange(len(values))
-        by_worth = np.lexsort((-values, -observed.epochs))
+        count = len(observed.values)
+        if count <= LARGEST_MODEL:
+            return np.arange(count)
+        by_worth = np.lexsort((-observed.values, -observed.epochs))
         first, rest = by_worth[: LARGEST_MODEL // 2], by_worth[LARGEST_MODEL // 2 :]
-        spread = np.random.default_rng([self._problem.seed, len(values)]).choice(
+        spread = np.random.default_rng([self._problem.seed, count]).choice(
             rest, LARGEST_MODEL - len(first), replace=False
         )
         return np.sort(np.append(first, spread))
@@ -189,7 +240,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         width = len(self._space.dimensions)
         drawn = [generator.random((self._candidates, width))]
         known = [trial for trial, curve in self._curves.items() if curve and trial not in self._failed]
-        for trial in sorted(known, key=lambda t: (-max(self._curves[t].values()), t))[:NEIGHBOURS]:
+        for trial in nsmallest(NEIGHBOURS, known, key=lambda t: (-self._worth_of(t).best, t)):
             unit = self._units[trial]
             absent = np.isnan(unit)
             for step in STEPS:

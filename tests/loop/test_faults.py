@@ -1,0 +1,205 @@
+"""Thousands of small searches, each with its own accidents: nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.disturbed import DisturbedSearch, Scene, diverges, loss_of
+from tests.loop.faults import Clock, Faults
+from tests.loop.invariants import faults_of_a_run, unlike, wrongly_promoted
+from tuner import (
+    ASHA,
+    BOHB,
+    Budget,
+    Grid,
+    HyperBand,
+    HyperOpt,
+    MedianStopping,
+    MultiFidelityGP,
+    NoEarlyStopping,
+    Optuna,
+    Random,
+    Study,
+    choice,
+    randint,
+    uniform,
+)
+from tuner.results import events
+from tuner.results.events import read_events
+from tuner.results.folder import LocalFolder
+from tuner.results.records import RunRecord
+from tuner.schedule import Scheduler
+from tuner.search import Learned, SearchAlgorithm
+
+CHEAP: list[SearchAlgorithm] = [Random(), Random(sobol=False), Grid()]
+DEAR: list[SearchAlgorithm] = [
+    MultiFidelityGP(startup_trials=2, candidates=20),
+    HyperOpt(startup_trials=2),
+    BOHB(),
+    Optuna("TPESampler", {"n_startup_trials": 2}),
+]
+SAME_IN_THE_END = frozenset({"kill", "lost worker", "full disk", "damage", "clock"})
+KINDS = SAME_IN_THE_END | {"unwritten"}
+
+
+@pytest.fixture
+def fast(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: these searches write a lot."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory, prefix="tuner-faults-") as folder:
+        yield Path(folder)
+
+
+def scheduler(draw: random.Random) -> Scheduler:
+    grace, factor = draw.choice([1, 2, 3]), draw.choice([2, 3])
+    return draw.choice(
+        [
+            ASHA(grace, factor),
+            ASHA(grace, factor),
+            ASHA(grace, factor, rule="stop"),
+            HyperBand(grace, factor),
+            MedianStopping(grace, min_trials=2),
+            NoEarlyStopping(),
+        ]
+    )
+
+
+def space(draw: random.Random, search: SearchAlgorithm) -> dict[str, Any]:
+    small = draw.choice([3, 5, 8])
+    if isinstance(search, Grid):
+        return {"x": randint(0, small)}
+    return draw.choice([{"x": uniform(0, 1)}] * 3 + [{"x": choice([n / 8.5 for n in range(small)])}])
+
+
+def scene(seed: int, searches: list[SearchAlgorithm]) -> Scene:
+    """A small search, drawn from the seed."""
+    draw = random.Random(f"scene {seed}")
+    search = draw.choice(searches)
+    study = Study(
+        "disturbed",
+        trial=lambda config: None,
+        space=space(draw, search),
+        metric="loss",
+        mode="min",
+        search=search,
+        scheduler=scheduler(draw),
+        budget=Budget(
+            trials=draw.randint(4, 9),
+            max_epochs=draw.randint(4, 9),
+            total_epochs=draw.choice([None, None, None, 17]),
+            target=draw.choice([None, None, None, 0.1]),
+        ),
+        seed=seed,
+        warm_start=None,
+    )
+    learned = Learned(configs=({"x": 0.25},), studies=("before",)) if "uniform" in repr(study.space) else None
+    return Scene(
+        seed,
+        study,
+        workers=draw.choice([1, 1, 2, 4]),
+        saving=draw.choice(["each", "each", "never", "some", "behind"]),
+        learned=learned if draw.random() < 0.2 else None,
+    )
+
+
+def search_through(scene: Scene, folder: Path, faults: Faults) -> DisturbedSearch:
+    search = DisturbedSearch(scene, folder, faults)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events, "time", Clock(faults))
+        search.run()
+    return search
+
+
+def record_of(folder: Path, study: Study) -> RunRecord:
+    return RunRecord(study.metric, study.mode, read_events(LocalFolder(folder)))
+
+
+def what_is_wrong(search: DisturbedSearch) -> Iterator[str]:
+    """All that must hold of a disturbed search, as sentences where it doesn't."""
+    scene, folder = search.scene, search.folder
+    record = record_of(folder, scene.study)
+    yield from faults_of_a_run(folder, scene.study, scene.workers)
+    if scene.saving in ("each", "behind") and "unwritten" not in search.faults.happened:
+        yield from wrongly_promoted(list(read_events(LocalFolder(folder))), scene.study)
+    for (trial, epoch), value in search.reported.items():
+        known = record.trials[trial].epochs.get(epoch)
+        if known is None:
+            yield f"epoch {epoch} of {trial} is lost"
+        elif known.metrics != {"loss": value}:
+            yield f"epoch {epoch} of {trial} is {known.metrics}, reported was {value}"
+    for trial in record.trials.values():
+        for epoch, known in trial.epochs.items():
+            wanted = None if diverges(trial.config, epoch) else loss_of(trial.config, epoch)
+            if known.metrics != {"loss": wanted}:
+                yield f"epoch {epoch} of {trial.trial} is another configuration's or epoch's"
+    if search.loop is not None and search.loop.record.trials != record.trials:
+        yield "the events tell another story than the driver's record"
+    yield from of_the_winner(search, record)
+    yield from of_repetitions(search)
+    if scene.workers == 1 and set(search.faults.happened) <= SAME_IN_THE_END:
+        yield from unlike_the_undisturbed(search, record)
+
+
+def of_the_winner(search: DisturbedSearch, record: RunRecord) -> Iterator[str]:
+    best = record.best_trial()
+    if best is None:
+        return
+    place = (best.trial, (record.best_of(best.trial) or (0, 0))[0])
+    if place in search.secured - search.damaged and not search.store.has(*place):
+        yield f"the winner's checkpoint {place} was written and is gone"
+
+
+def of_repetitions(search: DisturbedSearch) -> Iterator[str]:
+    """No epoch is trained again but what comes after the checkpoint that its trial went on from."""
+    times: dict[tuple[str, int], int] = {}
+    for event in read_events(LocalFolder(search.folder)):
+        if event["event"] == "epoch_reported":
+            place = (event["trial"], event["epoch"])
+            times[place] = times.get(place, 0) + 1
+    for place, count in times.items():
+        if count > 1 + search.repeated.get(place, 0):
+            yield f"{place} was reported {count} times"
+
+
+def unlike_the_undisturbed(search: DisturbedSearch, record: RunRecord) -> Iterator[str]:
+    folder = search.folder.with_name(search.folder.name + "-undisturbed")
+    scene = search.scene
+    lost = any(trial.cause == "lost" for trial in record.trials.values())
+    if scene.saving != "behind" and not lost:
+        search_through(scene, folder, Faults(scene.seed))
+        yield from unlike(record, record_of(folder, scene.study))
+        shutil.rmtree(folder)
+
+
+def disturbed(seed: int, searches: list[SearchAlgorithm], folder: Path) -> list[str]:
+    """What is wrong after a search with faults of all kinds, or of one, drawn from the seed."""
+    draw = random.Random(f"kinds {seed}")
+    kinds = draw.choice([KINDS, SAME_IN_THE_END, *(frozenset({kind}) for kind in ("kill", "kill", *sorted(KINDS)))])
+    faults = Faults(seed, kinds, likely=draw.choice([0.003, 0.01, 0.05]))
+    search = search_through(scene(seed, searches), folder, faults)
+    wrong = list(what_is_wrong(search))
+    return [f"seed {seed}, {faults.happened}: {each}" for each in wrong]
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_nothing_is_lost_whatever_happens_in_a_search(fast: Path, first: int) -> None:
+    for seed in range(first, first + 50):
+        assert disturbed(seed, CHEAP, fast / str(seed)) == []
+        shutil.rmtree(fast / str(seed))
+
+
+@pytest.mark.parametrize("first", range(10_000, 10_080, 20))
+def test_nothing_is_lost_with_search_algorithms_that_learn(fast: Path, first: int) -> None:
+    for seed in range(first, first + 20):
+        assert disturbed(seed, DEAR, fast / str(seed)) == []
+        shutil.rmtree(fast / str(seed))
