@@ -155,13 +155,14 @@ def write_best(
     beside.rename(folder)
 
 
-def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, trust: bool = False) -> LoadedModel:
     """The model of a run's winner, in evaluation mode; the newest run's where `run` is a storage folder.
 
-    Where the model is a user's function, that function comes from the run's copy of the study file.
+    Where the model is a user's function, that function comes from the run's copy of the study file, which is run only
+    where it belongs to the user, or with `trust`.
 
     Raises:
-        RunFolderError: there is no run, or it has no winner that can be loaded.
+        RunFolderError: there is no run, it has no winner that can be loaded, or code of somebody else's is needed.
         WeightsError: the model's file is damaged.
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
@@ -169,7 +170,8 @@ def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> Lo
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
         card = _read_card(best)
-        return _load(best, card, _user_trial(found) if card.is_function else ImageClassifier(model=card.model), device)
+        trial = _user_trial(found, trust=trust) if card.is_function else ImageClassifier(model=card.model)
+        return _load(best, card, trial, device)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
@@ -209,14 +211,14 @@ def _load(best: Path, card: ModelCard, trial: ImageClassifier, device: torch.dev
     return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
 
 
-def _user_trial(run: Run) -> ImageClassifier:
+def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:
     """The declaration of a run whose model is a user's function."""
     if run.info["study_file"] is None:
         raise RunFolderError(
             f"a model made by a function needs the study file, got {run.path}, which was started from Python; "
             "call tuner.inspection.load_model(best, trial=...)"
         )
-    trial = run.declared_study().declared_trial
+    trial = run.declared_study(trust=trust).declared_trial
     if not isinstance(trial, ImageClassifier):
         raise RunFolderError(f"a model needs an ImageClassifier, got {trial.name} in {run.path}; name another run")
     return trial

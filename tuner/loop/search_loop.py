@@ -91,7 +91,7 @@ class SearchLoop:
         self._log = EventLog(folder)
         self._keeper = CheckpointKeeper(folder, self.record)
         self._emit("study_resumed" if history else "study_started", trials=study.trials)
-        if learned and learned.configs and not history:
+        if learned and (learned.configs or learned.passed_over) and not history:
             self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
         self._again = [trial for trial in self.record.trials.values() if trial.status == "interrupted"]
         self._limits = Limits(study, self.record, devices)

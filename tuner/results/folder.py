@@ -66,7 +66,10 @@ class LocalFolder(Folder):
     """A folder on a file system of this machine."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser().resolve()
+        try:
+            self.path = Path(path).expanduser().resolve()
+        except (RuntimeError, ValueError) as error:  # links that lead round in a circle, an unknown ~user, a NUL
+            raise RunFolderError(f"a folder needs a path that leads somewhere, got {str(path)!r}; {error}") from error
         self.uri = str(self.path)
 
     def child(self, name: str) -> LocalFolder:
@@ -185,6 +188,44 @@ def open_folder(location: str | Path) -> Folder:
     if "://" in text and not text.startswith("file://"):
         return ObjectFolder(text)
     return LocalFolder(text.removeprefix("file://"))
+
+
+def fetched_file(folder: Folder, name: str, target: Path) -> Path:
+    """A local path of the file: its own, or that of a copy in the folder `target`.
+
+    Raises RunFolderError where it can't be read.
+    """
+    if isinstance(folder, LocalFolder):
+        return folder.path / name
+    copy = target / name
+    try:
+        copy.write_bytes(folder.read(name))
+    except OSError as error:
+        raise RunFolderError(f"a run needs its {name}, got none in {folder.uri!r} ({error}); restore it") from error
+    return copy
+
+
+def require_own(folder: Folder, name: str) -> None:
+    """Refuse to run a file as code that another user may have written.
+
+    Raises RunFolderError unless folder and file belong to the user of this process; on object storage, always.
+    """
+    if not isinstance(folder, LocalFolder):
+        whose = "lies on object storage, where anybody may have written it"
+    else:
+        try:
+            owners = {os.stat(path).st_uid for path in (folder.path, folder.path / name)}  # noqa: PTH116
+        except OSError as error:
+            raise RunFolderError(
+                f"a run needs its {name}, got none in {folder.uri!r} ({error.strerror}); restore it"
+            ) from error
+        if owners == {os.geteuid()}:
+            return
+        whose = "belongs to another user"
+    raise RunFolderError(
+        f"only code of your own is run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
+        "--trust (trust=True from Python)"
+    )
 
 
 def _umask() -> int:

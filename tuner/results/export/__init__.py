@@ -21,8 +21,10 @@ Kind = Literal["csv", "parquet", "optuna", "tensorboard"]
 def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
     """Write the run's trials in another tool's form; the files written.
 
-    "csv" and "parquet" write `trials` and `history` into the folder `path`; "optuna" writes a SQLite file for
-    `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and `optuna-dashboard sqlite:///PATH`;
+    "csv" and "parquet" write `trials` and `history` into the folder `path` (in CSV, text that a spreadsheet would take
+    for a formula has an apostrophe before it, see `tuner.results.foreign_text.spreadsheet_cell`); "optuna"
+    writes a SQLite file for `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and
+    `optuna-dashboard sqlite:///PATH`;
     "tensorboard" writes a folder of event files per trial into the folder `path`, for `tensorboard --logdir PATH`.
 
     Raises:
@@ -38,7 +40,9 @@ def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
         files = [_new(target / f"{name}.{kind}") for name in ("trials", "history")]
         for table, file in zip((run.trials, run.history), files, strict=True):
             if kind == "csv":
-                table.to_csv(file, index=False)
+                from tuner.results.tables import csv_text
+
+                file.write_text(csv_text(table), encoding="utf-8")
             else:
                 _without_mixtures(table).to_parquet(file, index=False)
     except OSError as error:
