@@ -334,7 +334,13 @@ def load_run(path: str | Path = "runs") -> Run:
     Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
     """
     folder = open_folder(path)
-    if folder.exists(RUN_FILE):
+    try:
+        is_run = folder.exists(RUN_FILE)
+    except OSError as error:
+        raise RunFolderError(
+            f"a run is a folder that can be read, got {str(path)!r} ({error.strerror or error}); check its permissions"
+        ) from error
+    if is_run:
         return Run(folder)
     runs = find_runs(path)
     if not runs:

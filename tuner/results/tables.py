@@ -41,7 +41,7 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
-    table["cause"] = pd.Categorical(table["cause"], categories=list(CAUSES))
+    table["cause"] = pd.Categorical(table["cause"], categories=_causes(table["cause"]))
     for column in ("started", "ended"):
         table[column] = _utc(table[column])
     return table
@@ -78,11 +78,17 @@ def csv_text(table: pd.DataFrame) -> str:
     """The table as CSV that spreadsheets open without running what looks like a formula.
 
     Numbers are written as they are; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line's
-    end have an apostrophe before them, which `tuner.results.foreign_text.text_of_cell` takes off again.
+    end have an apostrophe before them, which `tuner.results.foreign_text.text_of_cell` takes off again. Lines within a
+    text end in LF.
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
-    guarded = table.assign(**{name: table[name].map(spreadsheet_cell, na_action="ignore") for name in texts})
-    return guarded.rename(columns=spreadsheet_cell).to_csv(index=False)
+    guarded = table.assign(**{name: table[name].map(_cell, na_action="ignore") for name in texts})
+    return guarded.rename(columns=_cell).to_csv(index=False)
+
+
+def _cell(value: Any) -> Any:
+    """A CR would end a row, as only texts with LF are quoted."""
+    return spreadsheet_cell(value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value)
 
 
 def metric_column(name: str) -> str:
@@ -93,6 +99,11 @@ def metric_column(name: str) -> str:
 def _metric_column(name: str, own: tuple[str, ...]) -> str:
     """A metric's column, which must not be one of the table's own: functions like to report `epoch` or `time`."""
     return METRIC + name if name in own else name
+
+
+def _causes(column: pd.Series[Any]) -> list[str]:
+    """All causes there can be, with those that a newer version has named."""
+    return list(dict.fromkeys([*CAUSES, *column.dropna()]))
 
 
 def _utc(seconds: pd.Series[Any]) -> pd.Series[Any]:
