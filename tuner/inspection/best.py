@@ -26,6 +26,7 @@ from tuner.trial import ImageClassifier
 
 TOP = 5
 FILES_PER_BATCH = 256
+LARGEST_IMAGE = 10_000  # pixels along an edge of what a model takes
 
 
 @dataclass(frozen=True)
@@ -53,16 +54,22 @@ class ModelCard:
 
     @classmethod
     def from_dict(cls, card: Mapping[str, Any]) -> ModelCard:
-        """The card that `dataclasses.asdict` and JSON made plain."""
+        """The card that `dataclasses.asdict` and JSON made plain.
+
+        Raises KeyError, TypeError or ValueError where it is another content.
+        """
         inputs = card["inputs"]
-        normalisation = Normalisation(tuple(inputs["normalisation"]["mean"]), tuple(inputs["normalisation"]["sd"]))
-        return cls(
-            model=card["model"],
-            data=card["data"],
-            weights=card["weights"],
-            classes=tuple(card["classes"]),
-            inputs=Inputs(inputs["channels"], inputs["image_size"], normalisation),
-        )
+        channels, size = inputs["channels"], inputs["image_size"]
+        mean, sd = (tuple(map(float, inputs["normalisation"][name])) for name in ("mean", "sd"))
+        texts = (card["model"], card["data"], card["weights"], *card["classes"])
+        if not all(isinstance(text, str) for text in texts) or not card["classes"]:
+            raise ValueError("model, data, weights and classes are texts")
+        if channels not in (1, 3) or type(size) is not int or not 1 <= size <= LARGEST_IMAGE:
+            raise ValueError(f"channels are 1 or 3, and image_size is at most {LARGEST_IMAGE}")
+        if not len(mean) == len(sd) == channels or 0.0 in sd:
+            raise ValueError("a mean and an sd, which isn't 0, belong to each channel")
+        model, data, weights, *classes = texts
+        return cls(model, data, weights, tuple(classes), Inputs(channels, size, Normalisation(mean, sd)))
 
 
 @dataclass(frozen=True)
@@ -198,17 +205,27 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 def _read_card(best: Path) -> ModelCard:
     try:
         return ModelCard.from_dict(json.loads((best / "model.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise RunFolderError(
             f"a model needs model.json and {MODEL}, got {best} without a whole model.json; name a run with a winner"
         ) from error
 
 
 def _load(best: Path, card: ModelCard, trial: ImageClassifier, device: torch.device | str) -> LoadedModel:
-    config = trial.hyperparameters(json.loads((best / "config.json").read_text(encoding="utf-8")))
+    config = _read_config(best, trial)
     network = empty_network(trial, channels=card.inputs.channels, classes=len(card.classes), config=config)
     load_state(network.module, read_state(best / MODEL), source=str(best / MODEL), name=card.model)
     return LoadedModel(network.module.to(device).eval(), card, torch.device(device))
+
+
+def _read_config(best: Path, trial: ImageClassifier) -> dict[str, Any]:
+    """The winner's hyperparameters, all of them."""
+    try:
+        return trial.hyperparameters(json.loads((best / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
+        raise RunFolderError(
+            f"a model needs config.json with its hyperparameters, got {best} without a whole one; restore it"
+        ) from error
 
 
 def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import tempfile
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.results.events import EVENTS, Event, Reading, read_all
-from tuner.results.folder import Folder, LocalFolder, fetched_file, open_folder, require_own
+from tuner.results.folder import Folder, fetched_file, open_folder, require_own
 from tuner.results.foreign_text import in_utf8
 from tuner.results.records import RunRecord, TrialRecord
-from tuner.results.run_info import FORMAT, RUN_FILE, read_info
+from tuner.results.run_info import (
+    FORMAT,
+    RUN_FILE,
+    TIME_FORMAT,
+    new_run_folder,
+    now,
+    read_info,
+    write_info,
+)
 from tuner.results.scored import BEST, METRICS, read_scored
 from tuner.space import Config, Space, recorded_space
 from tuner.study import Study, load_study
@@ -48,7 +54,6 @@ __all__ = [
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 STUDY_FILE = "study.py"
 SHOWN_TRIALS = 10  # in a notebook
-TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 
 
 class Run:
@@ -384,40 +389,6 @@ def _was_a_run(folder: Folder) -> bool:
         return folder.exists(RUN_FILE) or EVENTS in folder.folders()
     except OSError:
         return True
-
-
-def write_info(folder: Folder, info: dict[str, Any]) -> None:
-    """Replace run.json as a whole; it is of this version's format from now on."""
-    info |= {"format": FORMAT, "updated": now()}
-    folder.write(RUN_FILE, (json.dumps(info, indent=2, default=str) + "\n").encode())
-
-
-def new_run_folder(storage: str | Path, study: str) -> Folder:
-    """The folder for a run that starts now; a second one within the same second gets a suffix."""
-    base = open_folder(storage).child(study)
-    stamp = datetime.now(UTC).strftime(TIME_FORMAT)
-    taken = set(base.folders())
-    name = next(n for n in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if n not in taken)
-    folder = base.child(name)
-    if isinstance(folder, LocalFolder):
-        _make(folder)
-    return folder
-
-
-def now() -> str:
-    """The time in UTC, to the second, as ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _make(folder: LocalFolder) -> None:
-    try:
-        folder.path.mkdir(parents=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} "
-            f"({error.strerror}); "
-            "choose another"
-        ) from error
 
 
 def _process_lives(pid: int) -> bool:

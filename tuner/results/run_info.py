@@ -19,15 +19,18 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.results.event_lines import DEEPEST, EVENTS, LARGEST, finite, nested_deeper
-from tuner.results.folder import Folder
+from tuner.results.folder import Folder, LocalFolder, open_folder
 from tuner.study import Study
 
 RUN_FILE = "run.json"
 FORMAT = 2
+TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 MODES = ("min", "max")
 STATUSES = ("running", "finished", "interrupted", "failed")
 Check = Callable[[object], bool]
@@ -61,6 +64,40 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
                 f"restore it{_rest(folder)}"
             )
     return _with_sound_fields(info)
+
+
+def write_info(folder: Folder, info: dict[str, Any]) -> None:
+    """Replace run.json as a whole; it is of this version's format from now on."""
+    info |= {"format": FORMAT, "updated": now()}
+    folder.write(RUN_FILE, (json.dumps(info, indent=2, default=str) + "\n").encode())
+
+
+def new_run_folder(storage: str | Path, study: str) -> Folder:
+    """The folder for a run that starts now; a second one within the same second gets a suffix."""
+    base = open_folder(storage).child(study)
+    stamp = datetime.now(UTC).strftime(TIME_FORMAT)
+    taken = set(base.folders())
+    name = next(n for n in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if n not in taken)
+    folder = base.child(name)
+    if isinstance(folder, LocalFolder):
+        _make(folder)
+    return folder
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _make(folder: LocalFolder) -> None:
+    try:
+        folder.path.mkdir(parents=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} "
+            f"({error.strerror}); "
+            "choose another"
+        ) from error
 
 
 def _content(folder: Folder) -> Any:

@@ -44,7 +44,7 @@ def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
 
                 file.write_text(csv_text(table), encoding="utf-8")
             else:
-                _without_mixtures(table).to_parquet(file, index=False)
+                _write_parquet(_without_mixtures(table), file)
     except OSError as error:
         raise RunFolderError(f"export needs a place to write to, got {str(path)!r} ({error.strerror})") from error
     return files
@@ -54,6 +54,15 @@ def _new(path: Path) -> Path:
     if path.exists():
         raise RunFolderError(f"export writes new files, got {str(path)!r}, which exists; remove it or choose another")
     return path
+
+
+def _write_parquet(table: pd.DataFrame, file: Path) -> None:
+    """What Parquet has no type for, such as lists of numbers and names, is written as text."""
+    try:
+        table.to_parquet(file, index=False)
+    except (ValueError, TypeError, NotImplementedError, OverflowError):  # what pyarrow's errors are
+        odd = [name for name in table.columns if table[name].dtype == object]
+        table.assign(**{name: table[name].map(str, na_action="ignore") for name in odd}).to_parquet(file, index=False)
 
 
 def _without_mixtures(table: pd.DataFrame) -> pd.DataFrame:
