@@ -14,15 +14,7 @@ from tuner.results.events import EVENTS, Event, Reading, read_all
 from tuner.results.folder import Folder, fetched_file, open_folder, require_own
 from tuner.results.foreign_text import in_utf8
 from tuner.results.records import RunRecord, TrialRecord
-from tuner.results.run_info import (
-    FORMAT,
-    RUN_FILE,
-    TIME_FORMAT,
-    new_run_folder,
-    now,
-    read_info,
-    write_info,
-)
+from tuner.results.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.results.scored import BEST, METRICS, read_scored
 from tuner.space import Config, Space, recorded_space
 from tuner.study import Study, load_study
@@ -238,7 +230,8 @@ class Run:
     def _importance(self) -> list[Importance]:
         from tuner.results.importance import importance
 
-        return importance(self.space, *self.outcomes())
+        configs, values = self.outcomes()
+        return importance(self.space, [self.space.project(config) for config in configs], values)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """Configurations and best values of the trials that reported one; failed trials don't count."""
