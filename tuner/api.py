@@ -65,11 +65,12 @@ def resume(path: str | Path, **options: Any) -> Run:
     return driver.resume(path, **options)
 
 
-def load_model(run: Run | str | Path, device: str = "cpu") -> LoadedModel:
+def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:
     """The winner of a run, in evaluation mode: `.module`, `.classes`, `.predict(paths)`, `.evaluate(split)`.
 
-    Raises RunFolderError where the run has no winner that can be loaded.
+    A model that a function of the study file makes takes that file, which is run only where it belongs to the user, or
+    with `trust`. Raises RunFolderError where the run has no winner that can be loaded.
     """
     from tuner import inspection
 
-    return inspection.load_winner(run, device)
+    return inspection.load_winner(run, device, trust=trust)

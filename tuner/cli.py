@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner import budget
 from tuner.errors import StudyError, TrialError, one_line
+from tuner.results.foreign_text import printable
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.verb(options))
     except (StudyError, TrialError) as error:
-        print(f"tuner: {one_line(str(error))}", file=sys.stderr)
+        print(printable(f"tuner: {one_line(str(error))}"), file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
@@ -83,6 +84,7 @@ def _resume(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     earlier = load_run(options.run)
+    _tell_damages(earlier)
     plan = _plan_of(earlier, **_limits(options))
     from tuner.driver import resume
 
@@ -104,7 +106,16 @@ def _plan_of(run: Run, **limits: Any) -> Plan:
     from tuner.console.progress import Plan
 
     given = {name: value for name, value in limits.items() if value is not None}
-    return Plan.within(run.budget | given, run.name, run.metric, run.mode)
+    longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
+    return Plan.within(run.budget | longest | given, run.name, run.metric, run.mode)
+
+
+def _tell_damages(*runs: Run) -> None:
+    """What of the runs can't be read, on stderr."""
+    from tuner.console.tables import print_damages
+
+    for run in runs:
+        print_damages(run.damages, sys.stderr, of=f"{run.path}: " if len(runs) > 1 else "")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -137,14 +148,17 @@ def samples(study: Study, count: int) -> list[dict[str, Any]]:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from tuner.console.tables import print_runs
-    from tuner.results import find_runs
+    from tuner.console.tables import print_damages, print_runs
+    from tuner.results.run import survey
 
-    runs = find_runs(options.storage)
+    runs, refused = survey(options.storage)
     if options.json:
         print(json.dumps([run.summary() for run in runs]))
     else:
         print_runs(runs, options.storage)
+    print_damages(refused, sys.stderr, of="left out: ")
+    for run in runs:
+        print_damages(run.damages, sys.stderr, of=f"{run.path}: ")
     return SUCCESS
 
 
@@ -160,6 +174,7 @@ def _show(options: argparse.Namespace) -> int:
         print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
     else:
         print_run(run, traceback_of=options.trial)
+    _tell_damages(run)
     return SUCCESS
 
 
@@ -182,7 +197,9 @@ def _watch(run: Run) -> None:
 def _report(options: argparse.Namespace) -> int:
     from tuner.results import load_run, write_report
 
-    print(write_report(load_run(options.run)))
+    run = load_run(options.run)
+    print(printable(write_report(run)))
+    _tell_damages(run)
     return SUCCESS
 
 
@@ -195,12 +212,14 @@ def _refine(options: argparse.Namespace) -> int:
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
     _check_new(path, "-o", force=options.force)
     with redirect_stdout(sys.stderr):
+        run = load_run(options.run)
         found = refine(
-            load_run(options.run), options.kind, quantile=options.quantile, configurations=options.configurations
+            run, options.kind, quantile=options.quantile, configurations=options.configurations, trust=options.trust
         )
         text = found.text(path)
     _write_new(path, text, "-o", force=options.force)
     print_refinement(found, path)
+    _tell_damages(run)
     return SUCCESS
 
 
@@ -212,7 +231,7 @@ def _check_new(path: Path, option: str, *, force: bool) -> None:
 def _write_new(path: Path, text: str, option: str, *, force: bool) -> None:
     _check_new(path, option, force=force)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise StudyError(f"{option} needs a file that can be written, got {str(path)!r} ({error.strerror})") from error
 
@@ -228,14 +247,17 @@ def _compare(options: argparse.Namespace) -> int:
         print(found.table.to_json(orient="records"))
     else:
         print_comparison(found)
+    _tell_damages(*found.runs)
     return SUCCESS
 
 
 def _export(options: argparse.Namespace) -> int:
     from tuner.results import export, load_run
 
-    for file in export(load_run(options.run), options.kind, options.path):
-        print(file)
+    run = load_run(options.run)
+    for file in export(run, options.kind, options.path):
+        print(printable(file))
+    _tell_damages(run)
     return SUCCESS
 
 
@@ -243,7 +265,7 @@ def _predict(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
 
-    predictions = load_winner(options.run).predict(options.images)
+    predictions = load_winner(options.run, trust=options.trust).predict(options.images)
     if options.json:
         print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
     else:
@@ -264,7 +286,7 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
     if run.status == "interrupted":
         by_itself = run.end_reason == "error"
         what = f"the search was cut off by an error: {run.info['interrupted_by']}" if by_itself else "interrupted"
-        print(f"{what}; go on with:\n{command('resume', run.path)}", file=sys.stderr)
+        print(printable(f"{what}; go on with:\n{command('resume', run.path)}"), file=sys.stderr)
         return NO_WINNER if by_itself else INTERRUPTED
     if run.best is None:
         print_failure(run, sys.stderr)
@@ -350,6 +372,7 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
         "--configurations", type=_count, default=30, metavar="N", help="of a grid, at most (default: 30)"
     )
     refine.add_argument("--force", action="store_true", help="replace the file if it exists")
+    _add_trust(refine)
 
     compare = verbs.add_parser("compare", help="runs side by side, at equal cost")
     compare.set_defaults(verb=_compare)
@@ -369,6 +392,13 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     predict.add_argument("run", metavar="RUN")
     predict.add_argument("images", metavar="IMAGE", nargs="+")
     predict.add_argument("--json", action="store_true", help="one JSON list on stdout")
+    _add_trust(predict)
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust", action="store_true", help="run the study.py of a run that belongs to somebody else, if it is needed"
+    )
 
 
 def _add_study_options(parser: argparse.ArgumentParser) -> None:

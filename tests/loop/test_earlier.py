@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,31 @@ def test_damaged_runs_are_passed_over(tmp_path: Path) -> None:
     make_run(tmp_path / "simulated" / "1")
     (tmp_path / "simulated" / "2").mkdir()
     (tmp_path / "simulated" / "2" / "run.json").write_text("{")
-    assert learned(study(), tmp_path).studies == ("simulated/1",)
+    (tmp_path / "simulated" / "notes").mkdir()
+    found = learned(study(), tmp_path)
+    assert (found.studies, found.passed_over) == (("simulated/1",), 1)
+    assert describe(found) == (
+        "starts with 1 configuration learned from earlier runs (simulated/1); --no-history leaves them out; "
+        "1 earlier run can't be read: `python -m tuner runs` says why"
+    )
+
+
+def test_a_run_that_nothing_can_be_computed_with_is_passed_over(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1")
+    odd = make_run(tmp_path / "simulated" / "2", started="2026-02-01T00:00:00+00:00")
+    lines = (tmp_path / "simulated/2/events/000001.jsonl").read_bytes()
+    values = re.sub(rb'"loss":[0-9.e-]+', b'"loss":1e308', re.sub(rb',"sum":"[0-9a-f]+"', b"", lines))
+    (tmp_path / "simulated/2/events/000001.jsonl").write_bytes(values)
+    assert len(odd.record.trials) == 6
+    found = learned(study(), tmp_path)
+    assert "simulated/1" in found.studies
+
+
+def test_a_search_whose_earlier_runs_cannot_be_read_says_so(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path, learned=Learned(passed_over=2))
+    assert loop.record.notices == [
+        "nothing learned from earlier runs: 2 earlier runs can't be read: `python -m tuner runs` says why"
+    ]
 
 
 def test_the_search_tries_what_was_learned_after_the_starting_points_and_says_so(tmp_path: Path) -> None:

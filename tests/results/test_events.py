@@ -1,4 +1,5 @@
 import json
+import shutil
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -8,8 +9,9 @@ import pytest
 import torch
 from pyarrow.fs import LocalFileSystem
 
+from tuner.errors import RunFolderError
 from tuner.results import events
-from tuner.results.events import EventFollower, EventLog, finite, plain, read_events
+from tuner.results.events import EventFollower, EventLog, finite, plain, read_all, read_events
 from tuner.results.folder import LocalFolder
 from tuner.results.object_folder import ObjectFolder
 
@@ -91,7 +93,7 @@ def test_a_reported_value_is_written_as_plain_json_and_reads_back_as_returned(
     tmp_path: Path, value: object, written: object
 ) -> None:
     log = EventLog(LocalFolder(tmp_path))
-    event = log.append("epoch_reported", metrics={"value": value})
+    event = log.append("notice", message="", metrics={"value": value})
     log.close()
     assert event["metrics"] == {"value": written}
     assert type(event["metrics"]["value"]) is type(written)
@@ -162,3 +164,166 @@ def test_a_follower_goes_on_with_the_next_segment_past_a_torn_line(tmp_path: Pat
     later.append("notice", message="three")
     assert [event["message"] for event in follower.new()] == ["two", "three"]
     assert [event["message"] for event in read_events(folder)] == ["one", "two", "three"]
+
+
+# Damaged files
+
+
+def segment(folder: Path, number: int = 1) -> Path:
+    return folder / "events" / f"{number:06d}.jsonl"
+
+
+def of_three_trials(folder: Path) -> None:
+    log = EventLog(LocalFolder(folder))
+    for number in range(3):
+        log.append("trial_started", trial=f"{number:05d}", number=number, config={"x": number}, seed=number)
+    for number in range(3):
+        log.append("trial_ended", trial=f"{number:05d}", status="completed")
+    log.close()
+
+
+def test_what_a_damaged_line_says_is_set_aside_and_named_once_and_all_else_is_used(tmp_path: Path) -> None:
+    of_three_trials(tmp_path)
+    lines = segment(tmp_path).read_bytes().splitlines(keepends=True)
+    segment(tmp_path).write_bytes(b"".join([*lines[:1], lines[1].replace(b'"x":1', b'"x":7'), *lines[2:]]))
+    reading = read_all(LocalFolder(tmp_path))
+    assert [(e["event"], e["trial"]) for e in reading.events] == [
+        ("trial_started", "00000"), ("trial_started", "00002"), ("trial_ended", "00000"), ("trial_ended", "00002"),
+    ]  # fmt: skip
+    assert reading.damages == [
+        "events/000001.jsonl, line 2: its checksum doesn't fit; it is left out",
+        "events/000001.jsonl, line 5: trial_ended names trial 00001, which none before it started; it is left out",
+    ]
+    follower = EventFollower(LocalFolder(tmp_path))
+    assert (follower.new(), follower.damages) == (reading.events, reading.damages)
+    assert (follower.new(), follower.damages) == ([], reading.damages)
+
+
+def test_a_missing_segment_is_named(tmp_path: Path) -> None:
+    for _ in range(6):
+        log = EventLog(LocalFolder(tmp_path))
+        log.append("notice", message="kept")
+        log.close()
+    for number in (1, 3, 4):
+        segment(tmp_path, number).unlink()
+    reading = read_all(LocalFolder(tmp_path))
+    assert len(reading.events) == 3
+    assert reading.damages == [
+        "events/000001.jsonl is missing; what happened there is unknown",
+        "events/000003.jsonl to 000004.jsonl are missing; what happened there is unknown",
+    ]
+
+
+def test_a_copied_segment_is_read_once(tmp_path: Path) -> None:
+    of_three_trials(tmp_path)
+    segment(tmp_path, 2).write_bytes(segment(tmp_path).read_bytes())
+    reading = read_all(LocalFolder(tmp_path))
+    assert len(reading.events) == 6
+    assert reading.damages == ["events/000002.jsonl is a copy of 000001.jsonl; it is left out"]
+
+
+def test_a_segment_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    of_three_trials(tmp_path)
+    segment(tmp_path).rename(segment(tmp_path, 2))
+    segment(tmp_path).symlink_to("nowhere")
+    assert [event["event"] for event in read_all(LocalFolder(tmp_path)).events] == ["trial_started"] * 3 + [
+        "trial_ended"
+    ] * 3
+
+
+def test_the_torn_end_of_the_newest_segment_may_be_in_the_writing_and_that_of_an_earlier_one_is_damage(
+    tmp_path: Path,
+) -> None:
+    of_three_trials(tmp_path)
+    segment(tmp_path).write_bytes(segment(tmp_path).read_bytes()[:-9])
+    reading = read_all(LocalFolder(tmp_path))
+    torn = "events/000001.jsonl, line 6: it is cut off; it is left out"
+    assert (len(reading.events), reading.damages, reading.torn) == (5, [], torn)
+    log = EventLog(LocalFolder(tmp_path))
+    log.append("notice", message="more")
+    log.close()
+    reading = read_all(LocalFolder(tmp_path))
+    assert (len(reading.events), reading.damages, reading.torn) == (6, [torn], None)
+
+
+def test_a_last_line_that_lacks_nothing_but_its_end_is_read(tmp_path: Path) -> None:
+    of_three_trials(tmp_path)
+    segment(tmp_path).write_bytes(segment(tmp_path).read_bytes()[:-1])
+    reading = read_all(LocalFolder(tmp_path))
+    assert (len(reading.events), reading.damages, reading.torn) == (6, [], None)
+
+
+def test_text_that_is_not_utf_8_is_kept_as_it_is_and_followers_get_it_as_utf_8(tmp_path: Path) -> None:
+    log = EventLog(LocalFolder(tmp_path))
+    log.append("notice", message="file \udcff.png", names={"\ud800": ["\udcfe"]})
+    log.close()
+    reading = read_all(LocalFolder(tmp_path))
+    assert (reading.events[0]["message"], reading.surrogates) == ("file \udcff.png", True)
+    event = EventFollower(LocalFolder(tmp_path)).new()[0]
+    assert (event["message"], event["names"]) == ("file \\udcff.png", {"\\ud800": ["\\udcfe"]})
+
+
+# Clocks, deleted folders, object stores
+
+
+def test_times_never_go_back_in_a_log_whose_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(LocalFolder(tmp_path))
+    first = log.append("notice", message="one")["time"]
+    monkeypatch.setattr(events.time, "time", lambda: first - 3600)
+    second = log.append("notice", message="two")["time"]
+    assert 0 <= second - first < 600
+
+
+def test_a_log_whose_folder_was_deleted_says_so_and_makes_no_new_one(tmp_path: Path) -> None:
+    log = EventLog(LocalFolder(tmp_path / "run"))
+    log.append("notice", message="one")
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunFolderError) as caught:
+        log.append("notice", message="two")
+    assert str(caught.value) == (
+        f"the run's folder was deleted while the search ran, got no events/000001.jsonl in '{tmp_path}/run' any more; "
+        "start the search again, and leave its storage until it ends"
+    )
+    log.close()
+    assert not (tmp_path / "run").exists()
+
+
+def arrived(path: Path, lines: int) -> bool:
+    """Whether so many lines come to lie there within a minute."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if path.exists() and len(path.read_bytes().splitlines()) >= lines:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_on_an_object_store_no_event_waits_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "OBJECT_STORE_SECONDS", 0.05)
+    (tmp_path / "events").mkdir()
+    log = EventLog(ObjectFolder("s3://bucket/run", LocalFileSystem(), str(tmp_path)))
+    log.append("notice", message="one")
+    assert arrived(segment(tmp_path), 1)
+    log.append("notice", message="two")
+    assert arrived(segment(tmp_path), 2)
+    log.close()
+    assert messages(tmp_path) == ["one", "two"]
+
+
+def test_an_object_store_that_fails_is_tried_again_and_raises_with_the_next_event_while_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "OBJECT_STORE_SECONDS", 0.05)
+    log = EventLog(ObjectFolder("s3://bucket/run", LocalFileSystem(), str(tmp_path)))  # it has no folder `events` yet
+
+    def tell() -> None:
+        for _ in range(12_000):
+            log.append("notice", message="told")
+            time.sleep(0.005)
+
+    with pytest.raises(FileNotFoundError):
+        tell()
+    (tmp_path / "events").mkdir()
+    assert arrived(segment(tmp_path), 2)
+    log.close()
+    assert set(messages(tmp_path)) == {"told"}

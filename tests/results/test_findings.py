@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def with_accuracies(folder: Path, best: list[float], *, images: int | None = 100
     run.info |= {"metric": "val_accuracy"}
     run.folder.write("best/metrics.json", json.dumps({"images": {"validation": images} if images else {}}).encode())
     events = run.folder.read("events/000001.jsonl").replace(b'"loss"', b'"val_accuracy"')
-    run.folder.write("events/000001.jsonl", events)
+    run.folder.write("events/000001.jsonl", re.sub(rb',"sum":"[0-9a-f]+"', b"", events))
     write_info(run.folder, run.info)
     return Run(run.folder)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.console.progress import Plan, Progress
 from tuner.results.events import Event
+from tuner.results.foreign_text import in_utf8
 from tuner.results.records import TrialRecord
 from tuner.results.text import best_so_far, duration, outcome, settings, short
 
@@ -41,7 +42,7 @@ class NotebookDisplay:
         self._progress.on_event(event)
         over = event["event"] in ("study_ended", "study_interrupted")
         if over or time.monotonic() - self._drawn > SECONDS:
-            self._handle.update(self._html(progress_html(self._progress)))
+            self._handle.update(self._html(in_utf8(progress_html(self._progress))))
             self._drawn = time.monotonic()
 
 

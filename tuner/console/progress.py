@@ -16,6 +16,7 @@ from rich.text import Text
 from tuner.budget import Pace, limits_of
 from tuner.console.charts import chart, sparkline
 from tuner.results.events import Event, finite
+from tuner.results.foreign_text import printable
 from tuner.results.records import RunRecord, TrialRecord, full_length, saved_epochs
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
@@ -101,10 +102,11 @@ class Lines:
 
     def on_event(self, event: Event) -> None:
         """Print the line that the event is worth, if any."""
-        self._progress.on_event(event)
+        if not self._progress.on_event(event):
+            return
         record, kind = self._progress.record, event["event"]
         if kind == "trial_started":
-            again = f", going on from epoch {event['from_epoch']}" if event["from_epoch"] else ""
+            again = f", going on from epoch {event['from_epoch']}" if event.get("from_epoch") else ""
             self._say(f"trial {event['trial']} started{again}: {settings(event['config'])}")
         elif kind == "trial_ended":
             self._say(self._ended(record.trials[event["trial"]]))
@@ -128,7 +130,7 @@ class Lines:
         return f"{short(found[1])} by {best.trial}" if best and found else "none"
 
     def _say(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(printable(line), file=self._stream, flush=True)
 
 
 class LiveTable:
@@ -147,18 +149,17 @@ class LiveTable:
 
     def on_event(self, event: Event) -> None:
         """Take the event; the next drawing shows it. Notices are printed above the table."""
-        self._progress.on_event(event)
-        if event["event"] == "notice":
-            self._live.console.print(Text(f"note: {event['message']}", style="yellow"))
+        if self._progress.on_event(event) and event["event"] == "notice":
+            self._live.console.print(Text(printable(f"note: {event['message']}"), style="yellow"))
 
     def _render(self) -> RenderableType:
         progress = self._progress
         if not progress.record.trials:
-            return Text(f"{progress.plan.study}: {self._opening}", style="dim")
+            return Text(printable(f"{progress.plan.study}: {self._opening}"), style="dim")
         parts = [self._table(), *self._curve(), progress.bar(), Text(progress.totals())]
         use = progress.device_use()
         parts += [Text(use, style="dim")] if use else []
-        return Group(*parts, Text(f"best {best_so_far(progress.record)}"))
+        return Group(*parts, Text(printable(f"best {best_so_far(progress.record)}")))
 
     def _curve(self) -> list[RenderableType]:
         """The best value so far against the epochs trained, where there is room and something to see."""
@@ -167,7 +168,7 @@ class LiveTable:
             return []
         width = min(60, self._console.size.width - 24)
         lines = chart(bests, width, CURVE_HEIGHT)
-        label = f"{self._progress.plan.metric}, best so far"
+        label = printable(f"{self._progress.plan.metric}, best so far")
         ends = {0: short(max(bests)), CURVE_HEIGHT - 1: short(min(bests))}
         drawn = [Text(f"{line.ljust(width)} {ends.get(row, '')}", style="cyan") for row, line in enumerate(lines)]
         return [Text(label, style="dim"), *drawn]
@@ -175,7 +176,7 @@ class LiveTable:
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("trial", "status", "epoch", self._progress.plan.metric, "curve", "time"):
-            table.add_column(name, no_wrap=True)
+            table.add_column(Text(printable(name)), no_wrap=True)
         table.add_column("settings", no_wrap=True, overflow="ellipsis")
         rows = max(3, min(SHOWN_TRIALS, self._console.size.height - 9))
         for trial in self._progress.shown(rows):
@@ -187,10 +188,10 @@ class LiveTable:
         found = self._progress.record.best_of(trial.trial)
         winner = best is not None and best.trial == trial.trial
         value = Text(short(found[1]) if found else "", style="bold green" if winner else "")
-        since = 0.0 if trial.running_since is None else time.time() - trial.running_since
-        status = Text(outcome(trial), style=STYLES.get(trial.status, ""))
+        since = 0.0 if trial.running_since is None else max(0.0, time.time() - trial.running_since)
+        status = Text(printable(outcome(trial)), style=STYLES.get(trial.status, ""))
         epochs = f"{trial.epoch}/{self._progress.full_length(trial)}"
-        config = Text(settings(trial.config))  # a setting may look like rich's markup
+        config = Text(printable(settings(trial.config)))  # a setting may look like rich's markup
         seconds = duration(trial.running_seconds + since)
         return trial.trial, status, epochs, value, self._progress.sparkline(trial), seconds, config
 
@@ -208,14 +209,16 @@ class Progress:
         for event in earlier:
             self.on_event(event)
 
-    def on_event(self, event: Event) -> None:
-        """Fold the event in."""
+    def on_event(self, event: Event) -> bool:
+        """Fold the event in; whether it could be used."""
+        if self.record.apply(event) is not None:
+            return False
         if event["event"] in ("study_started", "study_resumed"):
             self._begun = event["time"]  # the start of Ray says nothing of the pace
             self._epochs_before = self.record.epochs()
-        self.record.apply(event)
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
+        return True
 
     def _see(self, value: object) -> None:
         if isinstance(value, int | float) and finite(value):

@@ -8,8 +8,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tuner.budget import endings_beside_trials
+from tuner.results.foreign_text import printable
 from tuner.results.records import flat_config
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from tuner.results import Comparison, Refinement, Run
     from tuner.space import Space
     from tuner.study import Study
+
+
+SHOWN_DAMAGES = 3
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -62,7 +67,7 @@ def print_comparison(found: Comparison) -> None:
 def print_runs(runs: Sequence[Run], storage: str) -> None:
     """A row per run, newest first."""
     if not runs:
-        print(f"no runs under {storage}")
+        print(printable(f"no runs under {storage}"))
         return
     table = _table("run", "status", "trials", "metric", "best", "time")
     for run in runs:
@@ -94,7 +99,7 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
     )
     console.print(table)
     for cause, count in record.failures().items():
-        first = next(trial for trial in record.trials.values() if trial.cause == cause)
+        first = record.first_failed(cause)
         console.print(f"{plural(count, 'trial')} failed: {cause}, as trial {first.trial}: {first.message}")
     for notice in record.notices:
         console.print(f"note: {notice}")
@@ -145,15 +150,24 @@ def print_failure(run: Run, stream: IO[str]) -> None:
     """Why a search has no winner."""
     failures = run.record.failures()
     if not failures:
-        print(f"no trial reported {run.metric}; see {run.path}", file=stream)
+        print(printable(f"no trial reported {run.metric}; see {run.path}"), file=stream)
         return
     cause, count = next(iter(failures.items()))
-    first = next(trial for trial in run.record.trials.values() if trial.cause == cause)
-    total = len(run.record.trials)
-    print(f"no trial succeeded: {count} of {plural(total, 'trial')} failed with {cause}: {first.message}", file=stream)
+    first = run.record.first_failed(cause)
+    total = plural(len(run.record.trials), "trial")
+    print(printable(f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}"), file=stream)
     if run.end_reason == "failures":
-        print(f"the search ended as {ending(run)}", file=stream)
-    print(f"for its traceback: python -m tuner show {run.path} --trial {first.trial}", file=stream)
+        print(printable(f"the search ended as {ending(run)}"), file=stream)
+    print(printable(f"for its traceback: python -m tuner show {run.path} --trial {first.trial}"), file=stream)
+
+
+def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:
+    """The first few things that can't be read, and how many more there are; `of` is what they belong to."""
+    for damage in damages[:SHOWN_DAMAGES]:
+        print(printable(f"note: {of}{damage}"), file=stream)
+    if len(damages) > SHOWN_DAMAGES:
+        more = len(damages) - SHOWN_DAMAGES
+        print(printable(f"note: {of}{more} more of this kind, {len(damages)} in all"), file=stream)
 
 
 def print_predictions(predictions: Iterable[Prediction]) -> None:
@@ -191,7 +205,14 @@ def _table(*columns: str) -> Table:
 
 
 class _Output(Console):
-    """Raises BrokenPipeError where rich would end the process with 1, which means that no trial succeeded."""
+    """Raises BrokenPipeError where rich would end the process with 1, which means that no trial succeeded.
+
+    All text passes `printable`, as most of it comes from files that anybody may have written.
+    """
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Called by rich for each text, those in tables included."""
+        return super().render_str(printable(text), **options)
 
     def on_broken_pipe(self) -> None:
         """Called by rich while it handles the error."""

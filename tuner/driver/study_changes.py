@@ -31,7 +31,7 @@ def comparable(study: Study) -> dict[str, Any]:
 def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
     """Raise RunFolderError where trials of the study could not be compared with those that the run has."""
     before = info.get("comparable")
-    if not isinstance(before, dict):
+    if not isinstance(before, dict) or not before:
         return
     now = comparable(study)
     for name in (name for name in {**before, **now} if before.get(name) != now.get(name)):

@@ -141,20 +141,23 @@ def _put_in_place(new: Path, folder: Path) -> None:
     shutil.rmtree(older, ignore_errors=True)
 
 
-def load_winner(run: Run | str | Path, device: torch.device | str = "cpu") -> LoadedModel:
+def load_winner(run: Run | str | Path, device: torch.device | str = "cpu", *, trust: bool = False) -> LoadedModel:
     """The model of a run's winner, in evaluation mode; the newest run's where `run` is a storage folder.
 
-    Where the model is a user's function, that function comes from the run's copy of the study file.
+    Where the model is a user's function, that function comes from the run's copy of the study file, which is run only
+    where it belongs to the user, or with `trust`.
 
     Raises:
-        RunFolderError: there is no run, or it has no winner that can be loaded: none, a damaged one, files of two.
+        RunFolderError: there is no run, it has no winner that can be loaded (none, a damaged one, files of two), or
+            code of somebody else's is needed.
         StudyError: the study file, which is needed for a user's model, fails to run.
     """
     found = run if isinstance(run, Run) else load_run(run)
     with tempfile.TemporaryDirectory() as temporary:
         best = found.folder.fetch(BEST, Path(temporary) / BEST)
         card = read_card(best)
-        return _load(best, card, _user_trial(found) if card.is_function else None, device)
+        trial = _user_trial(found, trust=trust) if card.is_function else None
+        return _load(best, card, trial, device)
 
 
 def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageClassifier | None = None) -> LoadedModel:
@@ -204,14 +207,14 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
     return network.module
 
 
-def _user_trial(run: Run) -> ImageClassifier:
+def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:
     """The declaration of a run whose model is a user's function."""
     if run.info["study_file"] is None:
         raise RunFolderError(
             f"a model made by a function needs the study file, got {run.path}, which was started from Python; "
             "call tuner.inspection.load_model(best, trial=...)"
         )
-    trial = run.declared_study().declared_trial
+    trial = run.declared_study(trust=trust).declared_trial
     if not isinstance(trial, ImageClassifier):
         raise RunFolderError(f"a model needs an ImageClassifier, got {trial.name} in {run.path}; name another run")
     return trial

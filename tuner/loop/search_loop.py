@@ -96,7 +96,7 @@ class SearchLoop:
         self._log = EventLog(folder)
         self._checkpoints = CheckpointStore(folder)
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **(opening or {}))
-        if learned and learned.configs and not history:
+        if learned and (learned.configs or learned.passed_over) and not history:
             self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
         self._carry_out_what_is_due()
         if history:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
+from tuner.results.foreign_text import in_utf8
 from tuner.results.plots.base import CATEGORIES, Plot, new_figure
 from tuner.results.plots.progress import AXES, Against, optimisation_history, reports
 from tuner.results.run import Run
@@ -32,8 +33,8 @@ class Comparison:
             rows.append(
                 {
                     "run": name,
-                    "search": run.info.get("search"),
-                    "scheduler": run.info.get("scheduler"),
+                    "search": in_utf8(run.info["search"]),
+                    "scheduler": in_utf8(run.info["scheduler"]),
                     "trials": len(run.record.trials),
                     "epochs": run.record.epochs(),
                     "minutes": round(run.record.wall_seconds / 60, 2),
@@ -54,7 +55,7 @@ class Comparison:
         """The runs' folders, without what they have in common; each is another."""
         paths = [run.path.rstrip("/").split("/") for run in self.runs]
         shared = next((k for k, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
-        return ["/".join(parts[shared:]) for parts in paths]
+        return [in_utf8("/".join(parts[shared:])) for parts in paths]
 
     @property
     def conclusion(self) -> str:

@@ -248,3 +248,41 @@ def _leads_into(path: Path, folder: Path) -> bool:
 def _stays_in(entry: Path, folder: Path) -> bool:
     """As `_leads_into`, for an entry of a folder that does."""
     return not entry.is_symlink() or _leads_into(entry, folder)
+
+
+def fetched_file(folder: Folder, name: str, target: Path) -> Path:
+    """A local path of the file: its own, or that of a copy in the folder `target`.
+
+    Raises RunFolderError where it can't be read.
+    """
+    if isinstance(folder, LocalFolder):
+        return folder.inside(name)
+    copy = target / name
+    try:
+        copy.write_bytes(folder.read(name))
+    except OSError as error:
+        raise RunFolderError(f"a run needs its {name}, got none in {folder.uri!r} ({error}); restore it") from error
+    return copy
+
+
+def require_own(folder: Folder, name: str) -> None:
+    """Refuse to run a file as code that another user may have written.
+
+    Raises RunFolderError unless folder and file belong to the user of this process; on object storage, always.
+    """
+    if not isinstance(folder, LocalFolder):
+        whose = "lies on object storage, where anybody may have written it"
+    else:
+        try:
+            owners = {os.stat(path).st_uid for path in (folder.path, folder.inside(name))}  # noqa: PTH116
+        except OSError as error:
+            raise RunFolderError(
+                f"a run needs its {name}, got none in {folder.uri!r} ({error.strerror}); restore it"
+            ) from error
+        if owners == {os.geteuid()}:
+            return
+        whose = "belongs to another user"
+    raise RunFolderError(
+        f"only code of your own is run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
+        "--trust (trust=True from Python)"
+    )

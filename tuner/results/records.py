@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
-from tuner.results.events import Event, finite
+from tuner.results.event_lines import Event, finite, flaw, names_trial
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
@@ -104,12 +104,21 @@ class RunRecord:
         for event in events:
             self.apply(event)
 
-    def apply(self, event: Event) -> None:
-        """Take one event; kinds that this version doesn't know are passed over."""
+    def apply(self, event: Event) -> str | None:
+        """Take one event; kinds that this version doesn't know are passed over.
+
+        An event that can't be used, as a damaged file may hold, changes nothing: what is wrong with it is returned.
+        """
+        wrong = flaw(event)
+        if wrong is None and names_trial(event) and event["trial"] not in self.trials:
+            wrong = f"{event['event']} names trial {event['trial']}, which was never started"
+        if wrong is not None:
+            return wrong
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
         self._last_time = event["time"]
+        return None
 
     def close(self) -> None:
         """Say that nothing writes to the run any more: what still ran was interrupted."""
@@ -118,7 +127,7 @@ class RunRecord:
                 self._leave(trial, self._last_time or trial.started)
                 trial.status = "interrupted"
         if self._active_since is not None and self._last_time is not None:
-            self.active_seconds += max(0.0, self._last_time - self._active_since)
+            self.active_seconds += max(0.0, self._last_time - self._active_since)  # a clock may have been set back
             self._active_since = None
 
     @property
@@ -137,6 +146,11 @@ class RunRecord:
         """Failed trials by cause, the most frequent first."""
         causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
         return dict(causes.most_common())
+
+    def first_failed(self, cause: str) -> TrialRecord:
+        """The first trial of those that `failures` counts for the cause."""
+        failed = (trial for trial in self.trials.values() if trial.status == "failed")
+        return next(trial for trial in failed if (trial.cause or "error") == cause)
 
     def best_of(self, trial: str) -> tuple[int, float] | None:
         """Epoch and value of one trial's best metric."""

@@ -47,13 +47,18 @@ class Refinement:
         return study_text(self.study, fill(self.summary, 110), path, changes_trial)
 
 
-def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurations: int = 30) -> Refinement:
+def refine(
+    run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurations: int = 30, trust: bool = False
+) -> Refinement:
     """The good region of a run, that of its best `quantile` of the trials, as the next study.
 
     It is a grid of at most so many configurations, or a narrower space for a search that starts from the best one.
+    What the run records needs no code; only then is its `study.py` run, which the new study takes the rest from, and
+    only where it belongs to the user, or with `trust`.
 
     Raises:
-        RunFolderError: too few trials have reported, or the run was not started from a study file.
+        RunFolderError: too few trials have reported, the run was not started from a study file, or it is somebody
+            else's.
         StudyError: the run's study can't be loaded, or a setting is out of range.
     """
     if not 0 < quantile <= 1:
@@ -63,15 +68,15 @@ def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurati
             f"refine needs a run of a study file, got {run.path!r}, which was started from Python; put the study into "
             "a file, or take the ranges of the best trials from run.trials"
         )
-    study = run.declared_study().with_options(**run.info["options"])
-    study = replace(study, source=Path(run.info["study_file"]))
+    if len(run.outcomes()[1]) < FEWEST_TRIALS:
+        raise RunFolderError(
+            f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got "
+            f"{len(run.outcomes()[1])} in {run.path!r}; let it go on: python -m tuner resume {run.path} --trials "
+            f"{len(run.record.trials) + 10}"
+        )
+    study = _declared(run, trust=trust)
     space, sign = study.search_space, 1 if study.mode == "max" else -1
     told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
-    if len(told) < FEWEST_TRIALS:
-        raise RunFolderError(
-            f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got {len(told)} in "
-            f"{run.path!r}; let it go on: python -m tuner resume {run.path} --trials {len(run.record.trials) + 10}"
-        )
     configs, values = [config for config, _ in told], [value for _, value in told]
     limits = {}
     if isinstance(study.declared_trial, ImageClassifier):
@@ -82,6 +87,12 @@ def refine(run: Run, kind: Kind = "grid", *, quantile: float = 0.25, configurati
         region = grid_of(region, space, shares, configurations=configurations)
         return Refinement(_as_grid(study, region), space, region, len(told), run.info["options"])
     return Refinement(_as_narrowed(study, region), space, region, len(told), run.info["options"])
+
+
+def _declared(run: Run, *, trust: bool) -> Study:
+    """The run's study with the options that it was started with."""
+    study = run.declared_study(trust=trust).with_options(**run.info["options"])
+    return replace(study, source=Path(run.info["study_file"]))
 
 
 def _as_grid(study: Study, region: Region) -> Study:

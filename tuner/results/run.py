@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import tempfile
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.errors import RunFolderError
-from tuner.results.events import Event, read_events
-from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.errors import RunFolderError, StudyError
+from tuner.results.events import EVENTS, Event, Reading, read_all
+from tuner.results.folder import Folder, fetched_file, open_folder, require_own
+from tuner.results.foreign_text import in_utf8
 from tuner.results.identity import lived_at
 from tuner.results.lease import ever_held, holder
 from tuner.results.records import RunRecord, TrialRecord
+from tuner.results.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
+from tuner.results.scored import BEST, METRICS, read_scored
 from tuner.space import Config, Space, recorded_space
 from tuner.study import Study
 from tuner.study_file import load_study
@@ -27,14 +28,26 @@ if TYPE_CHECKING:
     from tuner.results.importance import Importance
     from tuner.results.plots import Plots
 
+__all__ = [
+    "BEST",
+    "FORMAT",
+    "RUN_FILE",
+    "STUDY_FILE",
+    "TIME_FORMAT",
+    "Run",
+    "RunStatus",
+    "find_runs",
+    "load_run",
+    "new_run_folder",
+    "now",
+    "read_info",
+    "survey",
+    "write_info",
+]
+
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
-RUN_FILE = "run.json"
-BEST = "best"
 STUDY_FILE = "study.py"
-FORMAT = 2
 SHOWN_TRIALS = 10  # in a notebook
-_NEEDED = ("study", "metric", "mode", "status", "started")
-TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 
 
 class Run:
@@ -42,7 +55,8 @@ class Run:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self.info = read_info(folder)
+        self.info, self._odd_fields = read_info(folder)
+        self._scored: dict[str, tuple[Any, str | None]] = {}  # of best/
 
     @property
     def path(self) -> str:
@@ -52,12 +66,12 @@ class Run:
     @property
     def name(self) -> str:
         """The study's name."""
-        return str(self.info["study"])
+        return str(in_utf8(self.info["study"]))
 
     @property
     def metric(self) -> str:
         """The metric that the study optimises."""
-        return str(self.info["metric"])
+        return str(in_utf8(self.info["metric"]))
 
     @property
     def mode(self) -> str:
@@ -80,19 +94,21 @@ class Run:
     @property
     def end_reason(self) -> str | None:
         """What ended the search: a limit of its budget by its name, "space", "interrupted"; None while it runs."""
-        return self.info.get("end_reason")
+        return in_utf8(self.info["end_reason"])  # type: ignore[no-any-return]
 
     @property
     def budget(self) -> dict[str, Any]:
         """The study's limits by their names; None for those that it hasn't."""
         return dict(self.info.get("budget") or {})
 
-    def declared_study(self) -> Study:
-        """The study that the run's own copy of the file declares.
+    def declared_study(self, *, trust: bool = True) -> Study:
+        """The study that the run's own copy of the file declares, which is run as Python.
+
+        Without `trust` only the file of a folder that belongs to the user who asks is run: see `require_own`.
 
         Raises:
-            RunFolderError: the run was started from Python.
-            StudyError: the file fails to run.
+            RunFolderError: the run was started from Python, or the folder is somebody else's.
+            StudyError: the file is missing or fails to run.
         """
         original = self.info["study_file"]
         if original is None:
@@ -100,23 +116,33 @@ class Run:
                 f"a run started from Python is resumed from Python, got {self.path!r}; "
                 f"call tuner.resume({self.path!r}, study=study)"
             )
+        if not trust:
+            require_own(self.folder, STUDY_FILE)
         beside = Path(original).parent
-        if isinstance(self.folder, LocalFolder):
-            return load_study(self.folder.path / STUDY_FILE, imports_from=beside)
         with tempfile.TemporaryDirectory() as temporary:
-            copy = Path(temporary) / STUDY_FILE
-            copy.write_bytes(self.folder.read(STUDY_FILE))
-            return load_study(copy, imports_from=beside)
+            return load_study(fetched_file(self.folder, STUDY_FILE, Path(temporary)), imports_from=beside)
 
     @cached_property
     def events(self) -> list[Event]:
-        """Everything that happened, in order."""
-        return list(read_events(self.folder))
+        """Everything that happened, in order, as far as it can be read."""
+        return self._reading.events
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return read_all(self.folder)
+
+    @property
+    def damages(self) -> list[str]:
+        """What can't be read of the files that were looked at so far: a sentence for each field, line and file."""
+        torn = self._reading.torn
+        cut_off = [torn] if torn is not None and not self.alive else []
+        of_best = [wrong for _, wrong in self._scored.values() if wrong is not None]
+        return [*self._odd_fields, *self._space[1], *self._reading.damages, *cut_off, *of_best]
 
     @cached_property
     def record(self) -> RunRecord:
         """The trials, folded from the events."""
-        record = RunRecord(self.metric, self.mode, self.events)
+        record = RunRecord(self.metric, self.mode, in_utf8(self.events) if self._reading.surrogates else self.events)
         if not self.alive:
             record.close()
         return record
@@ -161,10 +187,8 @@ class Run:
             return {}
         found = self.record.best_of(best.trial)
         metrics = dict(best.epochs[found[0]].metrics) if found else {}
-        scored = self._best_file("metrics.json")
-        if isinstance(scored, dict) and scored.get("trial") == best.trial:
-            metrics |= scored["metrics"]
-        return metrics
+        scored = self.scored(METRICS) or {}
+        return metrics | scored.get("metrics", {}) if scored.get("trial") == best.trial else metrics
 
     @property
     def longest_trial(self) -> int:
@@ -174,8 +198,7 @@ class Run:
     @property
     def images(self) -> dict[str, int]:
         """How many images the splits "train", "validation" and "test" have; empty while no winner was scored."""
-        scored = self._best_file("metrics.json")
-        return dict(scored.get("images", {})) if isinstance(scored, dict) else {}
+        return dict((self.scored(METRICS) or {}).get("images", {}))
 
     @property
     def devices(self) -> float:
@@ -188,11 +211,18 @@ class Run:
         """Hours of the devices of all trials together."""
         return self.record.device_hours(self.devices)
 
-    @cached_property
+    @property
     def space(self) -> Space:
-        """The space that was searched, but for functions in it; where the run doesn't say, that of its study file."""
-        record = self.info.get("space")
-        return recorded_space(record) if record is not None else self.declared_study().search_space
+        """The space that was searched, but for functions in it; an empty one where the run doesn't record it."""
+        return self._space[0]
+
+    @cached_property
+    def _space(self) -> tuple[Space, list[str]]:
+        """The space, and what is wrong with its record."""
+        try:
+            return recorded_space(in_utf8(self.info["space"] or {})), []
+        except (StudyError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
+            return Space({}), [f"{RUN_FILE} needs a space that can be searched, got another ({error}); it is left out"]
 
     def importance(self) -> list[Importance]:
         """The hyperparameters by how much they matter for each trial's best value, those that matter most first."""
@@ -202,7 +232,8 @@ class Run:
     def _importance(self) -> list[Importance]:
         from tuner.results.importance import importance
 
-        return importance(self.space, *self.outcomes())
+        configs, values = self.outcomes()
+        return importance(self.space, [self.space.project(config) for config in configs], values)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """Configurations and best values of the trials that reported one; failed trials don't count."""
@@ -287,13 +318,14 @@ class Run:
             f"<code>{escape(shown_path(self.path))}</code></p>"
         )
         left_out = ["number", "started", "ended", "losses", "seed", "message"]
-        return head + self.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
+        rows = self.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
+        return str(in_utf8(head)) + rows
 
-    def _best_file(self, name: str) -> Any:
-        try:
-            return json.loads(self.folder.read(f"{BEST}/{name}"))
-        except (FileNotFoundError, ValueError):
-            return None
+    def scored(self, name: str) -> Any:
+        """The content of a file of `best/`; None where the run has no scored winner, or the file can't be used."""
+        if name not in self._scored:
+            self._scored[name] = read_scored(self.folder, name)
+        return self._scored[name][0]
 
 
 def load_run(path: str | Path = "runs") -> Run:
@@ -302,7 +334,13 @@ def load_run(path: str | Path = "runs") -> Run:
     Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
     """
     folder = open_folder(path)
-    if folder.exists(RUN_FILE):
+    try:
+        is_run = folder.exists(RUN_FILE)
+    except OSError as error:
+        raise RunFolderError(
+            f"a run is a folder that can be read, got {str(path)!r} ({error.strerror or error}); check its permissions"
+        ) from error
+    if is_run:
         return Run(folder)
     runs = find_runs(path)
     if not runs:
@@ -315,76 +353,37 @@ def load_run(path: str | Path = "runs") -> Run:
 
 def find_runs(storage: str | Path) -> list[Run]:
     """The readable runs under a storage folder (or under one study's folder in it), newest first."""
+    return survey(storage)[0]
+
+
+def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
+    """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
     base = open_folder(storage)
-    children = [base.child(name) for name in base.folders()]
-    candidates = [*children, *(child.child(name) for child in children for name in child.folders())]
-    runs = []
-    for folder in candidates:
+    runs: list[Run] = []
+    refused: list[str] = []
+    children = _children(base, refused)
+    for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
         try:
             runs.append(Run(folder))
-        except RunFolderError:
-            continue
-    return sorted(runs, key=lambda run: str(run.info["started"]), reverse=True)
+        except RunFolderError as error:
+            if _was_a_run(folder):
+                refused.append(str(error))
+    return sorted(runs, key=lambda run: str(run.info["started"]), reverse=True), refused
 
 
-def read_info(folder: Folder) -> dict[str, Any]:
-    """The content of run.json; raises RunFolderError where it is missing, damaged or of a newer format."""
+def _children(folder: Folder, refused: list[str]) -> list[Folder]:
     try:
-        info = json.loads(folder.read(RUN_FILE))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunFolderError(
-            f"a run is a folder with {RUN_FILE}, got {folder.uri!r}, which has none; check the path"
-        ) from error
-    except ValueError as error:
-        raise RunFolderError(
-            f"{RUN_FILE} needs to be JSON, got a damaged one in {folder.uri!r}; restore it ({error})"
-        ) from error
-    if not isinstance(info, dict) or not isinstance(info.get("format"), int):
-        raise RunFolderError(f"{RUN_FILE} needs to be a run's, got another content in {folder.uri!r}; check the path")
-    if info["format"] > FORMAT:
-        raise RunFolderError(
-            f"this tuner reads runs up to format {FORMAT}, got format {info['format']} in {folder.uri!r}; update tuner"
-        )
-    missing = [name for name in _NEEDED if name not in info]
-    if missing:
-        raise RunFolderError(
-            f"{RUN_FILE} needs {', '.join(_NEEDED)}, got one without {', '.join(missing)} in {folder.uri!r}; restore it"
-        )
-    return info
-
-
-def write_info(folder: Folder, info: dict[str, Any]) -> None:
-    """Replace run.json as a whole."""
-    info["updated"] = now()
-    folder.write(RUN_FILE, (json.dumps(info, indent=2, default=str) + "\n").encode())
-
-
-def new_run_folder(storage: str | Path, study: str) -> Folder:
-    """The folder for a run that starts now; a second one within the same second gets a suffix."""
-    base = open_folder(storage).child(study)
-    stamp = datetime.now(UTC).strftime(TIME_FORMAT)
-    taken = set(base.folders())
-    name = next(n for n in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if n not in taken)
-    folder = base.child(name)
-    if isinstance(folder, LocalFolder):
-        _make(folder)
-    return folder
-
-
-def now() -> str:
-    """The time in UTC, to the second, as ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _make(folder: LocalFolder) -> None:
-    try:
-        folder.path.mkdir(parents=True)
+        return [folder.child(name) for name in folder.folders()]
     except OSError as error:
-        raise RunFolderError(
-            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} "
-            f"({error.strerror}); "
-            "choose another"
-        ) from error
+        refused.append(f"a storage folder needs to be readable, got {folder.uri!r} ({error.strerror or error})")
+        return []
+
+
+def _was_a_run(folder: Folder) -> bool:
+    try:
+        return folder.exists(RUN_FILE) or EVENTS in folder.folders()
+    except OSError:
+        return True
 
 
 def _lives_without_lease(info: dict[str, Any]) -> bool:

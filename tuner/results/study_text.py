@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import StudyError
+from tuner.results.foreign_text import printable
 from tuner.space import Domain, SampleFrom, Space
 from tuner.study import Study
 from tuner.trial import ImageClassifier
@@ -28,7 +29,8 @@ def study_text(study: Study, title: str, path: Path, trial_options: Mapping[str,
     """
     writer = _Writer(study, trial_options or {})
     body = writer.study()
-    head = [f'"""{title}"""', ""]
+    quoted = printable(title.replace("\\", "\\\\").replace('"', '\\"'))  # names in it may come from anywhere
+    head = [f'"""{quoted}"""', ""]
     if writer.uses_original:
         head += [f"from {_module_of(study, path)} import study as {ORIGINAL}", ""]
     names = ", ".join(sorted(writer.names, key=lambda name: (name[0].islower(), name)))

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from tuner.results.folder import Folder
+from tuner.results.foreign_text import in_utf8, spreadsheet_cell
 from tuner.results.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 
 CONFIG, METRIC = "config/", "metric/"
@@ -34,15 +35,16 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     at least, as the edited one says), then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
     """
     metric = metric_column(record.metric)
-    rows = [_trial_row(record, trial, metric) for trial in record.trials.values()]
+    rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
     leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
     leading += ["started", "ended", "seconds", "losses", "seed", "message"]
     if any(trial.study_version > 1 for trial in record.trials.values()):
         leading.append("study_version")
+    leading[leading.index(metric)] = metric = in_utf8(metric)
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
-    table["cause"] = pd.Categorical(table["cause"], categories=list(CAUSES))
+    table["cause"] = pd.Categorical(table["cause"], categories=_causes(table["cause"]))
     for column in ("started", "ended"):
         table[column] = _utc(table[column])
     return table
@@ -54,10 +56,12 @@ def history_table(record: RunRecord) -> pd.DataFrame:
     A metric that has the name of one of these columns is called `metric/NAME`.
     """
     rows: list[dict[str, Any]] = [
-        {
-            **dict(zip(_HISTORY_COLUMNS, (trial.trial, epoch.epoch, epoch.time, epoch.decision), strict=True)),
-            **{_metric_column(name, _HISTORY_COLUMNS): value for name, value in epoch.metrics.items()},
-        }
+        in_utf8(
+            {
+                **dict(zip(_HISTORY_COLUMNS, (trial.trial, epoch.epoch, epoch.time, epoch.decision), strict=True)),
+                **{_metric_column(name, _HISTORY_COLUMNS): value for name, value in epoch.metrics.items()},
+            }
+        )
         for trial in record.trials.values()
         for epoch in trial.epochs.values()
     ]
@@ -69,18 +73,40 @@ def history_table(record: RunRecord) -> pd.DataFrame:
 
 def write_tables(folder: Folder, record: RunRecord) -> None:
     """`trials.csv` and `history.csv`, replaced as a whole."""
-    folder.write("trials.csv", trials_table(record).to_csv(index=False).encode())
-    folder.write("history.csv", history_table(record).to_csv(index=False).encode())
+    folder.write("trials.csv", csv_text(trials_table(record)).encode())
+    folder.write("history.csv", csv_text(history_table(record)).encode())
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """The table as CSV that spreadsheets open without running what looks like a formula.
+
+    Numbers are written as they are; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line's
+    end have an apostrophe before them, which `tuner.results.foreign_text.text_of_cell` takes off again. Lines within a
+    text end in LF.
+    """
+    texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
+    guarded = table.assign(**{name: table[name].map(_cell, na_action="ignore") for name in texts})
+    return guarded.rename(columns=_cell).to_csv(index=False)
+
+
+def _cell(value: Any) -> Any:
+    """A CR would end a row, as only texts with LF are quoted."""
+    return spreadsheet_cell(value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value)
 
 
 def metric_column(name: str) -> str:
     """The column of `trials_table` that holds the study's metric."""
-    return _metric_column(name, _TRIAL_COLUMNS)
+    return METRIC + name if name.startswith(CONFIG) else _metric_column(name, _TRIAL_COLUMNS)
 
 
 def _metric_column(name: str, own: tuple[str, ...]) -> str:
     """A metric's column, which must not be one of the table's own: functions like to report `epoch` or `time`."""
     return METRIC + name if name in own else name
+
+
+def _causes(column: pd.Series[Any]) -> list[str]:
+    """All causes there can be, with those that a newer version has named."""
+    return list(dict.fromkeys([*CAUSES, *column.dropna()]))
 
 
 def _utc(seconds: pd.Series[Any]) -> pd.Series[Any]:

@@ -69,10 +69,14 @@ class EarlierStudy:
 
 @dataclass(frozen=True)
 class Learned:
-    """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from."""
+    """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
+
+    `passed_over` counts the runs that can't be read.
+    """
 
     configs: tuple[Config, ...] = ()
     studies: tuple[str, ...] = ()
+    passed_over: int = 0
 
 
 def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learned:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.results.simulated import simulated
-from tuner import Budget, load_run, uniform
+from tuner import Budget, choice, load_run, uniform
 from tuner.results import Run
 from tuner.results.plots import Plots, progress, space, winner
 
@@ -135,3 +135,12 @@ def test_confident_mistakes_are_shown_as_images(tmp_path: Path) -> None:
     assert found.figure.layout.annotations[0].text == "cat (99%)<br>is dog"
     (tmp_path / "best" / "mistakes.json").write_text("[{")
     assert winner.mistakes(load_run(tmp_path)).figure.layout.title.text == "The winner has no mistakes to show"
+
+
+def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path,
+        space={"lr": uniform(0, 1), "depth": 1, "kind": choice(["a", "b"]), "width": choice([16, 32]).when(kind="b")},
+    )
+    axes = {axis.label: list(axis.ticktext) for axis in run.plot.parallel().data[0].dimensions if axis.ticktext}
+    assert axes["width"] == ["none", "16", "32"]

@@ -21,8 +21,10 @@ Kind = Literal["csv", "parquet", "optuna", "tensorboard"]
 def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
     """Write the run's trials in another tool's form; the files written.
 
-    "csv" and "parquet" write `trials` and `history` into the folder `path`; "optuna" writes a SQLite file for
-    `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and `optuna-dashboard sqlite:///PATH`;
+    "csv" and "parquet" write `trials` and `history` into the folder `path` (in CSV, text that a spreadsheet would take
+    for a formula has an apostrophe before it, see `tuner.results.foreign_text.spreadsheet_cell`); "optuna"
+    writes a SQLite file for `optuna.load_study(study_name=run.name, storage="sqlite:///PATH")` and
+    `optuna-dashboard sqlite:///PATH`;
     "tensorboard" writes a folder of event files per trial into the folder `path`, for `tensorboard --logdir PATH`.
 
     Raises:
@@ -38,9 +40,11 @@ def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
         files = [_new(target / f"{name}.{kind}") for name in ("trials", "history")]
         for table, file in zip((run.trials, run.history), files, strict=True):
             if kind == "csv":
-                table.to_csv(file, index=False)
+                from tuner.results.tables import csv_text
+
+                file.write_text(csv_text(table), encoding="utf-8")
             else:
-                _without_mixtures(table).to_parquet(file, index=False)
+                _write_parquet(_without_mixtures(table), file)
     except OSError as error:
         raise RunFolderError(f"export needs a place to write to, got {str(path)!r} ({error.strerror})") from error
     return files
@@ -50,6 +54,15 @@ def _new(path: Path) -> Path:
     if path.exists():
         raise RunFolderError(f"export writes new files, got {str(path)!r}, which exists; remove it or choose another")
     return path
+
+
+def _write_parquet(table: pd.DataFrame, file: Path) -> None:
+    """What Parquet has no type for, such as lists of numbers and names, is written as text."""
+    try:
+        table.to_parquet(file, index=False)
+    except (ValueError, TypeError, NotImplementedError, OverflowError):  # what pyarrow's errors are
+        odd = [name for name in table.columns if table[name].dtype == object]
+        table.assign(**{name: table[name].map(str, na_action="ignore") for name in odd}).to_parquet(file, index=False)
 
 
 def _without_mixtures(table: pd.DataFrame) -> pd.DataFrame:

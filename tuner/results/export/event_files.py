@@ -29,10 +29,12 @@ def _write_trial(run: Run, trial: TrialRecord, folder: Path) -> Path:
         for epoch in trial.epochs.values():
             for name, value in epoch.metrics.items():
                 if finite(value):
-                    writer.add_scalar(name, value, epoch.epoch, walltime=epoch.time)
+                    writer.add_scalar(name, float(value), epoch.epoch, walltime=epoch.time)
     return folder
 
 
 def _plain(value: object) -> bool | int | float | str:
     """What the HParams tab takes; anything else as text."""
-    return value if isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, bool | str):
+        return value
+    return float(value) if isinstance(value, int | float) and finite(value) else str(value)

@@ -51,7 +51,7 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
     state = TrialState.COMPLETE if is_best else states.get(trial.status, TrialState.RUNNING)
     if state is TrialState.COMPLETE and found is None:
         state = TrialState.FAIL
-    params = {n: _param(v) for n, v in run.space.flatten(trial.config).items() if n in distributions}
+    params = {n: _param(v) for n, v in _searched(run, trial).items() if n in distributions}
     attributes = {
         "trial": trial.trial,
         "status": trial.status,
@@ -78,6 +78,11 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
     return made
 
 
+def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
+    """What of the configuration lies in the space, under dotted names."""
+    return run.space.flatten(run.space.project(trial.config))
+
+
 def _local(seconds: float) -> datetime:
     """Optuna's times are local ones without a zone."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().replace(tzinfo=None)
@@ -87,7 +92,7 @@ def _distributions(run: Run) -> dict[str, Any]:
     """Optuna's distribution for each dimension, wide enough for every value that was tried."""
     tried: dict[str, list[Any]] = {name: [] for name in run.space.dimensions}
     for trial in run.record.trials.values():
-        for name, value in run.space.flatten(trial.config).items():
+        for name, value in _searched(run, trial).items():
             if name in tried:
                 tried[name].append(value)
     return {name: _distribution(run.space.dimensions[name], values) for name, values in tried.items() if values}

@@ -195,14 +195,18 @@ def configurations(run: Run) -> pd.DataFrame:
         if best is not None and trial.status != "failed":
             rows.append({"trial": trial.trial, "number": trial.number, **_searched(run, trial), run.metric: best[1]})
     names = [name for name in run.space.dimensions if any(name in row for row in rows)]
-    return pd.DataFrame(rows, columns=["trial", "number", *names, run.metric])
+    table = pd.DataFrame(rows, columns=["trial", "number", *names, run.metric])
+    for name in names:
+        if isinstance(run.space.dimensions[name], Choice):  # whose numbers would become floats where some are missing
+            table[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+    return table
 
 
 # Inside
 
 
 def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    flat = run.space.flatten(trial.config)
+    flat = run.space.flatten(run.space.project(trial.config))
     return {name: flat[name] for name in run.space.dimensions if name in flat}
 
 

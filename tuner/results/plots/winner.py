@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from tuner.results.plots.base import GREY, Plot, new_figure
+from tuner.results.scored import CONFUSION, MISTAKE, MISTAKES
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SHOWN_MISTAKES = 16
-MISTAKE = ("index", "label", "predicted", "confidence", "image")
 COLUMNS = 8
 LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
 
@@ -88,23 +87,10 @@ def scored(run: Run) -> bool:
 
 def shown_mistakes(run: Run) -> list[dict[str, Any]]:
     """The most confident mistakes: index, label, predicted, confidence, and the image as PNG in base64."""
-    found = _content(run, "mistakes.json")
-    if not isinstance(found, list) or not all(isinstance(one, dict) and set(MISTAKE) <= set(one) for one in found):
-        return []
-    return found[:SHOWN_MISTAKES]
+    return list((run.scored(MISTAKES) or [])[:SHOWN_MISTAKES])
 
 
 def _confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
     """Classes, and for each a row of counts by predicted class; None where the winner was not scored."""
-    found = _content(run, "confusion_matrix.json")
-    return (
-        (found["classes"], found["counts"]) if isinstance(found, dict) and {"classes", "counts"} <= set(found) else None
-    )
-
-
-def _content(run: Run, name: str) -> Any:
-    """A file of `best/`, None where the run has no scored winner or the file is damaged."""
-    try:
-        return json.loads(run.folder.read(f"best/{name}"))
-    except (FileNotFoundError, ValueError):
-        return None
+    found = run.scored(CONFUSION)
+    return None if found is None else (found["classes"], found["counts"])

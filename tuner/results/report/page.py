@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
 from tuner.results import findings
+from tuner.results.foreign_text import in_utf8
 from tuner.results.plots import progress, space, winner
 from tuner.results.records import flat_config, saved_epochs
 from tuner.results.report.elements import Table, cell, figures_of, render
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 REPORT = "report.html"
+SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
@@ -28,7 +30,7 @@ def write_report(run: Run) -> str:
 
     Raises RunFolderError where the folder can't be written to.
     """
-    page = report_html(run).encode()
+    page = in_utf8(report_html(run)).encode()
     try:
         run.folder.write(REPORT, page)
     except OSError as error:
@@ -70,6 +72,8 @@ def report_html(run: Run) -> str:
         spent=figures_of(draw(run) for draw in (progress.timeline, progress.savings, progress.costs)),
         wrong=figures_of([winner.confusion_matrix(run)]) if winner.scored(run) else [],
         facts=_facts(run),
+        damages=run.damages[:SHOWN_DAMAGES],
+        more_damages=max(0, len(run.damages) - SHOWN_DAMAGES),
     )
 
 

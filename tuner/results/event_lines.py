@@ -1,0 +1,201 @@
+"""One event as a line of a file: how it is written with a checksum, and what is refused when it is read.
+
+A line is a JSON object of ASCII characters. Its last member is `"sum"`, eight hexadecimal digits: the CRC-32 of the
+line's bytes without that member, `,"sum":"…"`. Lines of format 1 have none and are read without the check.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Event = dict[str, Any]
+EVENTS = "events"  # the folder of their files
+DEEPEST = 100  # brackets within brackets; Python's own limit would end the program
+LATEST = 9e9  # seconds since 1970, in the year 2255: what tables and calendars still hold
+LARGEST = 2**53  # of counts: what survives as a float too
+_SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}$')
+_HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # what may be a number beyond all floats
+_TRIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # it names folders
+_OUTCOMES = ("completed", "stopped", "failed")
+
+
+class DamagedLineError(ValueError):
+    """A line that can't be used; the message says why, in a few words."""
+
+
+def written(event: Event) -> bytes:
+    """The event as a line with its checksum, without the line's end."""
+    body = json.dumps(event, separators=(",", ":"), allow_nan=False).encode()
+    return b'%b,"sum":"%08x"}' % (body[:-1], zlib.crc32(body))
+
+
+def parsed(line: bytes) -> Event:
+    """The event that a line holds, whose fields are of the types that its kind has; raises DamagedLineError."""
+    found = _SUM.search(line)
+    if found is not None:
+        line = line[: found.start()] + b"}"
+        if zlib.crc32(line) != int(found[1], 16):
+            raise DamagedLineError("its checksum doesn't fit")
+    event = _decoded(line)
+    wrong = flaw(event)
+    if wrong is None and found is None and "sum" in event:
+        wrong = "its checksum is cut off or not at its end"
+    if wrong is not None:
+        raise DamagedLineError(wrong)
+    checked: Event = event
+    return checked
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        event = json.loads(line.decode(), parse_constant=_no_number, parse_float=_HUGE.search(line) and _number)
+    except UnicodeDecodeError as error:
+        raise DamagedLineError("it isn't UTF-8") from error
+    except RecursionError as error:
+        raise DamagedLineError(f"it is nested more than {DEEPEST} deep") from error
+    except ValueError as error:
+        raise DamagedLineError("it isn't JSON") from error
+    if line.count(b"[") + line.count(b"{") > DEEPEST and nested_deeper(event, DEEPEST):
+        raise DamagedLineError(f"it is nested more than {DEEPEST} deep")
+    return event
+
+
+def _number(text: str) -> float | None:
+    """A number, unless it is beyond all that a float can be."""
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def nested_deeper(value: Any, most: int) -> bool:
+    """Whether lists and dicts lie more than so many deep within each other."""
+    level = [value]
+    for _ in range(most + 1):
+        level = [inner for one in level if isinstance(one, list | dict) for inner in _members(one)]
+    return bool(level)
+
+
+def _members(value: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _no_number(constant: str) -> None:
+    """NaN and infinities are no JSON: they read back as null."""
+
+
+# What each kind's fields are
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LATEST
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_outcome(value: object) -> bool:
+    return value in _OUTCOMES if isinstance(value, str) else False
+
+
+def _is_trial(value: object) -> bool:
+    return isinstance(value, str) and _TRIAL.fullmatch(value) is not None
+
+
+def _is_ending(value: object) -> bool:
+    """Whether it has the fields of the event that ends a trial."""
+    texts = ("cause", "message", "by")
+    return (
+        isinstance(value, dict)
+        and _is_outcome(value.get("status"))
+        and all(map(_is_text_or_none, map(value.get, texts)))
+    )
+
+
+def _are_mappings(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+
+
+Check = Callable[[object], bool]
+_EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_count}
+_NEEDED: Mapping[str, Mapping[str, Check]] = {
+    "trial_started": {"trial": _is_trial, "number": _is_count, "config": _is_mapping, "seed": _is_count},
+    "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
+    "checkpoint_saved": _EPOCH,
+    "checkpoint_deleted": _EPOCH,
+    "trial_paused": {"trial": _is_trial},
+    "trial_resumed": {"trial": _is_trial},
+    "trial_lost": {"trial": _is_trial, "message": _is_text},
+    "trial_ended": {"trial": _is_trial, "status": _is_outcome},
+    "notice": {"message": _is_text},
+    "study_ended": {"reason": _is_text_or_none},
+}
+_OPTIONAL: Mapping[str, Mapping[str, Check]] = {
+    **{kind: {"study_file": _is_text, "study_version": _is_count} for kind in ("study_started", "study_resumed")},
+    **{kind: {"from_epoch": _is_count} for kind in ("trial_started", "trial_resumed")},
+    "trial_lost": {"cause": _is_text_or_none},
+    "epoch_reported": {"ending": _is_ending},
+    "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),
+    "study_interrupted": {"reason": _is_text_or_none},
+    "notice": {"code": _is_text_or_none, "configs": _are_mappings},
+}
+
+
+def flaw(event: object) -> str | None:
+    """What is wrong with an event by itself, in a few words; None for a sound one and for kinds that aren't known."""
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return "it is no event"
+    if not _is_time(event.get("time")):
+        return f"its time is {_told(event, 'time')}"
+    kind = event["event"]
+    for name, is_sound in _NEEDED.get(kind, {}).items():
+        if name not in event or not is_sound(event[name]):
+            return f"{kind} has {name} {_told(event, name)}"
+    for name, is_sound in _OPTIONAL.get(kind, {}).items():
+        if name in event and not is_sound(event[name]):
+            return f"{kind} has {name} {_told(event, name)}"
+    return None
+
+
+def introduces(event: Event) -> bool:
+    """Whether the event is the first that names its trial."""
+    return bool(event["event"] == "trial_started")
+
+
+def names_trial(event: Event) -> bool:
+    """Whether the event is about a trial that an earlier one has started."""
+    return "trial" in _NEEDED.get(event["event"], {}) and not introduces(event)
+
+
+def _told(event: Event, name: str) -> str:
+    if name not in event:
+        return "missing"
+    value = event[name]
+    text = "a number out of range" if isinstance(value, int) and abs(value) >= LARGEST else ascii(value)
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def finite(value: object) -> bool:
+    """Whether a reported value is a number that can be compared."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False

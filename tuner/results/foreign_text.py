@@ -1,0 +1,45 @@
+"""Text from other people's files, as it can be encoded, shown on a terminal, and opened in a spreadsheet."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Control characters but for line end and tab, what turns the direction of writing, line separators, lone surrogates
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_RUNS = re.compile(r"'*[=+\-@\t\r\n]")
+
+
+def printable(text: object) -> str:
+    r"""The text for a terminal: what would command it, or turn text round, is written as `\x1b` and `\u202e`."""
+    return _UNPRINTABLE.sub(_escaped, str(text))
+
+
+def in_utf8(value: Any) -> Any:
+    r"""Plain data whose texts can all be encoded: lone surrogates, as of file names that aren't UTF-8, as `\udcff`."""
+    if isinstance(value, str):
+        return _SURROGATE.sub(_escaped, value)
+    if isinstance(value, dict):
+        return {in_utf8(name): in_utf8(one) for name, one in value.items()}
+    return [in_utf8(one) for one in value] if isinstance(value, list) else value
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """The value of a CSV cell that no spreadsheet takes for a formula; only text is changed.
+
+    Text that begins with `=`, `+`, `-`, `@`, a tab or a line's end, perhaps after apostrophes, gets one more apostrophe
+    before it. To read it back, take one off where apostrophes are followed by one of these: `text_of_cell`.
+    """
+    return f"'{value}" if isinstance(value, str) and _RUNS.match(value) else value
+
+
+def text_of_cell(value: Any) -> Any:
+    """What `spreadsheet_cell` was given."""
+    return value[1:] if isinstance(value, str) and value.startswith("'") and _RUNS.match(value) else value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
