@@ -246,7 +246,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("identity", ELSEWHERE.values(), ids=ELSEWHERE)
-@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1])
+@pytest.mark.parametrize("pid", [os.getpid(), 2**22 + 1], ids=["alive", "dead"])
 def test_of_a_holder_elsewhere_its_number_says_nothing(tmp_path: Path, identity: dict[str, str], pid: int) -> None:
     assert somebody(pid=pid, **identity).lives() is None
 

@@ -15,7 +15,8 @@ from tuner.cli import main
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.results import Run
-from tuner.results.folder import LocalFolder, ObjectFolder, require_own
+from tuner.results.folder import LocalFolder, require_own
+from tuner.results.object_folder import ObjectFolder
 from tuner.results.run import FORMAT, survey, write_info
 from tuner.results.run_info import _NEEDED, _OPTIONAL, read_info
 
