@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tuner.errors import context_is_dead, describe_failure
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
 from tuner.study import STUDY_MODULE
+from tuner.temporary import OwnedFolder
 from tuner.trial import FunctionTrial, ImageClassifier, Trial
 from tuner.worker.process import clean_process
 from tuner.worker.saving import (
@@ -131,7 +131,8 @@ class WorkerSession:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._restored: Path | None = None
-        self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
+        self._owned = OwnedFolder("trial")
+        self._temporary = self._owned.path
         self.notes: list[str] = []
         self.told_to_stop = False
 
@@ -195,7 +196,7 @@ class WorkerSession:
 
     def close(self) -> None:
         """Delete what the trial left on this machine."""
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._owned.delete()
 
     def _send(self, message: dict[str, Any], folder: Path | None) -> None:
         checkpoint = None if folder is None else tune.Checkpoint.from_directory(folder)

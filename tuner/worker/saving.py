@@ -9,14 +9,13 @@ once its index is there.
 from __future__ import annotations
 
 import math
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.temporary import OwnedFolder
 
 if TYPE_CHECKING:
     from tuner.train.checkpoint import Checkpoint
@@ -138,9 +137,9 @@ def write_to_run(folder: Folder, path: str, checkpoint: Checkpoint) -> None:
     if isinstance(folder, LocalFolder):
         write_checkpoint(folder.path / path, checkpoint)
         return
-    with tempfile.TemporaryDirectory(prefix="tuner-trial-") as temporary:
-        write_checkpoint(Path(temporary), checkpoint)
-        for file in sorted(Path(temporary).iterdir(), key=lambda file: file.name == INDEX):
+    with OwnedFolder("trial") as temporary:
+        write_checkpoint(temporary / "whole", checkpoint)
+        for file in sorted((temporary / "whole").iterdir(), key=lambda file: file.name == INDEX):
             folder.write(f"{path}/{file.name}", file.read_bytes())
 
 
