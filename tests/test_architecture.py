@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 MAY_IMPORT = {
     "errors": (set(), set()),
     "machine": (set(), set()),
+    "starting": (set(), set()),
+    "temporary": (set(), set()),
     "session": (set(), set()),
     "space": ({"errors"}, set()),
     "search": ({"space", "errors"}, {"hyperopt", "optuna", "scipy"}),
@@ -20,11 +22,11 @@ MAY_IMPORT = {
     "trial": ({"space", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
     "study": ({"space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
-    "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
+    "train": ({"trial", "machine", "errors", "temporary"}, {"torch", "torchvision"}),
     "results": ({"study", "space", "search", "trial", "errors"}, {"pandas", "optuna", "wandb"}),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "search", "schedule", "results", "errors"}, set()),
-    "worker": ({"train", "session", "study", "trial", "results", "errors"}, {"ray", "torch"}),
+    "worker": ({"train", "session", "study", "trial", "results", "errors", "temporary"}, {"ray", "torch"}),
     "driver": (
         {
             "loop",
@@ -40,12 +42,13 @@ MAY_IMPORT = {
             "machine",
             "errors",
             "schedule",
+            "temporary",
         },
         {"ray"},
     ),
     "console": ({"results", "study", "space", "inspection", "errors"}, {"rich"}),
     "api": ({"console", "driver", "inspection", "results", "study"}, set()),
-    "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors"}, set()),
+    "cli": ({"console", "driver", "inspection", "results", "search", "study", "errors", "starting"}, set()),
 }
 HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich"}
 

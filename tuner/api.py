@@ -21,6 +21,8 @@ def run(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
     **changes: Any,
 ) -> Run:
@@ -32,6 +34,8 @@ def run(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
+        nice: lowers the priority of the workers by so many steps of niceness, 0 to 19
+        grace: seconds that a search told to end by a signal has to do so in order; 25 by default
         listeners: told of every event while the search runs
         changes: to the study: name, trials, hours, device_hours, total_epochs, target, cpus, gpus, seed, fixed (a dict
             of hyperparameters), weights, data_dir, history
@@ -49,7 +53,15 @@ def run(
         study = study if isinstance(study, Study) else load_study(study)
         listeners.append(NotebookDisplay(Plan.of(study.with_options(**changes))))
     return driver.run(
-        study, storage=storage, concurrency=concurrency, address=address, wandb=wandb, listeners=listeners, **changes
+        study,
+        storage=storage,
+        concurrency=concurrency,
+        address=address,
+        wandb=wandb,
+        nice=nice,
+        grace=grace,
+        listeners=listeners,
+        **changes,
     )
 
 
@@ -57,7 +69,7 @@ def resume(path: str | Path, **options: Any) -> Run:
     """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
     Options: trials, hours, device_hours, total_epochs, target; `study` where the run was started from Python;
-    concurrency, address, wandb, listeners. Raises RunFolderError where there is nothing to go on with.
+    concurrency, address, wandb, nice, grace, listeners. Raises RunFolderError where there is nothing to go on with.
     """
     from tuner import driver
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.errors import StudyError, TrialError
+from tuner.starting import release_interrupt
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
@@ -34,13 +35,17 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    if options.verb not in (_run, _resume):  # which have nothing to put in order until they show something
+        release_interrupt()
     try:
         return int(options.verb(options))
     except (StudyError, TrialError) as error:
         print(f"tuner: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        before = options.verb in (_run, _resume)
+        otherwise = "interrupted before the search started; nothing was written" if before else "interrupted"
+        print(f"tuner: {interrupt or otherwise}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `tuner show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,6 +70,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
         print(HOW_TO_SWITCH_ON, file=sys.stderr)
+    release_interrupt()
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
         finished = run(
             study,
@@ -72,6 +78,8 @@ def _run(options: argparse.Namespace) -> int:
             concurrency=options.concurrency,
             address=options.address,
             wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
             listeners=[shown],
             **changes,
         )
@@ -86,12 +94,15 @@ def _resume(options: argparse.Namespace) -> int:
     plan = _plan_of(earlier, **{name: getattr(options, name) for name in LIMITS})
     from tuner.driver import resume
 
+    release_interrupt()
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
         finished = resume(
             options.run,
             concurrency=options.concurrency,
             address=options.address,
             wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
             listeners=[shown],
             **{name: getattr(options, name) for name in LIMITS},
         )
@@ -261,7 +272,7 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
     elif run.best is not None:
         print_winner(run)
     if run.status == "interrupted":
-        print(f"interrupted; go on with:\npython -m tuner resume {run.path}", file=sys.stderr)
+        print(f"interrupted ({run.end_reason}); go on with:\npython -m tuner resume {run.path}", file=sys.stderr)
         return INTERRUPTED
     if run.best is None:
         print_failure(run, sys.stderr)
@@ -400,6 +411,8 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
     )
+    group.add_argument("--nice", type=_natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
+    group.add_argument("--grace", type=_amount, metavar="SECONDS", help="to end in order once told to (default: 25)")
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 

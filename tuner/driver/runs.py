@@ -13,7 +13,7 @@ from typing import Any
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.cluster import connected
 from tuner.driver.description import describe_run, describe_session
-from tuner.driver.interruption import Interruption, interruptions
+from tuner.driver.interruption import GRACE_SECONDS, Interruption, interruptions
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess, wandb_mode
 from tuner.driver.splitting import check_splits
 from tuner.errors import RunFolderError
@@ -39,14 +39,17 @@ def run(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
     **options: Any,
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
     `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
-    `Study.with_options`.
-    Ctrl-C and SIGTERM end the search early; the run's status is then "interrupted" and `resume` goes on with it.
+    `Study.with_options`. `nice` lowers the workers' priority by so many steps of niceness.
+    Ctrl-C, SIGTERM and SIGHUP end the search early, within `grace` seconds (25 by default); the run's status is then
+    "interrupted" and `resume` goes on with it. So it is where Ray dies.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
@@ -59,8 +62,10 @@ def run(
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     start_from = learned(ready, storage)
-    with interruptions() as interrupted, connected(ready, address) as resources:
-        interrupted.install()
+    with (
+        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
+        connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+    ):
         folder = new_run_folder(storage, ready.name)
         info = {**describe_run(ready, options, resources, address), "wandb": mode}
         _write_study_file(folder, declared)
@@ -80,6 +85,8 @@ def resume(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
 ) -> Run:
     """Go on with an interrupted run, or extend a finished one to other limits of its budget.
@@ -112,8 +119,10 @@ def resume(
     ready.check_here(cluster=address is not None)
     check_splits(ready)
     _download(ready)
-    with interruptions() as interrupted, connected(ready, address) as resources:
-        interrupted.install()
+    with (
+        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
+        connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+    ):
         info = {
             **earlier.info,
             **describe_session(ready, address),
@@ -164,16 +173,16 @@ class _Search:
             interrupted = True
         from tuner.results.tables import write_tables
 
-        self.interrupted.ignore_more()
         write_tables(self.folder, self.loop.record)
         if not interrupted:
             self._write_winner()
         self.loop.close(interrupted=interrupted)
         write_tables(self.folder, self.loop.record)
         self._finish(interrupted)
-        self._write_report()
+        if not self.interrupted.hurried:
+            self._write_report()
         if mirror is not None:
-            problem = mirror.finish(INTERRUPTED_SECONDS if interrupted else END_SECONDS)
+            problem = mirror.finish(min(self._mirror_seconds(interrupted), self.interrupted.seconds_left()))
             if problem is not None:
                 _log.warning(problem)
         return Run(self.folder)
@@ -187,6 +196,9 @@ class _Search:
         except OSError as error:
             self.loop.notice(f"W&B is left out: {error}")
             return None
+
+    def _mirror_seconds(self, interrupted: bool) -> float:
+        return 0.0 if self.interrupted.hurried else INTERRUPTED_SECONDS if interrupted else END_SECONDS
 
     def _write_report(self) -> None:
         """As with the winner's test score: a search without its report is still a search."""
@@ -230,7 +242,7 @@ class _Search:
             session=self.info["sessions"] - 1,
         )
         try:
-            with memory_kills_survived():
+            with memory_kills_survived(), self.interrupted.breakable():
                 tune.run(
                     make_trainable(self.study.declared_trial),
                     name=TUNE,
@@ -255,7 +267,7 @@ class _Search:
         self.info |= {
             "status": status,
             "ended": now(),
-            "end_reason": "interrupted" if interrupted else self.loop.end_reason,
+            "end_reason": (self.interrupted.reason or "interrupted") if interrupted else self.loop.end_reason,
             "trials": record.counts(),
             "best": best and best.trial,
             "wall_seconds": round(record.active_seconds, 3),
