@@ -62,7 +62,7 @@ for _ in range(2):
     after = state()
     for name in before:
         assert before[name] == after[name], (name, before[name], after[name])
-ray.init(num_cpus=1, include_dashboard=False)  # the user's own, with a token of its own
+ray.init("local", num_cpus=1, include_dashboard=False)  # the user's own, with a token of its own
 assert ray.get(ray.remote(lambda: 3).remote(), timeout=60) == 3
 """
 
@@ -199,7 +199,7 @@ def test_a_temporary_directory_too_deep_for_sockets_gives_way_to_another(tmp_pat
 def test_a_ray_that_the_user_has_started_is_left_alone(tmp_path: Path) -> None:
     program = """
 import ray, tuner
-ray.init(num_cpus=1, include_dashboard=False)
+ray.init("local", num_cpus=1, include_dashboard=False)
 study = tuner.Study("cheap", trial=print, space={"x": tuner.uniform(0, 1)}, metric="loss", mode="min")
 try:
     tuner.run(study, storage="out")
