@@ -1,7 +1,8 @@
 """Studies of small functions, and what can be seen of a search from beside it."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 CURVE = """
@@ -40,9 +41,23 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
-def ray_processes(session: int) -> list[str]:
-    """Command lines of the live processes of a session (what `start_new_session` made), the leader left out."""
-    found = []
+def sessions_of(driver: int) -> set[int]:
+    """The kernel's sessions that a live driver and what it started are in."""
+    return {driver, *(session for _, parent, session, _ in _processes() if parent == driver)}
+
+
+def processes_of(sessions: set[int]) -> list[str]:
+    """Command lines of the live processes of sessions, the first one of each left out where it is the driver's."""
+    return [command for pid, _, session, command in _processes() if session in sessions and pid != os.getpid()]
+
+
+def ray_process(driver: int, name: str) -> int:
+    """The id of a process that a driver started for Ray, "raylet" or "gcs_server"."""
+    return next(pid for pid, parent, _, command in _processes() if parent == driver and f"/{name} " in f"{command} ")
+
+
+def _processes() -> Iterator[tuple[int, int, int, str]]:
+    """Id, parent, session and command line of every live process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -50,9 +65,8 @@ def ray_processes(session: int) -> list[str]:
                 command = (entry / "cmdline").read_text().replace("\0", " ")
             except OSError:
                 continue
-            if state[0] != "Z" and int(state[3]) == session and int(entry.name) != session:
-                found.append(command)
-    return found
+            if state[0] != "Z":
+                yield int(entry.name), int(state[1]), int(state[3]), command
 
 
 def epochs_reported(storage: Path) -> int:

@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 MAY_IMPORT = {
     "errors": (set(), set()),
     "machine": (set(), set()),
+    "starting": (set(), set()),
+    "temporary": (set(), set()),
     "session": (set(), set()),
     "space": ({"errors"}, set()),
     "search": ({"space", "errors"}, {"hyperopt", "optuna", "scipy"}),
@@ -22,14 +24,17 @@ MAY_IMPORT = {
     "budget": ({"space", "errors"}, set()),
     "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
-    "train": ({"trial", "machine", "errors"}, {"torch", "torchvision"}),
+    "train": ({"trial", "machine", "errors", "temporary"}, {"torch", "torchvision"}),
     "results": (
-        {"study", "study_file", "budget", "space", "search", "trial", "errors"},
+        {"study", "study_file", "budget", "space", "search", "trial", "errors", "temporary"},
         {"pandas", "optuna", "wandb", "obstore"},
     ),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
-    "worker": ({"train", "session", "study_file", "study", "trial", "results", "errors"}, {"ray", "torch"}),
+    "worker": (
+        {"train", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
+        {"ray", "torch"},
+    ),
     "driver": (
         {
             "loop",
@@ -47,12 +52,16 @@ MAY_IMPORT = {
             "machine",
             "errors",
             "schedule",
+            "temporary",
         },
         {"ray"},
     ),
     "console": ({"results", "budget", "study", "space", "inspection", "errors"}, {"rich"}),
     "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
-    "cli": ({"console", "driver", "inspection", "results", "budget", "search", "study", "study_file", "errors"}, set()),
+    "cli": (
+        {"console", "driver", "inspection", "results", "budget", "search", "study", "study_file", "errors", "starting"},
+        set(),
+    ),
 }
 HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, Finished, start, study_file, tuner
-from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_processes, study, wait_for
+from tests.searches import CURVE, RESUMABLE, epochs_reported, processes_of, sessions_of, study, wait_for
 from tuner.results import load_run
 
 pytestmark = pytest.mark.ray
@@ -194,10 +194,10 @@ def test_imagenet_weights_that_cannot_be_had_are_refused_before_the_search(tmp_p
 def interrupt(space: Path, folder: Path, signal_number: int, reports: int = 8) -> Finished:
     process = start("run", space, "--storage", "out", folder=folder)
     wait_for(lambda: epochs_reported(folder / "out") >= reports)
+    sessions = sessions_of(process.pid)
     os.kill(process.pid, signal_number)
     out, err = process.communicate(timeout=60)
-    if signal_number != signal.SIGKILL:  # Ray's own agents outlive a killed driver by about a minute
-        wait_for(lambda: ray_processes(process.pid) == [], 20)
+    wait_for(lambda: processes_of(sessions) == [], 20)
     return Finished(process.returncode, out, err)
 
 
@@ -263,11 +263,12 @@ def test_ray_listens_on_loopback_only_and_leaves_no_token(tmp_path: Path) -> Non
     space = study_file(tmp_path, study(RESUMABLE.replace("0.15", "0.5"), "search=Random()"))
     process = start("run", space, "--storage", "out", folder=tmp_path, HOME=str(home))
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 2)
-    session = {int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _session_of(e) == process.pid}
-    addresses = listening(session)
+    sessions = sessions_of(process.pid)
+    pids = {int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _session_of(e) in sessions}
+    addresses = listening(pids)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert len(session) > 4
+    assert len(pids) > 4
     assert addresses
     assert set(addresses) <= LOOPBACK
     readable = [path for path in home.rglob("*token*") if path.is_file() and path.stat().st_mode & 0o077]

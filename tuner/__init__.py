@@ -6,6 +6,7 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 
 from __future__ import annotations
 
+from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
 from tuner.api import load_model, resume, run
 from tuner.budget import Budget
 from tuner.errors import StudyError, TrialError, TunerError

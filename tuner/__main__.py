@@ -5,7 +5,44 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import NoReturn
+from typing import IO, NoReturn
+
+
+class _LastingFile(io.FileIO):
+    """A file descriptor that goes on as nowhere once nobody reads it: what becomes of the output isn't the search's."""
+
+    def write(self, data: object) -> int:
+        """Write all or, where that fails, nothing from now on."""
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+            return super().write(data)  # type: ignore[arg-type]
+
+
+def make_streams_last() -> None:
+    """Standard streams that are open, and whose writing never fails: `2>&-`, `| head -1`, a terminal that is gone."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would be taken for it
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+    sys.stdout, sys.stderr = _lasting(sys.stdout, 1), _lasting(sys.stderr, 2)
+
+
+def _lasting(stream: IO[str] | None, number: int) -> IO[str]:
+    lines = stream is None or getattr(stream, "line_buffering", True) or getattr(stream, "write_through", False)
+    with suppress(OSError):
+        if stream is not None:
+            stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_LastingFile(number, "wb", closefd=False)),
+        encoding=getattr(stream, "encoding", "utf-8"),
+        errors="backslashreplace",
+        line_buffering=lines,
+    )
 
 
 def command() -> NoReturn:
@@ -22,11 +59,12 @@ def command() -> NoReturn:
     def leave() -> None:
         if codes:
             for stream in (sys.stdout, sys.stderr):
-                with suppress(BrokenPipeError):  # nobody reads it any more
+                with suppress(OSError, ValueError):
                     stream.flush()
             os._exit(codes[0])
 
     atexit.register(leave)  # the first one, and so the last to run
+    make_streams_last()
     from tuner.cli import main
 
     codes.append(main())

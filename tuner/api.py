@@ -22,6 +22,8 @@ def run(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
     **changes: Any,
 ) -> Run:
@@ -33,6 +35,8 @@ def run(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
+        nice: lowers the priority of the workers by so many steps of niceness, 0 to 19
+        grace: seconds that a search told to end by a signal has to do so in order; 25 by default
         listeners: told of every event while the search runs
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
             dict of hyperparameters), weights, data_dir, history
@@ -50,7 +54,15 @@ def run(
         study = study if isinstance(study, Study) else load_study(study)
         listeners.append(NotebookDisplay(Plan.of(study.with_options(**changes))))
     return driver.run(
-        study, storage=storage, concurrency=concurrency, address=address, wandb=wandb, listeners=listeners, **changes
+        study,
+        storage=storage,
+        concurrency=concurrency,
+        address=address,
+        wandb=wandb,
+        nice=nice,
+        grace=grace,
+        listeners=listeners,
+        **changes,
     )
 
 
@@ -58,7 +70,7 @@ def resume(path: str | Path, **options: Any) -> Run:
     """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
 
     Options: the limits of `Budget` by their names; `study` where the run was started from Python; concurrency, address,
-    wandb, listeners. Raises RunFolderError where there is nothing to go on with.
+    wandb, nice, grace, listeners, take_over. Raises RunFolderError where there is nothing to go on with.
     """
     from tuner import driver
 

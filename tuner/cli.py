@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tuner import budget
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.results.foreign_text import printable
+from tuner.starting import release_interrupt
 
 if TYPE_CHECKING:
     from tuner.console.progress import Plan
@@ -35,13 +36,17 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     options = _parser().parse_args(arguments)
+    if options.verb not in (_run, _resume):  # which have nothing to put in order until they show something
+        release_interrupt()
     try:
         return int(options.verb(options))
     except (StudyError, TrialError) as error:
         print(printable(f"tuner: {one_line(str(error))}"), file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("tuner: interrupted before the search started; nothing was written", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        before = options.verb in (_run, _resume)
+        otherwise = "interrupted before the search started; nothing was written" if before else "interrupted"
+        print(f"tuner: {interrupt or otherwise}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `tuner show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,6 +71,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
         print(HOW_TO_SWITCH_ON, file=sys.stderr)
+    release_interrupt()
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
         finished = run(
             study,
@@ -73,6 +79,8 @@ def _run(options: argparse.Namespace) -> int:
             concurrency=options.concurrency,
             address=options.address,
             wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
             listeners=[shown],
             **changes,
         )
@@ -88,12 +96,15 @@ def _resume(options: argparse.Namespace) -> int:
     plan = _plan_of(earlier, **_limits(options))
     from tuner.driver import resume
 
+    release_interrupt()
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
         finished = resume(
             options.run,
             concurrency=options.concurrency,
             address=options.address,
             wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
             listeners=[shown],
             take_over=options.take_over,
             **_limits(options),
@@ -285,7 +296,8 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
         print_winner(run)
     if run.status == "interrupted":
         by_itself = run.end_reason == "error"
-        what = f"the search was cut off by an error: {run.info['interrupted_by']}" if by_itself else "interrupted"
+        what = f"the search was cut off by an error: {run.info['interrupted_by']}" if by_itself else None
+        what = what or f"interrupted ({run.end_reason})"
         print(printable(f"{what}; go on with:\n{command('resume', run.path)}"), file=sys.stderr)
         return NO_WINNER if by_itself else INTERRUPTED
     if run.best is None:
@@ -432,6 +444,8 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
     )
+    group.add_argument("--nice", type=_natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
+    group.add_argument("--grace", type=_amount, metavar="SECONDS", help="to end in order once told to (default: 25)")
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 

@@ -22,6 +22,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
+from tuner.driver.interruption import SearchLeft
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.resources import Resources
 from tuner.results.checkpoints import CheckpointStore
@@ -34,10 +35,6 @@ ANOTHER_REPORT = "it reported to Ray Tune itself, not to tuner; call tuner.repor
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class SearchLeft(BaseException):
-    """Leaves Ray Tune's loop, past its handlers for Exception; the events hold all that is needed to go on."""
 
 
 def leaves_on_error(method: Method) -> Method:

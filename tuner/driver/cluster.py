@@ -1,4 +1,4 @@
-"""Ray: started for one search on this machine and reachable from it only, or joined where it runs already."""
+"""Ray: started for one search on this machine, or joined where it runs already."""
 
 from __future__ import annotations
 
@@ -6,30 +6,40 @@ import importlib
 import logging
 import math
 import os
-import secrets
+import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partialmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.parameter import RayParams
+from ray._private import worker
+from ray.experimental import internal_kv
 
+from tuner.driver.interruption import Interruption
+from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
+from tuner.driver.patching import changed, environment, quiet_loggers
+from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError
 from tuner.machine import Machine, this_machine
 from tuner.resources import Resources
 from tuner.study import Study
+from tuner.temporary import sweep
 
-LOOPBACK = "127.0.0.1"
-OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
+__all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment"]
+
+GCS_SECONDS = 10  # that a call may wait for the GCS server which nothing can interrupt
 
 # Read by Ray when it is imported or started. Values that the user set stay.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths in a user's function mean what they mean in the terminal
+    "RAY_gcs_server_port_wait_time_s": "60",  # a busy machine takes its time
+    "RAY_gcs_server_request_timeout_seconds": str(GCS_SECONDS),
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -41,33 +51,111 @@ _ENVIRONMENT = {
 }
 
 
+LEAST_URGENT = 19  # what the kernel knows of niceness
+_LOGGERS = ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common")
+_SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+
+
 @contextmanager
-def connected(study: Study, address: str | None = None) -> Iterator[Resources]:
+def connected(
+    study: Study, address: str | None = None, *, interrupted: Interruption | None = None, nice: int | None = None
+) -> Iterator[Resources]:
     """Ray for the length of the block; yields what one trial of the study gets.
 
-    Without an address a cluster of this machine is started and ended again. Raises StudyError where nothing answers at
-    the address, or where a trial of the study would never get what it asks for.
+    Without an address a cluster of this machine is started, its workers `nice` (0 by default) steps of niceness below
+    this process, and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
+
+    Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
+    what it asks for; KeyboardInterrupt where the search is told to end before Ray has started.
     """
-    prepare_environment()
-    preload = _preload(study)
-    _connect(address)
-    preload.join()
-    _count_nothing()
-    try:
-        machine = _cluster(study.resources) if address else this_machine()
-        study.check_machine(machine, where="the cluster" if address else "this machine")
+    _check_nice(nice, address)
+    if ray.is_initialized():
+        raise StudyError(
+            "a search starts or joins Ray by itself, got a process that is connected to it already; "
+            "call ray.shutdown() first, or search in another process"
+        )
+    interrupted = interrupted or Interruption()
+    with ExitStack() as stack:
+        stack.enter_context(_prepared())
+        with interrupted.at_once():
+            preload = _preload(study)
+            is_gone = stack.enter_context(_started(nice or 0) if address is None else _joined(address))
+            interrupted.take_signals()
+            preload.join()
+            stack.enter_context(_tune_subdued())
+        interrupted.stop_if_asked()
+        machine = this_machine() if address is None else _cluster(study.resources)
+        study.check_machine(machine, where="this machine" if address is None else "the cluster")
+        stack.enter_context(Watchdog(interrupted, is_gone))
         yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-    finally:
-        ray.shutdown()
+
+
+def _check_nice(nice: int | None, address: str | None) -> None:
+    if nice is None:
+        return
+    if not 0 <= nice <= LEAST_URGENT:
+        raise StudyError(f"nice needs a whole number from 0 to {LEAST_URGENT}, got {nice}")
+    if address is not None:
+        raise StudyError(
+            f"nice is for workers that tuner starts, got nice={nice} together with address={address!r}; leave it out, "
+            f"and set RAY_worker_niceness={nice} where `ray start` runs"
+        )
+
+
+@contextmanager
+def _prepared() -> Iterator[None]:
+    """What Ray reads from the environment, and silence on our terminal, where stdout is for results."""
+    with (
+        environment(_ENVIRONMENT, also_restored=("RAY_", "TUNE_", "PYTHONBREAKPOINT")),
+        quiet_loggers(_LOGGERS),
+        changed(worker, "print_to_stdstream", lambda *_, **__: None),  # the raylet's messages, which no setting ends
+    ):
+        yield
+
+
+@contextmanager
+def _tune_subdued() -> Iterator[None]:
+    """Ray Tune takes no signal for itself, and imports no wandb (half a second) to count callbacks for nobody.
+
+    Nor does it wait for a dead GCS server where nothing can interrupt it: to read a value, or to give its placement
+    groups back when it is garbage-collected, which end with the connection anyway.
+    """
+    from ray.air._internal import usage
+    from ray.air.execution import PlacementGroupResourceManager
+    from ray.tune import tune
+
+    with ExitStack() as stack:
+        stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
+        stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
+        stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
+        if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
+            stack.enter_context(changed(usage, "tag_callbacks", lambda callbacks: False))
+        yield
+
+
+class _Impatient:
+    """A client of the GCS server whose reading and writing of values raises after `GCS_SECONDS` without an answer."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        return partial(method, timeout=GCS_SECONDS) if name.startswith("internal_kv_") else method
 
 
 def _preload(study: Study) -> threading.Thread:
-    """Import what the search will need while Ray starts, which is mostly waiting: about a second gained."""
+    """Import what the search will need while Ray starts, which is mostly waiting: about a second gained.
+
+    What dead searches left behind is deleted meanwhile too.
+    """
     modules = ["tuner.driver.adapters", "tuner.worker.trainable", "tuner.driver.winner", *study.search.needs]
 
     def load() -> None:
         for module in modules:
             importlib.import_module(module)
+        for folder in {Path(tempfile.gettempdir()), short_folder()}:
+            sweep(folder)
 
     thread = threading.Thread(target=load, name="preload", daemon=True)
     thread.start()
@@ -98,51 +186,31 @@ def _on_gpus(present: float, each: float) -> int:
     return int(present * math.floor(1 / each + 1e-9)) if each <= 1 else int(present // each)
 
 
-def _connect(address: str | None) -> None:
-    _silence()
-    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if address is None:
-            _start_local(settings)
-            return
-        try:
-            ray.init(address=address, **settings)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise StudyError(
-                f"--address needs a running Ray cluster, got {address!r}, where none answers; "
-                f"start one with `ray start --head`, or leave --address out ({str(error).splitlines()[0]})"
-            ) from error
-
-
-def _start_local(settings: dict[str, Any]) -> None:
-    """A cluster of this machine that no other machine can reach, with a token that lies in no file."""
-    from ray._private import services
-
-    machine = this_machine()
-    services.get_node_ip_address = lambda *_, **__: LOOPBACK  # the only way to keep Ray's sockets off other interfaces
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    with _no_spare_processes():
-        ray.init(
-            address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
-            num_cpus=machine.cpus,
-            num_gpus=machine.gpus,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address=LOOPBACK,
-            **settings,
-        )
+@contextmanager
+def _started(nice: int) -> Iterator[Callable[[], bool]]:
+    with warnings.catch_warnings(action="ignore"), local_ray(this_machine(), _SETTINGS, nice=nice) as started:
+        yield started.is_gone
 
 
 @contextmanager
-def _no_spare_processes() -> Iterator[None]:
-    """A cluster for one search needs no autoscaler and no forwarding of logs: two processes fewer to wait for."""
-    original = RayParams.__init__
-    RayParams.__init__ = partialmethod(original, no_monitor=True, include_log_monitor=False)
+def _joined(address: str) -> Iterator[Callable[[], bool]]:
     try:
-        yield
+        _join(address)
+        node = worker.global_worker.node
+        yield Listening(node.gcs_address, node.raylet_socket_name).is_gone
     finally:
-        RayParams.__init__ = original
+        shut_down(SHUTDOWN_SECONDS)
+
+
+def _join(address: str) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"), signals_left_alone():
+            ray.init(address=address, **_SETTINGS)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise StudyError(
+            f"--address needs a running Ray cluster, got {address!r}, where none answers; "
+            f"start one with `ray start --head`, or leave --address out ({str(error).splitlines()[0]})"
+        ) from error
 
 
 def _cluster(resources: Resources) -> Machine:
@@ -155,20 +223,3 @@ def _cluster(resources: Resources) -> Machine:
         memory_bytes=int(of_all([0, *(node.get("memory", 0) for node in nodes)])),
         processor=f"Ray cluster of {len(nodes)} node{'s' if len(nodes) != 1 else ''}",
     )
-
-
-def _count_nothing() -> None:
-    """Ray imports wandb, half a second, to count callbacks for its usage statistics: not where these are off."""
-    from ray.air._internal import usage
-
-    if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
-        usage.tag_callbacks = lambda callbacks: False
-
-
-def _silence() -> None:
-    """Ray says nothing on our terminal, where stdout is for results; what matters becomes an event."""
-    from ray._private import worker
-
-    worker.print_to_stdstream = lambda *_, **__: None  # the raylet's messages, which no setting turns off
-    for name in ("ray", "ray.tune", "ray.train", "ray.air", "ray.data", "ray._private", "ray._common"):
-        logging.getLogger(name).setLevel(logging.ERROR)

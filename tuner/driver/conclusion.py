@@ -11,14 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.driver.interruption import Interruption
+from tuner.driver.watchdog import RAY_IS_GONE
 from tuner.driver.winner import ScoringInterrupted, is_written, write_winner
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
+from tuner.results.lease import Lease
 from tuner.results.quoting import command
 from tuner.results.records import RunRecord
 from tuner.results.run import BEST, Run, now, write_info
 
 _log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
+SECONDS_FOR_REPORT = 5.0  # of the grace period that have to be left for it
 CONCLUDED = ("finished", "failed")
 
 
@@ -42,12 +46,13 @@ def is_concluded(run: Run) -> bool:
 
 @dataclass
 class Conclusion:
-    """Concludes one driver's search. `leave` says whether the user wants to end at once."""
+    """Concludes one driver's search, within the grace period once something asks it to end."""
 
     loop: SearchLoop
     info: dict[str, Any]
     resources: Resources
-    leave: Callable[[], bool]
+    interrupted: Interruption
+    lease: Lease
 
     def perform(self, outcome: Outcome) -> Outcome:
         """Do all steps; the outcome, which is another one where the conclusion itself was cut off."""
@@ -60,7 +65,7 @@ class Conclusion:
             self._notice("best/ still holds an earlier winner; it is replaced when the search is done")
         self._step("the end of the events", self.loop.close)
         self._take_down(outcome, record)
-        if not self.leave() or outcome.finished:
+        if not self.interrupted.hurried and self.interrupted.seconds_left() > SECONDS_FOR_REPORT:
             self._step("report.html", self._write_report)
         self._step("run.json", lambda: write_info(folder, self.info))
         return outcome
@@ -75,9 +80,9 @@ class Conclusion:
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         try:
-            write_winner(self.loop.study, folder, record, self.resources, self.leave)
-        except ScoringInterrupted as error:
-            return Outcome(interrupted_by=str(error))
+            write_winner(self.loop.study, folder, record, self.resources, self._must_leave)
+        except ScoringInterrupted:
+            return Outcome(interrupted_by=self.interrupted.reason or "the run was taken over")
         except Exception as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.info["unscored"] = lines[-1]
@@ -86,11 +91,17 @@ class Conclusion:
                 self._step(f"{BEST}/", lambda: folder.delete(BEST))  # of another winner
         return outcome
 
+    def _must_leave(self) -> bool:
+        """Whether scoring has to end: half of the grace period is for what follows."""
+        asked = self.interrupted
+        late = asked.seconds_left() < asked.grace_seconds / 2
+        return asked.hurried or late or asked.reason == RAY_IS_GONE or self.lease.lost
+
     def _take_down(self, outcome: Outcome, record: RunRecord) -> None:
         """What run.json is to say."""
         best = record.best_trial()
         status = "interrupted" if not outcome.finished else "finished" if best else "failed"
-        reason = self.loop.end_reason if outcome.finished else "error" if outcome.error else "interrupted"
+        reason = self.loop.end_reason if outcome.finished else "error" if outcome.error else outcome.interrupted_by
         self.info |= {
             "status": status,
             "ended": now(),
@@ -116,7 +127,12 @@ class Conclusion:
         self._step("a notice", lambda: self.loop.notice(message))
 
     def _step(self, what: str, step: Callable[[], object]) -> None:
-        """A step that can't be done, on a full disk say, doesn't keep the others from being done."""
+        """A step that can't be done, on a full disk say, doesn't keep the others from being done.
+
+        Nothing is written once another driver has taken the run over.
+        """
+        if self.lease.lost:
+            return
         try:
             step()
         except Exception as error:

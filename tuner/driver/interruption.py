@@ -1,59 +1,149 @@
-"""Ctrl-C and SIGTERM: a search is asked to end, at a moment when it can."""
+"""Ctrl-C, SIGTERM, SIGHUP and what else asks a search to end, at a moment when it can."""
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE_SECONDS = 25.0  # batch systems send SIGKILL 30 s after SIGTERM
+_NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+NOTICE_SECONDS = 5.0  # that it may take until somebody asks because of what an exception came from
+_SAME_PRESS_SECONDS = 0.3  # a terminal's Ctrl-C reaches us twice where a parent passes it on
+
+
+class SearchLeft(BaseException):
+    """Leaves Ray Tune's loop, past its handlers for Exception; the events hold all that is needed to go on."""
 
 
 class Interruption:
-    """The first SIGINT or SIGTERM asks the search to end; a second SIGINT is an ordinary KeyboardInterrupt."""
+    """Asks a search to end: what asked first is the reason, and from then on the grace period runs.
 
-    def __init__(self) -> None:
+    A signal raises only where nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
+    a third one is an ordinary KeyboardInterrupt.
+    """
+
+    def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        self.grace_seconds = grace_seconds
+        self.reason: str | None = None
+        self.hurried = False
         self._asked = threading.Event()
-        self._ignoring = False
-
-    def install(self) -> None:
-        """Take the signals; again after Ray has started, which takes SIGTERM for itself."""
-        if _in_main_thread():
-            for number in _SIGNALS:
-                signal.signal(number, self.handle)
+        self._lock = threading.RLock()  # a signal's handler may run while this thread holds it
+        self._asked_at = self._pressed_at = -math.inf
+        self._raises_at_once = self._breakable = self._break_in = self._installed = False
 
     def is_set(self) -> bool:
         """Whether the search should end."""
         return self._asked.is_set()
 
-    def ignore_more(self) -> None:
-        """From now on the run is being written to its end, which takes a moment and must not be cut off."""
-        self._ignoring = True
+    def seconds_left(self) -> float:
+        """Of the grace period, 0 where it is over; infinite while nothing has asked."""
+        if not self.is_set():
+            return math.inf
+        return max(0.0, self._asked_at + self.grace_seconds - time.monotonic())
+
+    def seconds_since(self) -> float:
+        """Since something asked first; 0 while nothing has."""
+        return time.monotonic() - self._asked_at if self.is_set() else 0.0
+
+    def ask(self, reason: str) -> None:
+        """Ask the search to end, from any thread; only the first reason counts."""
+        with self._lock:
+            if not self.is_set():
+                self.reason, self._asked_at = reason, time.monotonic()
+                self._asked.set()
+
+    def stop_if_asked(self) -> None:
+        """Raise KeyboardInterrupt where something has asked: while nothing is written yet."""
+        if self.is_set():
+            raise KeyboardInterrupt(f"interrupted ({self.reason}) before the search started; nothing was written")
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Within the block a signal raises KeyboardInterrupt, as `stop_if_asked` does."""
+        self._raises_at_once = True
+        try:
+            self.stop_if_asked()
+            yield
+        finally:
+            self._raises_at_once = False
+
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        """Within the block `break_in` raises SearchLeft in this thread, whatever it waits for.
+
+        An exception that Ray's end leads to, which may be any, becomes SearchLeft too.
+        """
+        self.take_signals()
+        self._breakable = True
+        try:
+            yield
+        except Exception as error:
+            if self._asked.wait(NOTICE_SECONDS):
+                raise SearchLeft from error
+            raise
+        finally:
+            self._breakable = False
+
+    def break_in(self) -> None:
+        """From another thread: leave the block that is `breakable`; nothing where none is, or no signal is taken."""
+        if self._breakable and self._installed:
+            self._break_in = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def handle(self, number: int, _: FrameType | None) -> None:
         """The signal handler."""
-        if self._ignoring:
+        if self._break_in:
+            self._break_in = False
+            if self._breakable:
+                raise SearchLeft
             return
-        if self._asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self._asked.set()
+        asked_before = self.is_set()
+        self.ask(_NAMES[signal.Signals(number)])
+        if number == signal.SIGINT:
+            self._pressed(again=asked_before)
+        if self._raises_at_once:
+            self.stop_if_asked()
+
+    def _pressed(self, *, again: bool) -> None:
+        now = time.monotonic()
+        same, self._pressed_at = now - self._pressed_at < _SAME_PRESS_SECONDS, now
+        if same or not again:
+            return
+        if self.hurried:
+            raise KeyboardInterrupt("ended at once; what is saved is what `resume` goes on from")
+        self.hurried = True
+
+    def take_signals(self) -> None:
+        """Again after Ray has started, whose own code takes SIGTERM where Python doesn't see it."""
+        if self._installed:
+            self._install()
+
+    def _install(self) -> dict[signal.Signals, object]:
+        """Take the signals; returns what they led to before."""
+        before: dict[signal.Signals, object] = {}
+        for number in _NAMES:
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue  # nohup
+            before[number] = signal.signal(number, self.handle)
+        self._installed = True
+        return before
 
 
 @contextmanager
-def interruptions() -> Iterator[Interruption]:
-    interruption = Interruption()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    interruption.install()
+def interruptions(grace_seconds: float = GRACE_SECONDS) -> Iterator[Interruption]:
+    """Signals ask the search of this block to end; Python lets only the main thread take them."""
+    interruption = Interruption(grace_seconds)
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = interruption._install()
     try:
         yield interruption
     finally:
-        if _in_main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _in_main_thread() -> bool:
-    """Python lets only the main thread take signals."""
-    return threading.current_thread() is threading.main_thread()
+        for number, handler in before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]

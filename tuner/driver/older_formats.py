@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tuner.errors import TunerError
 from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event
 from tuner.results.folder import Folder
+from tuner.temporary import OwnedFolder
 
 _OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, which Ray had a hand in
 
@@ -32,9 +32,9 @@ def bring_over_checkpoints(folder: Folder, events: Sequence[Event]) -> None:
 
 
 def _copy(folder: Folder, path: str, store: CheckpointStore, trial: str, epoch: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="tuner-older-") as temporary:
+    with OwnedFolder("older") as temporary:
         try:
-            source = folder.fetch(path, Path(temporary) / "checkpoint")
+            source = folder.fetch(path, temporary / "checkpoint")
             store.write(trial, epoch, lambda target: _copy_tree(source, target))
         except (OSError, TunerError, ValueError):
             return

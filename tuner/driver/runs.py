@@ -12,7 +12,7 @@ from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
-from tuner.driver.interruption import interruptions
+from tuner.driver.interruption import GRACE_SECONDS, interruptions
 from tuner.driver.mirroring import wandb_mode
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.search import Search
@@ -37,14 +37,17 @@ def run(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
     **options: Any,
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
     `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
-    `Study.with_options`.
-    Ctrl-C, SIGTERM and SIGHUP end the search early; the run's status is then "interrupted", and `resume` goes on.
+    `Study.with_options`. `nice` lowers the workers' priority by so many steps of niceness.
+    Ctrl-C, SIGTERM and SIGHUP end the search early, within `grace` seconds (25 by default); the run's status is then
+    "interrupted" and `resume` goes on with it. So it is where Ray dies.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
@@ -57,8 +60,11 @@ def run(
     _download(ready)
     start_from = learned(ready, storage)
     check_writable(open_folder(storage))
-    with interruptions() as interrupted, connected(ready, address) as resources, ExitStack() as leases:
-        interrupted.install()
+    with (
+        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
+        connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+        ExitStack() as leases,
+    ):
         folder = new_run_folder(storage, ready.name)
         lease = leases.enter_context(held(folder))
         info = {**describe_run(ready, options, resources, address), "wandb": mode}
@@ -80,6 +86,8 @@ def resume(
     concurrency: int | None = None,
     address: str | None = None,
     wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
     listeners: Iterable[Listener] = (),
     take_over: bool = False,
     **limits: float | None,
@@ -93,7 +101,10 @@ def resume(
     could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
-    with interruptions() as interrupted, held(load_run(path).folder, take_over=take_over) as lease:
+    with (
+        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
+        held(load_run(path).folder, take_over=take_over) as lease,
+    ):
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
@@ -105,8 +116,7 @@ def resume(
         conclude_only = _only_the_conclusion_is_left(earlier, ready)
         _check(ready, cluster=address is not None)
         _download(ready)
-        with connected(ready, address) as resources:
-            interrupted.install()
+        with connected(ready, address, interrupted=interrupted, nice=nice) as resources:
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
-from tuner.driver.interruption import Interruption
+from tuner.driver.interruption import Interruption, SearchLeft
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 from tuner.errors import RunFolderError
 from tuner.loop.search_loop import SearchLoop
@@ -69,9 +69,11 @@ class Search:
         mirror = self._start_mirror()
         outcome = Outcome() if conclude_only else self._search()
         self._check_lease()
-        outcome = Conclusion(self.loop, self.info, self.resources, self._leave).perform(outcome)
+        outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease).perform(outcome)
+        self._check_lease()
         if mirror is not None:
-            mirror.finish_or_say(END_SECONDS if outcome.finished else INTERRUPTED_SECONDS)
+            seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
+            mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
         return Run(self.folder)
 
     def _leave(self) -> bool:
@@ -85,16 +87,14 @@ class Search:
             )
 
     def _search(self) -> Outcome:
-        from tuner.driver.adapters import SearchLeft
-
         try:
             self._tune()
         except SearchLeft as left:
-            if left.__cause__ is not None:
-                return _failed(left.__cause__)
-            return Outcome() if not self.interrupted.is_set() else Outcome("Ctrl-C")
+            if self.interrupted.is_set():
+                return Outcome(self.interrupted.reason)
+            return _failed(left.__cause__) if left.__cause__ is not None else Outcome()
         except KeyboardInterrupt:
-            return Outcome("Ctrl-C")
+            return Outcome(self.interrupted.reason or "Ctrl-C")
         except Exception as error:
             return _failed(error)
         return Outcome()
@@ -102,7 +102,14 @@ class Search:
     def _tune(self) -> None:
         from ray import tune
 
-        from tuner.driver.adapters import Bridge, RayCallback, RayScheduler, RaySearch, leaves_on_error
+        from tuner.driver.adapters import (
+            SECONDS_FOR_SAVES,
+            Bridge,
+            RayCallback,
+            RayScheduler,
+            RaySearch,
+            leaves_on_error,
+        )
         from tuner.driver.host_memory import memory_kills_survived
         from tuner.worker.trainable import make_trainable
 
@@ -116,7 +123,7 @@ class Search:
             session=self.info["sessions"] - 1,
         )
         try:
-            with memory_kills_survived():
+            with memory_kills_survived(), self.interrupted.breakable():
                 tune.run(
                     make_trainable(self.study.declared_trial),
                     name=TUNE,
@@ -129,7 +136,7 @@ class Search:
                     raise_on_failed_trial=False,
                 )
         finally:
-            leaves_on_error(bridge.await_saves)()
+            leaves_on_error(bridge.await_saves)(min(SECONDS_FOR_SAVES, self.interrupted.seconds_left() / 2))
 
     def _start_mirror(self) -> MirrorProcess | None:
         """A search goes on without W&B where its process can't be started."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,6 +22,7 @@ from tuner.results.folder import Folder, open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
 from tuner.study import Study
+from tuner.temporary import OwnedFolder
 from tuner.trial import ImageClassifier, Trial
 from tuner.worker.trainable import pickle_trial
 
@@ -128,11 +127,11 @@ def _score_on_worker(
     sys.path.extend(entry for entry in import_path if entry not in sys.path)
     trial = cloudpickle.loads(pickled)
     folder = open_folder(run_uri)
-    with tempfile.TemporaryDirectory(prefix="tuner-best-") as temporary:
-        kept = Path(temporary) / "checkpoint"
+    with OwnedFolder("best") as temporary:
+        kept = temporary / "checkpoint"
         checkpoint = CheckpointStore(folder).fetch(details["trial"], details["epoch"], kept)
         scored = score(trial, config, checkpoint, split_seed=split_seed, device=device)
-        best = Path(temporary) / BEST
+        best = temporary / BEST
         write_best(best, trial, config, checkpoint, scored, details)
         folder.delete(NEW)
         for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # it vouches for the others
@@ -140,8 +139,8 @@ def _score_on_worker(
 
 
 def _copy(folder: Folder, trial: str, epoch: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="tuner-best-") as temporary:
-        local = CheckpointStore(folder).fetch(trial, epoch, Path(temporary) / "checkpoint")
+    with OwnedFolder("best") as temporary:
+        local = CheckpointStore(folder).fetch(trial, epoch, temporary / "checkpoint")
         for file in sorted(path for path in local.rglob("*") if path.is_file()):
             folder.write(f"{NEW}/checkpoint/{file.relative_to(local).as_posix()}", file.read_bytes())
 

@@ -15,13 +15,13 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import TrialError
 from tuner.results.folder import Folder, LocalFolder
+from tuner.temporary import OwnedFolder
 
 CHECKPOINTS = "checkpoints"
 FILES = "files"
@@ -53,19 +53,17 @@ class CheckpointStore:
 
         Raises OSError where it can't be written; nothing is left of it then.
         """
-        name, part = checkpoint_path(trial, epoch), f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
-        local = self._folder if isinstance(self._folder, LocalFolder) else None
-        in_run = f"{CHECKPOINTS}/{trial}/{part}"
-        beside = local.inside(in_run) if local else Path(tempfile.gettempdir()) / f"tuner{part}"
-        try:
-            (beside / FILES).mkdir(parents=True)
-            fill(beside / FILES)
-            manifest = {"trial": trial, "epoch": epoch, "files": _marks(beside / FILES)}
-            (beside / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-            if local:
-                local.rename(in_run, name)
-            else:
+        name = checkpoint_path(trial, epoch)
+        if not isinstance(self._folder, LocalFolder):
+            with OwnedFolder("checkpoint") as beside:
+                _fill(beside, trial, epoch, fill)
                 self._upload(beside, name)
+            return
+        part = f"{CHECKPOINTS}/{trial}/{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
+        beside = self._folder.inside(part)
+        try:
+            _fill(beside, trial, epoch, fill)
+            self._folder.rename(part, name)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -114,6 +112,13 @@ class CheckpointStore:
         self._folder.delete(name)
         for file in [*_files(folder / FILES), folder / MANIFEST]:
             self._folder.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+
+
+def _fill(folder: Path, trial: str, epoch: int, fill: Fill) -> None:
+    (folder / FILES).mkdir(parents=True)
+    fill(folder / FILES)
+    manifest = {"trial": trial, "epoch": epoch, "files": _marks(folder / FILES)}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _marks(folder: Path) -> dict[str, Any]:

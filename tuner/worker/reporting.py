@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from tuner.errors import RunFolderError, TrialError
 from tuner.results.checkpoints import CheckpointStore, Fill
 from tuner.results.events import plain
 from tuner.results.folder import open_folder
+from tuner.temporary import OwnedFolder
 from tuner.worker.order import REPORT, Order
 from tuner.worker.saving import BackgroundWriter, unwritten
 
@@ -35,7 +35,8 @@ class WorkerSession:
         self._store = CheckpointStore(open_folder(order.run_uri))
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
-        self._temporary = Path(tempfile.mkdtemp(prefix="tuner-trial-"))
+        self._owned = OwnedFolder("trial")
+        self._temporary = self._owned.path
         self.notes: list[str] = []
         self.told_to_stop = False
 
@@ -103,7 +104,7 @@ class WorkerSession:
 
     def close(self) -> None:
         """Delete what the trial left on this machine."""
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        self._owned.delete()
 
     def _whole(self) -> Iterator[tuple[int, Path]]:
         """Epoch and folder of the checkpoints of epochs that the driver knows, the newest first."""

@@ -8,10 +8,8 @@ wait for it in vain: all are killed.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +22,7 @@ from typing import Any, NoReturn
 
 from tuner.errors import TrialError, TrialOutOfMemory
 from tuner.machine import python_environment
+from tuner.temporary import OwnedFolder
 
 LOST = "lost"
 # glibc's malloc, which else gives freed tensors back to the kernel and takes them again, page by page, in every step:
@@ -176,9 +175,9 @@ class Ranks:
             RankLost: one can't be started.
         """
         self.places = tuple(places)
-        self._folder = Path(tempfile.mkdtemp(prefix="tuner-ranks-"))
+        self._folder = OwnedFolder("ranks")
         self._connections: list[Connection[Any, Any]] = []
-        meeting = meeting or str(self._folder / "meeting")
+        meeting = meeting or str(self._folder.path / "meeting")
         try:
             devices = []
             for place in self.places:
@@ -223,7 +222,7 @@ class Ranks:
             place.kill()
         for connection in self._connections:
             connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.delete()
 
     def _all(self, order: str) -> Any:
         """Tell all, and hear from all; what the first one answers."""

@@ -1,0 +1,112 @@
+"""A search is told to end, by whatever tells it, or loses Ray under its feet: it saves, says how to go on, and goes on."""
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Finished, start, study_file, tuner
+from tests.searches import RESUMABLE, epochs_reported, processes_of, ray_process, sessions_of, study, wait_for
+from tuner.results import load_run
+
+pytestmark = pytest.mark.ray
+
+SECONDS_TO_END = 30  # a search whose Ray is gone
+ONE_BY_ONE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=4)
+
+
+def started(folder: Path, reports: int = 6, **environment: str) -> "subprocess.Popen[str]":
+    space = study_file(folder, ONE_BY_ONE)
+    process = start("run", space, "--storage", "out", folder=folder, **environment)
+    wait_for(lambda: epochs_reported(folder / "out") >= reports or process.poll() is not None, 300)
+    return process
+
+
+def ended(process: "subprocess.Popen[str]", seconds: float = 90) -> Finished:
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return Finished(process.returncode, out, err)
+
+
+def assert_saved(finished: Finished, folder: Path, reason: str) -> None:
+    run = load_run(folder / "out")
+    assert finished.code == 130, finished.err
+    assert run.info["status"] == "interrupted"
+    assert run.info["end_reason"] == reason
+    assert finished.err.splitlines()[-1] == f"python -m tuner resume {run.path}"
+    assert "Traceback" not in finished.err
+    assert (Path(run.path) / "trials.csv").is_file()
+
+
+def assert_resumed(folder: Path) -> None:
+    before = {
+        (trial.trial, epoch) for trial in load_run(folder / "out").record.trials.values() for epoch in trial.epochs
+    }
+    finished = tuner("resume", "out", "--json", folder=folder)
+    assert finished.code == 0, finished.err
+    trials = list(load_run(folder / "out").record.trials.values())
+    assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(4)]
+    assert all(trial.status == "completed" and sorted(trial.epochs) == list(range(1, 10)) for trial in trials)
+    assert before <= {(trial.trial, epoch) for trial in trials for epoch in trial.epochs}
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C"), (signal.SIGHUP, "SIGHUP")]
+)
+def test_a_signal_to_the_whole_group_ends_the_search_in_order(
+    tmp_path: Path, number: signal.Signals, reason: str
+) -> None:
+    process = started(tmp_path)
+    sessions = sessions_of(process.pid)
+    os.killpg(process.pid, number)
+    assert_saved(ended(process), tmp_path, reason)
+    wait_for(lambda: processes_of(sessions) == [], 20)
+    assert_resumed(tmp_path)
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary directory with a path as short as Ray's sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_a_killed_driver_leaves_neither_process_nor_folder(tmp_path: Path, temporary: Path) -> None:
+    process = started(tmp_path, TMPDIR=str(temporary))
+    sessions = sessions_of(process.pid)
+    folders = list(temporary.glob("tuner-ray-*"))
+    assert [path.stat().st_mode & 0o777 for path in folders] == [0o700]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: processes_of(sessions) == [], 20)
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("tuner-ray")] == []
+
+
+def kill_raylet(driver: int) -> None:
+    os.kill(ray_process(driver, "raylet"), signal.SIGKILL)
+
+
+def kill_gcs_server(driver: int) -> None:
+    os.kill(ray_process(driver, "gcs_server"), signal.SIGKILL)
+
+
+def kill_raylet_and_workers(driver: int) -> None:
+    os.killpg(ray_process(driver, "raylet"), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_raylet, kill_gcs_server, kill_raylet_and_workers])
+def test_a_search_that_loses_ray_ends_with_its_state_saved(tmp_path: Path, kill: Callable[[int], None]) -> None:
+    process = started(tmp_path)
+    sessions = sessions_of(process.pid)
+    kill(process.pid)
+    assert_saved(ended(process, SECONDS_TO_END), tmp_path, "Ray is gone")
+    wait_for(lambda: processes_of(sessions) == [], 20)
+    assert_resumed(tmp_path)

@@ -1,0 +1,68 @@
+"""The command's first moment, and its streams: Ctrl-C while it imports, and an exit code that no reader changes."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import environment, study_file
+from tests.results.test_results import make_run
+from tests.searches import CURVE, study
+
+SENTENCE = "tuner: interrupted before the search started; nothing was written"
+
+
+@pytest.mark.parametrize("moment", ["tuner.space", "tuner.study", "tuner.cli", "rich.live", "ray._private.worker"])
+@pytest.mark.parametrize("way", ["python -m tuner", "tuner"])
+def test_ctrl_c_while_the_command_imports_is_one_sentence(tmp_path: Path, way: str, moment: str) -> None:
+    command = ["-m", "tuner"] if way == "python -m tuner" else [shutil.which("tuner", path=Path(sys.executable).parent)]
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", *command, "run", study_file(tmp_path, study(CURVE))],
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    for line in process.stderr:  # a line for each module, when it has been imported
+        if line.split("|")[-1].strip() == moment:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    assert (process.returncode, out) == (130, "")
+    assert [line for line in said if "W&B" not in line and "starting Ray" not in line] == [SENTENCE]
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    make_run(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def shell(line: str, folder: Path) -> int:
+    """The exit code of a command line in bash, with `tuner` for this checkout's."""
+    script = f'set -o pipefail; tuner() {{ "{sys.executable}" -m tuner "$@"; }}; {line}'
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=environment(), stdout=subprocess.DEVNULL, timeout=120, check=False
+    ).returncode
+
+
+@pytest.mark.parametrize(
+    "streams", ["2>&-", ">&-", "<&-", ">&- 2>&-", "2> >(true)", "| true", "| head -1", "2>&1 | head -1"]
+)
+@pytest.mark.parametrize(("verb", "code"), [("show run", 0), ("show nowhere", 2), ("runs --frobnicate", 2)])
+def test_what_becomes_of_the_output_changes_no_exit_code(run: Path, verb: str, code: int, streams: str) -> None:
+    assert shell(f"tuner {verb} {streams}", run.parent) == code
+
+
+def test_a_file_opened_while_stderr_is_closed_is_not_written_to_by_mistake(tmp_path: Path) -> None:
+    space = tmp_path / "space.py"
+    space.write_text("import sys\nopened = open('opened', 'w')\nprint('hello', file=sys.stderr)\nraise ValueError\n")
+    assert shell("tuner check space.py 2>&-", tmp_path) == 2
+    assert (tmp_path / "opened").read_text() == ""

@@ -1,0 +1,200 @@
+"""Ray started for one search on this machine: apart from our terminal, reachable from here only, and gone with us."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private import services, worker
+from ray._private import utils as ray_utils
+from ray._private.parameter import RayParams
+from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
+
+from tuner.driver import guard
+from tuner.driver.patching import changed, environment
+from tuner.errors import StudyError
+from tuner.machine import Machine
+from tuner.temporary import OwnedFolder
+
+LOOPBACK = "127.0.0.1"
+OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
+SHUTDOWN_SECONDS = 10.0  # that Ray may take to end before its processes are killed
+GONE_SECONDS = 2.0  # the same where nobody is there to part from
+GUARD_SECONDS = 10.0  # that its guard may take to end what is left
+LONGEST_PATH = 107  # bytes, of a socket's
+_SOCKET = "r/s/sockets/plasma_store"  # below the folder: the longest that Ray makes there
+_NEEDED = ("gcs_server", "raylet")
+
+
+class LocalRay:
+    """What was started, where it keeps its files, and the process that clears up after both."""
+
+    def __init__(self, nice: int) -> None:
+        self.folder = OwnedFolder("ray", within=short_folder())
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._nice = nice
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, str(self.folder.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def is_gone(self) -> bool:
+        """Whether a process that Ray can't do without has ended."""
+        return any(process.poll() is not None for process in self.processes if _name(process) in _NEEDED)
+
+    def popen(self) -> type[subprocess.Popen[bytes]]:
+        """What Ray should start its processes with: each in a session of its own, out of reach of our signals."""
+        started, nice = self, str(self._nice)
+
+        class Apart(services.ConsolePopen):  # type: ignore[misc]
+            def __init__(self, *arguments: Any, env: dict[str, str], **options: Any) -> None:
+                env = {"RAY_worker_niceness": nice, **env, "RAY_gcs_server_request_timeout_seconds": "60"}
+                super().__init__(*arguments, env=env, start_new_session=True, **options)
+                started.note(self)
+
+        return Apart
+
+    def note(self, process: subprocess.Popen[bytes]) -> None:
+        """A process of Ray's has started."""
+        self.processes.append(process)
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):  # the guard was killed: Ray's own way and the next search's sweep remain
+            self._guard.stdin.write(f"{process.pid}\n".encode())
+            self._guard.stdin.flush()
+
+    def end(self) -> None:
+        """End Ray in order, or by force where it takes too long, and delete its files."""
+        shut_down(GONE_SECONDS if self.is_gone() else SHUTDOWN_SECONDS)
+        assert self._guard.stdin is not None
+        with suppress(BrokenPipeError):
+            self._guard.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._guard.wait(GUARD_SECONDS)
+        for process in self.processes:
+            process.poll()
+        self.folder.delete()
+
+
+def _forget_token() -> None:
+    """Ray reads its token once for the process; another Ray in it has another token."""
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _name(process: subprocess.Popen[bytes]) -> str:
+    """What it runs; arguments[0] is a path."""
+    command: Any = process.args
+    return Path(command[0]).name
+
+
+def shut_down(seconds: float) -> None:
+    """Part from Ray; what that waits for may be dead, so for so many seconds at most."""
+    thread = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        atexit.unregister(worker.shutdown)  # it would wait again
+
+
+@contextmanager
+def local_ray(machine: Machine, settings: dict[str, Any], *, nice: int) -> Iterator[LocalRay]:
+    """Ray on this machine for the length of the block.
+
+    Raises StudyError where it starts neither at once nor when it is tried again.
+    """
+    with ExitStack() as stack:
+        # The only way to keep Ray's sockets off other interfaces.
+        stack.enter_context(changed(services, "get_node_ip_address", lambda *_, **__: LOOPBACK))
+        stack.callback(_forget_token)  # the last to run
+        stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it lies in no file
+        _forget_token()
+        started = _start(machine, settings, nice)
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+def _start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:
+    try:
+        return _try_to_start(machine, settings, nice)
+    except Exception:  # the machine was too busy, most often: Ray gives itself 30 s
+        pass
+    try:
+        return _try_to_start(machine, settings, nice)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise StudyError(
+            f"a search needs Ray to start on this machine, got no answer from it twice ({reason}); "
+            "try again when the machine is less busy, or name a running cluster with --address"
+        ) from error
+
+
+def _try_to_start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:
+    started = LocalRay(nice)
+    try:
+        with _while_starting(started):
+            ray.init(
+                address="local",  # never a cluster that happens to run here, or that RAY_ADDRESS names
+                num_cpus=machine.cpus,
+                num_gpus=machine.gpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _node_ip_address=LOOPBACK,
+                _temp_dir=str(started.folder.path / "r"),  # which Ray opens to everybody; what it is in, it doesn't
+                **settings,
+            )
+    except BaseException:
+        started.end()
+        raise
+    return started
+
+
+@contextmanager
+def _while_starting(started: LocalRay) -> Iterator[None]:
+    # A cluster for one search needs no autoscaler and no forwarding of logs: two processes fewer to wait for.
+    less = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False, session_name="s")
+    with (
+        changed(RayParams, "__init__", less),
+        changed(services, "ConsolePopen", started.popen()),
+        signals_left_alone(),
+    ):
+        yield
+
+
+def signals_left_alone() -> Any:
+    """Within the block Ray takes no SIGTERM for itself."""
+
+    def leave_alone(_: Callable[..., None]) -> None:
+        return
+
+    return changed(ray_utils, "set_sigterm_handler", leave_alone)
+
+
+def short_folder() -> Path:
+    """Where a folder for Ray's sockets may lie: the temporary directory unless its path is too long for them.
+
+    Raises StudyError where no other can be written to.
+    """
+    for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
+        longest = f"{folder}/tuner-ray-12345678/{_SOCKET}"
+        if len(os.fsencode(longest)) <= LONGEST_PATH and os.access(folder, os.W_OK | os.X_OK):
+            return Path(folder)
+    raise StudyError(
+        f"Ray needs a temporary directory with a path of at most {LONGEST_PATH - len(_SOCKET) - 20} bytes that can be "
+        f"written to, got {tempfile.gettempdir()!r}; set TMPDIR to another"
+    )

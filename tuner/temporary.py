@@ -1,0 +1,76 @@
+"""Folders in the temporary directory that outlive their process only until the next one looks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+PREFIX = "tuner-"
+_OWNER = ".owner"  # locked by the kernel as long as the owner lives, whatever container or boot it lives in
+
+
+class OwnedFolder:
+    """A folder that only this user can enter, deleted by `delete`, or by `sweep` in any process once this one is dead.
+
+    Raises OSError where the temporary directory can't be written to.
+    """
+
+    def __init__(self, kind: str, *, within: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=within))
+        unlocked = self.path / f"{_OWNER}-new"
+        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+        with suppress(OSError):  # a file system without locks: nobody's sweep can take the folder for a dead one's
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unlocked.rename(self.path / _OWNER)  # a sweep sees the file only when it is locked
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.delete()
+
+    def delete(self) -> None:
+        """Delete the folder and what is in it; again is nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(within: Path | None = None) -> list[Path]:
+    """Delete this user's owned folders whose owners are dead; returns those that were."""
+    swept = []
+    with suppress(OSError):
+        for entry in os.scandir(within or tempfile.gettempdir()):
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_ours(entry):
+                swept += [Path(entry.path)] if _delete_if_abandoned(Path(entry.path)) else []
+    return swept
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+    return False
+
+
+def _delete_if_abandoned(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:  # no owned folder, or just gone
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # its owner lives
+        return False
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        return True
+    finally:
+        os.close(lock)
