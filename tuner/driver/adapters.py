@@ -207,6 +207,7 @@ class Bridge:
         if time.monotonic() - self._looked >= 1.0:
             self._looked = time.monotonic()
             self._note_saves()
+            self._note_ends()
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """What a report brings beside its metrics: sentences for the user, and word of checkpoints, of which epochs."""
@@ -234,6 +235,14 @@ class Bridge:
         """The trial's worker is gone: what it hasn't written will not come."""
         self._note_saves()
         self._coming.pop(trial, None)
+
+    def _note_ends(self) -> None:
+        """Ray ends a trial without a word where a worker can't be reused, as its last trial doesn't end."""
+        for ours in sorted(self.loop.running):
+            trial = self._current[ours]
+            if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED):
+                self.expect_no_more(ours)
+                self.loop.lost(ours, "lost", _first_line(trial.last_error))
 
     def _note_saves(self) -> None:
         """Checkpoints that were still being written when their trial's last report came."""

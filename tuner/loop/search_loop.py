@@ -121,6 +121,11 @@ class SearchLoop:
         return action
 
     @property
+    def running(self) -> frozenset[str]:
+        """The trials that are on a worker, or on their way to one."""
+        return frozenset(self._running)
+
+    @property
     def finished(self) -> bool:
         """Whether nothing runs and nothing will."""
         return not self._running and (self._limits.reached() is not None or self._idle)

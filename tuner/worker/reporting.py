@@ -38,7 +38,6 @@ class WorkerSession:
         self._owned = OwnedFolder("trial")
         self._temporary = self._owned.path
         self.notes: list[str] = []
-        self.told_to_stop = False
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Send one epoch of a user's function; returns when the driver wants the trial to go on.
@@ -128,11 +127,7 @@ class WorkerSession:
 
     def _send(self, message: dict[str, Any]) -> None:
         # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
-        try:
-            tune.report({REPORT: [json.dumps(message, default=plain)]})
-        except SystemExit:
-            self.told_to_stop = True
-            raise
+        tune.report({REPORT: [json.dumps(message, default=plain)]})
 
 
 def _copying(source: Path) -> Fill:

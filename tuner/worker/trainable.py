@@ -7,9 +7,11 @@ the process back, and a user's function is unpickled anew for each trial, so tha
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Any
 
 from ray import cloudpickle, tune
+from ray.train._internal import session as ray_session
 from ray.tune.trainable import wrap_function
 
 from tuner import session
@@ -68,7 +70,7 @@ def perform(pickled: bytes, order: Order) -> None:
             with session.activate(worker):
                 _run(cloudpickle.loads(pickled), order, worker)
         except SystemExit as error:
-            if worker.told_to_stop:
+            if _comes_from_ray(error):  # the search wants the trial to stop
                 raise
             worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
         except Exception as error:
@@ -77,6 +79,12 @@ def perform(pickled: bytes, order: Order) -> None:
                 raise
         finally:
             worker.close()
+
+
+def _comes_from_ray(error: SystemExit) -> bool:
+    """Whether it was raised in Ray's own `report`, ours or one that the user's code called."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_globals is vars(ray_session)
 
 
 def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
