@@ -118,6 +118,7 @@ class Attempt:
     draw: random.Random
     program: str
     storage: Path = field(init=False)
+    hit: bool = True  # whether the fault came before all was over
     lost: list[str] = field(default_factory=list)
     before: dict[tuple[str, int], Any] = field(default_factory=dict)
     seconds_stopped: float = 5.0
@@ -152,6 +153,18 @@ class Attempt:
             kill(process.pid)
             process.wait()
             return None
+
+    def kill(self, process: subprocess.Popen[str]) -> None:
+        """Kill -9 of a driver."""
+        self.hit = self.hit and process.poll() is None
+        send(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def kill_workers(self, process: subprocess.Popen[str], most: int = 100) -> None:
+        """Kill -9 of workers that run a trial."""
+        workers = find(process, "ray::TrialRunner")
+        for worker in self.draw.sample(workers, min(most, len(workers))):
+            send(worker, signal.SIGKILL)
 
     def until(self, condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = LONGEST) -> bool:
         """Whether it came true before the process ended."""
@@ -282,16 +295,14 @@ def driver_killed(attempt: Attempt) -> None:
     """Kill -9 of the driver at a random moment."""
     process = attempt.run()
     attempt.random_moment(process)
-    send(process.pid, signal.SIGKILL)
-    process.wait()
+    attempt.kill(process)
 
 
 def driver_killed_early(attempt: Attempt) -> None:
     """Kill -9 of the driver before its first epoch."""
     process = attempt.run()
     time.sleep(attempt.draw.random() * 6)
-    send(process.pid, signal.SIGKILL)
-    process.wait()
+    attempt.kill(process)
 
 
 def driver_killed_in_conclusion(attempt: Attempt) -> None:
@@ -299,8 +310,7 @@ def driver_killed_in_conclusion(attempt: Attempt) -> None:
     process = attempt.run()
     attempt.until(lambda: attempt.count("study_ended") > 0, process)
     time.sleep(attempt.draw.random() * attempt.draw.choice([0.02, 0.3, 1.0]))
-    send(process.pid, signal.SIGKILL)
-    process.wait()
+    attempt.kill(process)
 
 
 def driver_killed_twice(attempt: Attempt) -> None:
@@ -311,8 +321,7 @@ def driver_killed_twice(attempt: Attempt) -> None:
     sessions, epochs = attempt.count("study_resumed"), attempt.count("epoch_reported")
     attempt.until(lambda: attempt.count("study_resumed") > sessions, process)
     attempt.until(lambda: attempt.count("epoch_reported") > epochs + attempt.draw.randint(0, 5), process)
-    send(process.pid, signal.SIGKILL)
-    process.wait()
+    attempt.kill(process)
 
 
 def worker_killed(attempt: Attempt) -> None:
@@ -320,10 +329,9 @@ def worker_killed(attempt: Attempt) -> None:
     process = attempt.run()
     for _ in range(2):
         attempt.random_moment(process)
-        workers = find(process, "ray::TrialRunner") or find(process, "ray::ImplicitFunc")
-        if workers:
-            send(attempt.draw.choice(workers), signal.SIGKILL)
+        attempt.kill_workers(process, most=1)
     attempt.wait(process, "run")
+    attempt.hit = attempt.count("trial_lost") > 0
 
 
 def worker_killed_past_a_rung(attempt: Attempt) -> None:
@@ -331,9 +339,9 @@ def worker_killed_past_a_rung(attempt: Attempt) -> None:
     process = attempt.run()
     attempt.until(lambda: attempt.count("trial_resumed") > 0, process)
     time.sleep(attempt.draw.random() * 0.3)
-    for worker in find(process, "ray::TrialRunner") or find(process, "ray::ImplicitFunc"):
-        send(worker, signal.SIGKILL)
+    attempt.kill_workers(process)
     attempt.wait(process, "run")
+    attempt.hit = attempt.count("trial_lost") > 0
 
 
 def signalled(number: signal.Signals, *, group: bool = False, times: int = 1) -> Callable[[Attempt], None]:
@@ -342,6 +350,7 @@ def signalled(number: signal.Signals, *, group: bool = False, times: int = 1) ->
     def fault(attempt: Attempt) -> None:
         process = attempt.run()
         attempt.random_moment(process)
+        attempt.hit = process.poll() is None
         for _ in range(times):
             if process.poll() is None:
                 (os.killpg if group else os.kill)(process.pid, number)
@@ -366,7 +375,8 @@ def interrupted_while_scoring(attempt: Attempt) -> None:
     process = attempt.run()
     attempt.until(lambda: attempt.count("study_ended") > 0, process)
     time.sleep(attempt.draw.random())
-    if process.poll() is None:
+    attempt.hit = process.poll() is None
+    if attempt.hit:
         os.killpg(process.pid, signal.SIGINT)
     attempt.wait(process, "the search that was told to end", 60)
 
@@ -377,7 +387,9 @@ def killed_of_ray(part: str) -> Callable[[Attempt], None]:
     def fault(attempt: Attempt) -> None:
         process = attempt.run()
         attempt.random_moment(process)
-        for pid in find(process, part):
+        found = find(process, part)
+        attempt.hit = bool(found)
+        for pid in found:
             send(pid, signal.SIGKILL)
         attempt.wait(process, f"the search whose {part} was killed", 120)
 
@@ -464,7 +476,8 @@ def two_drivers(attempt: Attempt) -> None:
     process = attempt.run()
     attempt.random_moment(process)
     second = attempt.start("resume", str(attempt.storage), "--quiet", "--wandb", "off")
-    if process.poll() is None and attempt.wait(second, "the second driver") != 2:
+    attempt.hit = process.poll() is None
+    if attempt.wait(second, "the second driver") != 2 and attempt.hit:
         attempt.lost.append(f"the second driver ended with {second.returncode} rather than 2")
     attempt.wait(process, "run")
 
@@ -500,8 +513,8 @@ FINISHED_INSIDE = ("read-only storage", "disk full at the start", "disk full", "
 QUICK = ("driver killed", "driver killed in its conclusion", "worker killed past a rung", "Ctrl-C", "read-only storage")
 
 
-def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: bool = False) -> list[str]:
-    """Do it once; what was lost."""
+def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: bool = False) -> Attempt:
+    """Do it once, and go on until the search is done; its `lost` says what was lost."""
     draw = random.Random(f"{kind} {number} {seed}")
     scheduler, search = SCHEDULERS[number % len(SCHEDULERS)], SEARCHES[(number + seed) % len(SEARCHES)]
     if kind.endswith("past a rung"):
@@ -513,24 +526,31 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
         KINDS[kind](attempt)
         if kind not in FINISHED_INSIDE:
             attempt.finish()
-    return attempt.lost
+    return attempt
+
+
+def hits(kind: str, times: int, seed: int, *, full: bool = False, quick: bool = False) -> list[Attempt]:
+    """So many attempts that came in time; three times as many are made at most."""
+    found: list[Attempt] = []
+    for number in range(3 * times):
+        attempt = attempt_at(kind, number, seed, full=full, quick=quick)
+        found += [attempt] if attempt.hit else []
+        if len(found) == times:
+            break
+    return found
 
 
 def tried(kind: str, times: int, options: argparse.Namespace) -> dict[str, Any]:
     """A row of the table."""
-    lost: list[str] = []
-    begun, bad = time.monotonic(), 0
-    for number in range(times):
-        try:
-            found = attempt_at(kind, number, options.seed, full=options.full, quick=options.quick)
-        except OSError as error:
-            if "mount" not in str(error):
-                raise
-            return {"kind": kind, "tried": 0, "survived": 0, "lost": [str(error)]}
-        bad += bool(found)
-        lost += found
-    seconds = time.monotonic() - begun
-    return {"kind": kind, "tried": times, "survived": times - bad, "lost": lost, "seconds": round(seconds, 1)}
+    try:
+        attempts = hits(kind, times, options.seed, full=options.full, quick=options.quick)
+    except OSError as error:
+        if "mounted" not in str(error):
+            raise
+        return {"kind": kind, "tried": 0, "survived": 0, "lost": [str(error)]}
+    lost = [each for attempt in attempts for each in attempt.lost]
+    survived = sum(not attempt.lost for attempt in attempts)
+    return {"kind": kind, "tried": len(attempts), "survived": survived, "lost": lost}
 
 
 def main() -> None:
