@@ -203,3 +203,39 @@ def test_nothing_is_lost_with_search_algorithms_that_learn(fast: Path, first: in
     for seed in range(first, first + 20):
         assert disturbed(seed, DEAR, fast / str(seed)) == []
         shutil.rmtree(fast / str(seed))
+
+
+def small(search: SearchAlgorithm, scheduler: Scheduler, *, learned: Learned | None = None, **budget: Any) -> Scene:
+    study = Study(
+        "disturbed",
+        trial=lambda config: None,
+        space={"x": randint(0, 9) if isinstance(search, Grid) else uniform(0, 0.9)},
+        metric="loss",
+        mode="min",
+        search=search,
+        scheduler=scheduler,
+        budget=Budget(**{"trials": 4, "max_epochs": 4, **budget}),
+        warm_start=None,
+    )
+    return Scene(0, study, workers=1, saving="each", learned=learned)
+
+
+SMALL = {
+    "promotion": small(Random(), ASHA(1, 2)),
+    "learned": small(HyperOpt(startup_trials=2), NoEarlyStopping(), learned=Learned(({"x": 0.25},), ("before",))),
+    "brackets": small(Grid(), HyperBand(1, 2)),
+    "limit": small(Random(), ASHA(1, 2), total_epochs=7),
+}
+
+
+@pytest.mark.parametrize("kind", ["kill", "full disk", "lost worker"])
+@pytest.mark.parametrize("scene", SMALL.values(), ids=SMALL)
+def test_it_may_happen_at_any_step(fast: Path, scene: Scene, kind: str) -> None:
+    for at in range(1000):
+        faults = Faults(0, frozenset({kind}), at=at)
+        search = search_through(scene, fast / "search", faults)
+        assert list(what_is_wrong(search)) == [], f"at step {at}"
+        shutil.rmtree(fast / "search")
+        if not faults.happened:
+            break
+    assert 10 < at < 1000

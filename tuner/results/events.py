@@ -2,7 +2,8 @@
 
 Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds and their further fields:
 
-    study_started       trials (its budget, or null)        study_resumed       trials
+    study_started       trials (its budget, or null), learned (configurations of earlier studies that come first)
+    study_resumed       trials
     trial_started       trial, number, config, seed, from_epoch (0: from its beginning)
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause")
     checkpoint_saved    trial, epoch, path (relative to the run folder)
