@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.disturbed import DisturbedSearch, Scene, diverges, loss_of
+from tests.loop.disturbed import DisturbedSearch, Saving, Scene, diverges, loss_of
 from tests.loop.faults import Clock, Faults
 from tests.loop.invariants import faults_of_a_run, unlike, wrongly_promoted
 from tuner import (
@@ -205,7 +205,14 @@ def test_nothing_is_lost_with_search_algorithms_that_learn(fast: Path, first: in
         shutil.rmtree(fast / str(seed))
 
 
-def small(search: SearchAlgorithm, scheduler: Scheduler, *, learned: Learned | None = None, **budget: Any) -> Scene:
+def small(
+    search: SearchAlgorithm,
+    scheduler: Scheduler,
+    *,
+    learned: Learned | None = None,
+    saving: Saving = "each",
+    **budget: Any,
+) -> Scene:
     study = Study(
         "disturbed",
         trial=lambda config: None,
@@ -217,7 +224,7 @@ def small(search: SearchAlgorithm, scheduler: Scheduler, *, learned: Learned | N
         budget=Budget(**{"trials": 4, "max_epochs": 4, **budget}),
         warm_start=None,
     )
-    return Scene(0, study, workers=1, saving="each", learned=learned)
+    return Scene(0, study, workers=1, saving=saving, learned=learned)
 
 
 SMALL = {
@@ -225,6 +232,8 @@ SMALL = {
     "learned": small(Random(sobol=False), NoEarlyStopping(), learned=Learned(({"x": 0.25},), ("before",))),
     "brackets": small(Grid(), HyperBand(1, 2)),
     "limit": small(Random(), ASHA(1, 2), total_epochs=7),
+    "never saved": small(Random(), NoEarlyStopping(), saving="never", total_epochs=7),
+    "cannot pause": small(Random(), ASHA(1, 2), saving="never"),
 }
 
 
