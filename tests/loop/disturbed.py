@@ -12,10 +12,12 @@ from typing import Any, Literal
 from tests.loop.faults import Disk, Faults, Killed
 from tuner import Study
 from tuner.errors import TrialError
+from tuner.loop.keeping import not_needed
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import read_events
 from tuner.results.folder import LocalFolder
+from tuner.results.records import ENDED, RunRecord
 from tuner.schedule import Decision
 from tuner.search import Learned
 
@@ -168,6 +170,7 @@ class DisturbedSearch:
             self._meanwhile(loop)
 
     def _meanwhile(self, loop: SearchLoop) -> None:
+        self._look_at(loop.record)
         for trial in list(self.saving):
             if self.random.random() < 0.3:
                 self._land(trial)
@@ -176,6 +179,19 @@ class DisturbedSearch:
         if self.late and self.random.random() < 0.3:
             stay = self.late.pop(0)
             self._deliver(loop, stay)
+
+    def _look_at(self, record: RunRecord) -> None:
+        """What the record keeps up to date is what one would count, and no checkpoint is kept for nothing."""
+        told = [trial for trial in record.trials.values() if record.best_of(trial.trial) and trial.status != "failed"]
+        ended = [trial for trial in told if trial.status in ENDED]
+        best, best_ended = (max(trials, key=record.rank, default=None) for trials in (told, ended))
+        if (record.best_trial(), record.best_ended_trial) != (best, best_ended):
+            raise BrokenPromiseError("the record's best trial is another one")
+        if record.epochs() != sum(len(trial.epochs) for trial in record.trials.values()):
+            raise BrokenPromiseError("the record has miscounted its epochs")
+        needless = [place for place in not_needed(record) if not record.trials[place[0]].live]
+        if needless:  # of a live trial until its next one is saved
+            raise BrokenPromiseError(f"kept for nothing: {needless}")
 
     # Workers
 

@@ -23,13 +23,15 @@ class Killed(BaseException):
 class Faults:
     """Says at each step whether something goes wrong there, `most` times in all; `likely` is the chance of each step.
 
-    `kinds` are what may happen; with none it is an undisturbed search.
+    `kinds` are what may happen; with none it is an undisturbed search. With `at` it happens once, at that step.
     """
 
     seed: int
     kinds: frozenset[str] = frozenset()
     likely: float = 0.02
     most: int = 6
+    at: int | None = None
+    steps: int = 0
     happened: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -39,7 +41,11 @@ class Faults:
         """Whether this happens now."""
         if kind not in self.kinds or len(self.happened) >= self.most:
             return False
-        if self.random.random() >= (self.likely if likely is None else likely):
+        self.steps += 1
+        if self.at is not None:
+            if self.steps - 1 != self.at:
+                return False
+        elif self.random.random() >= (self.likely if likely is None else likely):
             return False
         self.happened.append(kind)
         return True

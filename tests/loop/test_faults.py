@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.loop.disturbed import DisturbedSearch, Scene, diverges, loss_of
+from tests.loop.disturbed import DisturbedSearch, Saving, Scene, diverges, loss_of
 from tests.loop.faults import Clock, Faults
 from tests.loop.invariants import faults_of_a_run, unlike, wrongly_promoted
 from tuner import (
@@ -124,8 +124,8 @@ def record_of(folder: Path, study: Study) -> RunRecord:
     return RunRecord(study.metric, study.mode, read_events(LocalFolder(folder)))
 
 
-def what_is_wrong(search: DisturbedSearch) -> Iterator[str]:
-    """All that must hold of a disturbed search, as sentences where it doesn't."""
+def what_is_wrong(search: DisturbedSearch, undisturbed: RunRecord | None = None) -> Iterator[str]:
+    """All that must hold of a disturbed search, as sentences where it doesn't; `undisturbed` is searched if need be."""
     scene, folder = search.scene, search.folder
     record = record_of(folder, scene.study)
     yield from faults_of_a_run(folder, scene.study, scene.workers)
@@ -147,7 +147,9 @@ def what_is_wrong(search: DisturbedSearch) -> Iterator[str]:
     yield from of_the_winner(search, record)
     yield from of_repetitions(search)
     if scene.workers == 1 and set(search.faults.happened) <= SAME_IN_THE_END:
-        yield from unlike_the_undisturbed(search, record)
+        lost = any(trial.cause == "lost" for trial in record.trials.values())
+        if scene.saving != "behind" and not lost:
+            yield from unlike(record, undisturbed or search_undisturbed(scene, folder))
 
 
 def of_the_winner(search: DisturbedSearch, record: RunRecord) -> Iterator[str]:
@@ -171,14 +173,12 @@ def of_repetitions(search: DisturbedSearch) -> Iterator[str]:
             yield f"{place} was reported {count} times"
 
 
-def unlike_the_undisturbed(search: DisturbedSearch, record: RunRecord) -> Iterator[str]:
-    folder = search.folder.with_name(search.folder.name + "-undisturbed")
-    scene = search.scene
-    lost = any(trial.cause == "lost" for trial in record.trials.values())
-    if scene.saving != "behind" and not lost:
-        search_through(scene, folder, Faults(scene.seed))
-        yield from unlike(record, record_of(folder, scene.study))
-        shutil.rmtree(folder)
+def search_undisturbed(scene: Scene, beside: Path) -> RunRecord:
+    folder = beside.with_name(beside.name + "-undisturbed")
+    search_through(scene, folder, Faults(scene.seed))
+    record = record_of(folder, scene.study)
+    shutil.rmtree(folder)
+    return record
 
 
 def disturbed(seed: int, searches: list[SearchAlgorithm], folder: Path) -> list[str]:
@@ -203,3 +203,49 @@ def test_nothing_is_lost_with_search_algorithms_that_learn(fast: Path, first: in
     for seed in range(first, first + 20):
         assert disturbed(seed, DEAR, fast / str(seed)) == []
         shutil.rmtree(fast / str(seed))
+
+
+def small(
+    search: SearchAlgorithm,
+    scheduler: Scheduler,
+    *,
+    learned: Learned | None = None,
+    saving: Saving = "each",
+    **budget: Any,
+) -> Scene:
+    study = Study(
+        "disturbed",
+        trial=lambda config: None,
+        space={"x": randint(0, 9) if isinstance(search, Grid) else uniform(0, 0.9)},
+        metric="loss",
+        mode="min",
+        search=search,
+        scheduler=scheduler,
+        budget=Budget(**{"trials": 4, "max_epochs": 4, **budget}),
+        warm_start=None,
+    )
+    return Scene(0, study, workers=1, saving=saving, learned=learned)
+
+
+SMALL = {
+    "promotion": small(Random(), ASHA(1, 2)),
+    "learned": small(Random(sobol=False), NoEarlyStopping(), learned=Learned(({"x": 0.25},), ("before",))),
+    "brackets": small(Grid(), HyperBand(1, 2)),
+    "limit": small(Random(), ASHA(1, 2), total_epochs=7),
+    "never saved": small(Random(), NoEarlyStopping(), saving="never", total_epochs=7),
+    "cannot pause": small(Random(), ASHA(1, 2), saving="never"),
+}
+
+
+@pytest.mark.parametrize("kind", ["kill", "full disk", "lost worker"])
+@pytest.mark.parametrize("scene", SMALL.values(), ids=SMALL)
+def test_it_may_happen_at_any_step(fast: Path, scene: Scene, kind: str) -> None:
+    undisturbed = search_undisturbed(scene, fast / "search")
+    for at in range(1000):
+        faults = Faults(0, frozenset({kind}), at=at)
+        search = search_through(scene, fast / "search", faults)
+        assert list(what_is_wrong(search, undisturbed)) == [], f"at step {at}"
+        shutil.rmtree(fast / "search")
+        if not faults.happened:
+            break
+    assert 10 < at < 1000

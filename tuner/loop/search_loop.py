@@ -95,9 +95,10 @@ class SearchLoop:
             self._replay(event)
         self._log = EventLog(folder)
         self._checkpoints = CheckpointStore(folder)
-        self._emit("study_resumed" if history else "study_started", trials=study.trials, **(opening or {}))
+        more = {"learned": starts, **(opening or {})} if starts and not history else opening or {}
+        self._emit("study_resumed" if history else "study_started", trials=study.trials, **more)
         if learned and (learned.configs or learned.passed_over) and not history:
-            self._emit("notice", message=describe(learned), code=LEARNED, configs=learned.configs)
+            self.notice(describe(learned), code=LEARNED)
         self._carry_out_what_is_due()
         if history:
             self._compare_with_the_disk()
@@ -440,8 +441,8 @@ class SearchLoop:
 
 def _learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:
     """The configurations that the run's first driver learned from earlier studies."""
-    notices = (event for event in history if event["event"] == "notice" and event.get("code") == LEARNED)
-    return next((event["configs"] for event in notices), ())
+    kept = (event.get("learned") or event.get("configs") for event in history)  # older runs had them in a notice
+    return next((configs for configs in kept if configs), ())
 
 
 def trial_seed(study_seed: int, number: int) -> int:

@@ -147,7 +147,8 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "study_ended": {"reason": _is_text_or_none},
 }
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
-    **{kind: {"study_file": _is_text, "study_version": _is_count} for kind in ("study_started", "study_resumed")},
+    "study_started": {"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings},
+    "study_resumed": {"study_file": _is_text, "study_version": _is_count},
     **{kind: {"from_epoch": _is_count} for kind in ("trial_started", "trial_resumed")},
     "trial_lost": {"cause": _is_text_or_none},
     "epoch_reported": {"ending": _is_ending},

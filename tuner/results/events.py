@@ -2,7 +2,8 @@
 
 Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds and their further fields:
 
-    study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited)
+    study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited),
+                        learned (configurations of earlier studies that come first)
     study_resumed       the same, by a further driver
     trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning)
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
 from functools import cache
-from heapq import nsmallest
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -86,15 +86,6 @@ class _Ranked:
 
 
 @dataclass(frozen=True)
-class _Worth:
-    """What the process is told of a trial, higher values better, and the best value it has reached at all."""
-
-    epochs: list[int]
-    values: list[float]
-    best: float
-
-
-@dataclass(frozen=True)
 class _Observed:
     """Values [n], scaled, of trials [n] after epochs [n]; `unit` is what a scaled unit is worth."""
 
@@ -102,6 +93,52 @@ class _Observed:
     epochs: Floats
     values: Floats
     unit: float
+
+
+class _Told:
+    """What the process is told of each trial that has a curve, kept as rows in the trials' order.
+
+    Rows are made anew from the first trial on of which more is known, which is mostly one of the newest.
+    """
+
+    def __init__(self, levels: tuple[int, ...]) -> None:
+        self._levels = levels
+        self._points: dict[int, list[tuple[int, float]]] = {}  # epochs and values, by trial
+        self._rows: list[tuple[int, int, float]] = []
+        self._changed = 0  # trials from this one on are not in the rows as they are
+        self._best: dict[int, float] = {}
+        self.ranked: list[tuple[float, int]] = []  # of all trials, the best first
+
+    def change(self, trial: int, curve: dict[int, float], *, over: bool) -> None:
+        """More is known of the trial."""
+        if not curve:
+            return
+        self._points[trial] = [(epoch, curve[epoch]) for epoch in self._useful(sorted(curve), over)]
+        self._changed = min(self._changed, trial)
+        self._rank(trial, max(curve.values()))
+
+    def rows(self) -> tuple[list[int], list[int], list[float]]:
+        """Trials, epochs and values."""
+        del self._rows[bisect_left(self._rows, (self._changed,)) :]
+        for trial in sorted(trial for trial in self._points if trial >= self._changed):
+            self._rows += [(trial, epoch, value) for epoch, value in self._points[trial]]
+        self._changed = max(self._points, default=-1) + 1
+        trials, epochs, values = zip(*self._rows, strict=True) if self._rows else ((), (), ())
+        return list(trials), list(epochs), list(values)
+
+    def _useful(self, reached: list[int], over: bool) -> list[int]:
+        """The levels that it reached; what a running trial has beyond the last of them counts too."""
+        told = [epoch for epoch in reached if epoch in self._levels]
+        if reached[-1] not in self._levels and (reached[-1] > self._levels[0] or over):
+            told.append(reached[-1])
+        return told
+
+    def _rank(self, trial: int, best: float) -> None:
+        if self._best.get(trial) != best:
+            if trial in self._best:
+                del self.ranked[bisect_left(self.ranked, (-self._best[trial], trial))]
+            self._best[trial] = best
+            insort(self.ranked, (-best, trial))
 
 
 class MultiFidelityGPSearcher(CurveSearcher):
@@ -113,17 +150,17 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._blind = SobolSearcher(problem.space, problem.seed)
         self._features = Features(problem.space)
         self._ranked: _Ranked | None = None
-        self._worth: dict[int, _Worth] = {}  # of trials, until more is told of them
+        self._told_of = _Told(self._levels)
 
     def observe(self, number: int, epoch: int, value: float) -> None:
         """A point of the trial's curve. Raises ValueError for NaN and infinity."""
         super().observe(number, epoch, value)
-        self._worth.pop(number, None)
+        self._told_of.change(number, self._curves[number], over=number in self._over)
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial counts as a bad one, whatever it reached."""
         super().end(number, status)
-        self._worth.pop(number, None)
+        self._told_of.change(number, self._curves[number], over=True)
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
@@ -190,10 +227,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
     def _observations(self) -> _Observed:
         """One value for each level that a trial reached. A failed trial is as bad as the worst at the first level."""
-        worth = {trial: self._worth_of(trial) for trial, curve in self._curves.items() if curve}
-        trials = [trial for trial, told in worth.items() for _ in told.epochs]
-        epochs = [epoch for told in worth.values() for epoch in told.epochs]
-        values = [value for told in worth.values() for value in told.values]
+        trials, epochs, values = self._told_of.rows()
         if not values:  # none has come to the first level yet
             newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
             trials, epochs = list(newest), list(newest.values())
@@ -206,17 +240,6 @@ class MultiFidelityGPSearcher(CurveSearcher):
             np.append(scaled, np.full(len(failed), scaled.min())),
             unit,
         )
-
-    def _worth_of(self, trial: int) -> _Worth:
-        """What the trial reached at each level; what a running one has beyond the last of them counts too."""
-        if trial not in self._worth:
-            curve = self._curves[trial]
-            reached = sorted(curve)
-            told = [epoch for epoch in reached if epoch in self._levels]
-            if reached[-1] not in self._levels and (reached[-1] > self._levels[0] or trial in self._over):
-                told.append(reached[-1])
-            self._worth[trial] = _Worth(told, [curve[epoch] for epoch in told], max(curve.values()))
-        return self._worth[trial]
 
     def _pending(self, observed: _Observed) -> Rows:
         """Trials that run and have told nothing of use: they will reach the first level."""
@@ -239,8 +262,8 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """Random points of the unit cube, and points near those of the best trials: [n, dimensions]."""
         width = len(self._space.dimensions)
         drawn = [generator.random((self._candidates, width))]
-        known = [trial for trial, curve in self._curves.items() if curve and trial not in self._failed]
-        for trial in nsmallest(NEIGHBOURS, known, key=lambda t: (-self._worth_of(t).best, t)):
+        known = (trial for _, trial in self._told_of.ranked if trial not in self._failed)
+        for trial in islice(known, NEIGHBOURS):
             unit = self._units[trial]
             absent = np.isnan(unit)
             for step in STEPS:

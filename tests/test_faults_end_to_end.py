@@ -1,0 +1,12 @@
+"""A few of the faults of benchmarks/faults.py: real processes killed at random moments lose nothing."""
+
+import pytest
+
+from benchmarks.faults import hits
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.parametrize("kind", ["driver killed", "driver killed in its conclusion", "worker killed past a rung"])
+def test_nothing_is_lost_by_a_kill(kind: str) -> None:
+    assert [attempt.lost for attempt in hits(kind, times=1, seed=0)] == [[]]
