@@ -6,8 +6,8 @@ import threading
 import time
 
 from tuner.errors import RunFolderError
-from tuner.results.folder import open_folder
 from tuner.results.lease import Pace, held
+from tuner.results.locations import open_folder
 
 
 def say(line: str) -> None:

@@ -14,7 +14,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from tests.commands import environment
 from tests.s3_server import s3_endpoint
 from tuner.errors import RunFolderError
-from tuner.results.folder import Folder, LocalFolder, check_writable, open_folder
+from tuner.results.folder import Folder, LocalFolder
+from tuner.results.locations import check_writable, open_folder
 from tuner.results.object_folder import ObjectFolder
 
 
@@ -466,7 +467,10 @@ def test_a_disk_that_takes_nothing_is_refused(tmp_path: Path, mount: str, told: 
     mounting = mount.format(tmp_path)
     if shutil.which("unshare") is None or subprocess.run([*unshare, mounting], check=False).returncode:
         pytest.skip("needs a system that lets users mount")
-    check = f"from tuner.results.folder import *; check_writable(LocalFolder({str(tmp_path)!r}))"
+    check = (
+        "from tuner.results.folder import *; from tuner.results.locations import *; "
+        f"check_writable(LocalFolder({str(tmp_path)!r}))"
+    )
     script = f'{mounting} && "$0" -c "$1"; ls -A {tmp_path}'
     command = [*unshare, script, sys.executable, check]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)

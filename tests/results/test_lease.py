@@ -17,9 +17,10 @@ import pytest
 from tests.commands import ROOT, environment
 from tests.s3_server import s3_endpoint
 from tuner.errors import RunFolderError
-from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.folder import Folder, LocalFolder
 from tuner.results.identity import ProcessIdentity
 from tuner.results.lease import Holder, Lease, Pace, _written, ever_held, held, holder
+from tuner.results.locations import open_folder
 
 QUICK = Pace(renew_seconds=0.2, expire_seconds=2.0)
 

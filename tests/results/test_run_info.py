@@ -15,7 +15,8 @@ from tuner.cli import main
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.results import Run
-from tuner.results.folder import LocalFolder, require_own
+from tuner.results.folder import LocalFolder
+from tuner.results.locations import require_own
 from tuner.results.object_folder import ObjectFolder
 from tuner.results.run import FORMAT, survey, write_info
 from tuner.results.run_info import _NEEDED, _OPTIONAL, read_info
@@ -103,6 +104,11 @@ def test_what_permissions_keep_from_a_reader_is_told(tmp_path: Path, capsys: pyt
     ).parent.parent
     simulated(storage / "a" / "2")
     simulated(storage / "b" / "1")
+    for verb in (["show"], ["show", "--json"]):  # loads all modules, which another user may not be able to
+        main([*verb, str(storage / "a" / "1")])
+    main(["runs", "--storage", str(storage)])
+    learned(study(space=SPACE), storage)
+    capsys.readouterr()
     (storage / "a" / "1" / "run.json").chmod(0)
     (storage / "a" / "2" / "events").chmod(0)
     (storage / "b").chmod(0)

@@ -26,7 +26,7 @@ from tuner.driver.interruption import SearchLeft
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.resources import Resources
 from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import open_folder
+from tuner.results.locations import open_folder
 from tuner.schedule import Decision
 from tuner.worker.order import REPORT, Order
 

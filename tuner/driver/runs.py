@@ -22,8 +22,9 @@ from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.events import Listener
-from tuner.results.folder import Folder, check_writable, open_folder
+from tuner.results.folder import Folder
 from tuner.results.lease import held
+from tuner.results.locations import check_writable, open_folder
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.study import Study
 from tuner.study_file import load_study

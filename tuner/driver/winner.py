@@ -18,7 +18,8 @@ from ray import cloudpickle
 from tuner.errors import TunerError
 from tuner.resources import Resources
 from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import Folder, open_folder
+from tuner.results.folder import Folder
+from tuner.results.locations import open_folder
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
 from tuner.study import Study

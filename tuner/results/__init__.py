@@ -3,7 +3,8 @@
 from tuner.results.comparison import Comparison, compare
 from tuner.results.events import EventFollower
 from tuner.results.export import export
-from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.folder import Folder, LocalFolder
+from tuner.results.locations import open_folder
 from tuner.results.refining import Refinement, refine
 from tuner.results.report import comparison_html, report_html, write_report
 from tuner.results.run import Run, find_runs, load_run

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.results.events import EVENTS, Event, Reading, read_all
-from tuner.results.folder import Folder, fetched_file, open_folder, require_own
+from tuner.results.folder import Folder
 from tuner.results.foreign_text import in_utf8
 from tuner.results.identity import lived_at
 from tuner.results.lease import ever_held, holder
+from tuner.results.locations import fetched_file, open_folder, require_own
 from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.results.scored import BEST, METRICS, read_scored

@@ -26,7 +26,8 @@ from typing import Any
 from tuner.budget import LIMITS
 from tuner.errors import RunFolderError
 from tuner.results.event_lines import DEEPEST, EVENTS, LARGEST, finite, nested_deeper
-from tuner.results.folder import Folder, LocalFolder, open_folder
+from tuner.results.folder import Folder, LocalFolder
+from tuner.results.locations import open_folder
 from tuner.study import Study
 
 RUN_FILE = "run.json"

@@ -13,7 +13,7 @@ from ray import tune
 from tuner.errors import RunFolderError, TrialError
 from tuner.results.checkpoints import CheckpointStore, Fill
 from tuner.results.events import plain
-from tuner.results.folder import open_folder
+from tuner.results.locations import open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.order import REPORT, Order
 from tuner.worker.saving import BackgroundWriter, unwritten

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import open_folder
+from tuner.results.locations import open_folder
 from tuner.worker.order import Order
 
 if TYPE_CHECKING:
