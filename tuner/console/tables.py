@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tuner.budget import endings_beside_trials
 from tuner.results.foreign_text import printable
+from tuner.results.quoting import command
 from tuner.results.records import flat_config
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
@@ -138,7 +139,7 @@ def print_refinement(found: Refinement, path: Path) -> None:
         table.add_row(name, _entry(found.before, name), _entry(new, name) if name in new.names else "left out")
     console.print(table)
     trials = "" if found.study.trials is None else f" ({plural(found.study.trials, 'trial')})"
-    console.print(f"written to {path}; run it{trials} with:\npython -m tuner run {path}")
+    console.print(f"written to {path}; run it{trials} with:\n{command('run', str(path))}")
 
 
 def _entry(space: Space, name: str) -> str:
@@ -158,7 +159,7 @@ def print_failure(run: Run, stream: IO[str]) -> None:
     print(printable(f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}"), file=stream)
     if run.end_reason == "failures":
         print(printable(f"the search ended as {ending(run)}"), file=stream)
-    print(printable(f"for its traceback: python -m tuner show {run.path} --trial {first.trial}"), file=stream)
+    print(printable(f"for its traceback: {command('show', run.path, '--trial', first.trial)}"), file=stream)
 
 
 def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:

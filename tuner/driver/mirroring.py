@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import subprocess
 from contextlib import suppress
@@ -81,5 +82,5 @@ class MirrorProcess:
         if not isinstance(self._folder, LocalFolder):
             return "the run folder has everything"
         folder = Path(self._folder.uri) / FOLDER
-        log, kept = folder / "mirror.log", folder / "*run-*"
-        return f"see {log}; what is kept there goes up with: wandb sync --include-offline {kept}"
+        kept = f"{shlex.quote(str(folder))}/*run-*"
+        return f"see {folder / 'mirror.log'}; what is kept there goes up with: wandb sync --include-offline {kept}"

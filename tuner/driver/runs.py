@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.events import Listener
-from tuner.results.folder import Folder
+from tuner.results.folder import Folder, LocalFolder
 from tuner.results.lease import held
 from tuner.results.locations import check_writable, open_folder
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
@@ -66,17 +66,17 @@ def run(
         connected(ready, address, interrupted=interrupted, nice=nice) as resources,
         ExitStack() as leases,
     ):
-        folder = new_run_folder(storage, ready.name)
-        lease = leases.enter_context(held(folder))
-        info = {**describe_run(ready, options, resources, address), "wandb": mode}
-        _write_study_file(folder, declared)
-        opening = {"study_file": study_text(folder).now, "study_version": 1}
-        search = Search(
-            *(ready, folder, info, resources, concurrency, listeners, interrupted),
-            start_from=start_from,
-            opening=opening,
-            lease=lease,
-        )
+        with _room_for_the_start(storage):
+            folder = new_run_folder(storage, ready.name)
+            lease = leases.enter_context(held(folder))
+            info = {**describe_run(ready, options, resources, address), "wandb": mode}
+            _write_study_file(folder, declared)
+            search = Search(
+                *(ready, folder, info, resources, concurrency, listeners, interrupted),
+                start_from=start_from,
+                opening={"study_file": study_text(folder).now, "study_version": 1},
+                lease=lease,
+            )
         return search.perform()
 
 
@@ -128,15 +128,34 @@ def resume(
                 "wandb": mode,
                 "sessions": earlier.info["sessions"] + 1,
             }
-            search = Search(
-                *(ready, earlier.folder, info, resources, concurrency, listeners, interrupted),
-                history=earlier.events,
-                opening={"study_file": text.now, "study_version": text.version},
-                lease=lease,
-            )
-            if text.changed:
-                _tell_of_changes(search, text)
+            with _room_for_the_start(earlier.path):
+                search = Search(
+                    *(ready, earlier.folder, info, resources, concurrency, listeners, interrupted),
+                    history=earlier.events,
+                    start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
+                    opening={"study_file": text.now, "study_version": text.version},
+                    lease=lease,
+                )
+                if text.changed:
+                    _tell_of_changes(search, text)
             return search.perform(conclude_only=conclude_only)
+
+
+@contextmanager
+def _room_for_the_start(storage: str | Path) -> Iterator[None]:
+    """Raise RunFolderError where not even the first files of a search can be written."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"a search needs storage that takes its files, got {str(storage)!r} ({error.strerror or error}); "
+            "free some of it or choose another"
+        ) from error
+
+
+def _storage_of(run: Run) -> str:
+    """The folder that the run's study lies in, with others'; of a run on object storage its own, where none lie."""
+    return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
 def _check(study: Study, *, cluster: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.results.importance import FEWEST_TRIALS
+from tuner.results.quoting import command
 from tuner.results.records import TrialRecord
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
@@ -107,7 +108,7 @@ def advice(run: Run) -> list[Advice]:
         found.append(
             Advice(
                 "Search the good region with a grid, or with narrower ranges (--as narrowed):",
-                f"python -m tuner refine {run.path} -o next.py",
+                command("refine", run.path, "-o", "next.py"),
             )
         )
     return found
@@ -119,7 +120,7 @@ def advice(run: Run) -> list[Advice]:
 def _going_on(run: Run) -> list[Advice]:
     trials = len(run.record.trials)
     if run.status == "interrupted":
-        return [Advice("The search was interrupted; it goes on where it was:", f"python -m tuner resume {run.path}")]
+        return [Advice("The search was interrupted; it goes on where it was:", command("resume", run.path))]
     best, epochs = run.best, run.record.epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
@@ -133,7 +134,7 @@ def _going_on(run: Run) -> list[Advice]:
         Advice(
             f"The best value came after {before / epochs:.0%} of the epochs, so the search was not done improving; "
             f"{more} more trials:",
-            f"python -m tuner resume {run.path} --trials {trials + more}",
+            command("resume", run.path, "--trials", str(trials + more)),
         )
     ]
 
@@ -194,7 +195,7 @@ def _failing(run: Run) -> list[Advice]:
     return [
         Advice(
             f"{len(one.trials)} of {total} trials failed ({one.cause}); see the first with its traceback:",
-            f"python -m tuner show {run.path} --trial {one.first.trial}",
+            command("show", run.path, "--trial", one.first.trial),
         )
         for one in failures(run)
         if len(one.trials) >= max(2, MANY_FAILURES * total)

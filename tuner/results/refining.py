@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.results.importance import FEWEST_TRIALS, importance
+from tuner.results.quoting import command
 from tuner.results.run import Run
 from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
@@ -71,7 +72,7 @@ def refine(
     if len(run.outcomes()[1]) < FEWEST_TRIALS:
         raise RunFolderError(
             f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got "
-            f"{len(run.outcomes()[1])} in {run.path!r}; let it go on: python -m tuner resume {run.path} --trials "
+            f"{len(run.outcomes()[1])} in {run.path!r}; let it go on: {command('resume', run.path)} --trials "
             f"{len(run.record.trials) + 10}"
         )
     study = _declared(run, trust=trust)
