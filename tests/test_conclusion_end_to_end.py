@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -177,3 +178,16 @@ def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: 
     run = load_run(tmp_path / "out")
     assert run.status == "finished"
     assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 10))] * 12
+
+
+def test_a_run_of_format_1_is_extended(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "format-1" / "2026-11-21T10-00-00"
+    shutil.copytree(Path(__file__).parent / "results" / "format_1", folder)
+    before = load_run(folder)
+    finished = tuner("resume", folder, "--trials", "8", "--json", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    run = load_run(folder)
+    assert (run.info["format"], len(run.record.trials), run.status) == (2, 8, "finished")
+    for name, trial in before.record.trials.items():
+        again = run.record.trials[name]
+        assert (again.config, again.epoch, again.status) == (trial.config, trial.epoch, trial.status)
