@@ -60,14 +60,15 @@ class Clock:
     """Stands in for the module `time` where events get theirs: a second a look, and now and then an hour back."""
 
     def __init__(self, faults: Faults) -> None:
-        self._faults, self._now = faults, 1_000_000.0
+        self._faults, self._now, self._elapsed = faults, 1_000_000.0, 0.0
 
     def time(self) -> float:
         self._now += -3600 if self._faults.strikes("clock") else 1
         return self._now
 
     def monotonic(self) -> float:
-        return self._now
+        self._elapsed += 1
+        return self._elapsed
 
 
 class _Device(io.RawIOBase):
@@ -80,6 +81,9 @@ class _Device(io.RawIOBase):
 
     def writable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
 
     def write(self, content: bytes, /) -> int:  # type: ignore[override]
         if self._dead:

@@ -9,7 +9,7 @@ import torch
 
 from tuner.results.checkpoints import CheckpointStore
 from tuner.results.folder import LocalFolder
-from tuner.train.checkpoint import Checkpoint, load_first_whole, read_checkpoint, write_checkpoint
+from tuner.train.checkpoint import Checkpoint, read_checkpoint
 from tuner.worker import saving
 from tuner.worker.order import Order
 from tuner.worker.saving import BackgroundWriter, SavingPolicy
@@ -106,28 +106,6 @@ def test_a_checkpoint_that_cant_be_written_is_told_and_no_crash(tmp_path: Path) 
     assert epoch == 2
     assert problem.startswith("the checkpoint of epoch 2 of trial 00003 could not be written: ")
     assert writer.finished("00003") == []
-
-
-class Loads:
-    """Loads what is whole, as a trainer does."""
-
-    loaded: Path | None = None
-
-    def load(self, folder: Path) -> None:
-        read_checkpoint(folder)
-        self.loaded = folder
-
-
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
-    for epoch in (1, 2):
-        write_checkpoint(tmp_path / str(epoch), checkpoint(epoch))
-    whole = (tmp_path / "2" / "model.safetensors").read_bytes()
-    (tmp_path / "2" / "model.safetensors").write_bytes(whole[:-8] + b"damaged!")
-    trainer = Loads()
-    (problem,) = load_first_whole(trainer, [tmp_path / "2", tmp_path / "1"])
-    assert trainer.loaded == tmp_path / "1"
-    assert problem.startswith("a checkpoint is passed over: a checkpoint must be whole, got ")
-    assert load_first_whole(Loads(), []) == []
 
 
 def test_orders_travel_as_plain_data() -> None:
