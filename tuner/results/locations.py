@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import RunFolderError
@@ -25,11 +26,11 @@ def open_folder(location: str | Path) -> Folder:
 
 
 def check_writable(folder: Folder) -> None:
-    """Write a file of 64 KiB into the folder, which is made where it is missing, and delete it again.
+    """Write a file of 64 KiB into the folder, which is made where it is missing, and leave nothing of it.
 
     Raises RunFolderError with the storage's reason where that can't be done.
     """
-    probe = f".writable-{uuid.uuid4().hex}"
+    probe, missing = f".writable-{uuid.uuid4().hex}", _missing(folder)
     try:
         folder.write(probe, bytes(PROBE_BYTES))
         folder.remove(probe)
@@ -39,6 +40,17 @@ def check_writable(folder: Folder) -> None:
         raise RunFolderError(
             f"--storage needs a folder that can be written to, got {folder.uri!r} ({reason}); {fix}"
         ) from error
+    finally:
+        for made in missing:
+            with suppress(OSError):  # somebody else has put something there meanwhile
+                made.rmdir()
+
+
+def _missing(folder: Folder) -> list[Path]:
+    """The folders that would have to be made for this one, the innermost first."""
+    if not isinstance(folder, LocalFolder):
+        return []
+    return [path for path in (folder.path, *folder.path.parents) if not path.exists()]
 
 
 def fetched_file(folder: Folder, name: str, target: Path) -> Path:
