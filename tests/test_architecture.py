@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.trial import Trial
+
 PACKAGE = Path(__file__).parent.parent / "tuner"
 
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
@@ -32,7 +34,7 @@ MAY_IMPORT = {
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
     "worker": (
-        {"train", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
+        {"train", "inspection", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
         {"ray", "torch"},
     ),
     "driver": (
@@ -133,6 +135,30 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_one_module_alone_imports_wandb() -> None:
     importing = [path.name for path in MODULES if "wandb" in {name.split(".")[0] for name in imports(path)}]
     assert importing == ["wandb_mirror.py"]
+
+
+# The rooms that know one kind of trial: they do its work.
+IMPLEMENTATIONS = ("train/", "inspection/", "worker/classification.py", "worker/function.py", "worker/several.py")
+
+
+def names_in(path: Path) -> set[str]:
+    """Names that a module's code uses or imports, and what texts in it begin with before a bracket."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Name | ast.alias | ast.Attribute):
+            found.add(getattr(node, "id", getattr(node, "name", getattr(node, "attr", ""))))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "(" in node.value:
+            found.add(node.value.partition("(")[0])
+    return found
+
+
+def test_only_a_trials_own_implementation_asks_for_its_class() -> None:
+    kinds = {kind.__name__ for kind in Trial.__subclasses__() if kind.__module__.startswith("tuner.")}
+    assert kinds == {"FunctionTrial", "ImageClassifier"}
+    asking = [
+        path.relative_to(PACKAGE).as_posix() for path in MODULES if room_of(path) != "trial" and kinds & names_in(path)
+    ]
+    assert [name for name in asking if not name.startswith(IMPLEMENTATIONS)] == []
 
 
 def calls(path: Path) -> dict[str, list[ast.Call]]:

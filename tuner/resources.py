@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, GridSearch, Space
 from tuner.space.values import is_number, is_one_of
-from tuner.trial import HYPERPARAMETERS, STRATEGIES, ImageClassifier, Trial
+from tuner.trial import HYPERPARAMETERS, STRATEGIES, Trial
 
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 GPUS_ALONE = ("dp", "balanced_dp")
@@ -88,14 +88,15 @@ class Resources:
                 "placement out"
             )
         for strategy in strategies:
-            if not isinstance(trial, ImageClassifier):
+            if strategy not in trial.strategies:
                 raise StudyError(
-                    f"strategy={strategy!r} needs an ImageClassifier, got the function {trial.name!r}, which would "
+                    f"strategy={strategy!r} needs an ImageClassifier, got {trial.described}, which would "
                     "have to share out its work itself; leave strategy out"
                 )
             self._check_devices(strategy)
-            if strategy not in WHOLE_BATCHES:
-                self._check_shares(strategy, _smallest(space, "batch_size", trial.hyperparameters({})["batch_size"]))
+            batch_size = trial.known_hyperparameters.get("batch_size")
+            if batch_size and strategy not in WHOLE_BATCHES:
+                self._check_shares(strategy, _smallest(space, "batch_size", batch_size.default))
 
     def _check_devices(self, strategy: str) -> None:
         if strategy in GPUS_ALONE and not self.gpus:

@@ -20,7 +20,7 @@ from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
 from tuner.space import Space
 from tuner.space.values import is_one_of, is_writable
-from tuner.trial import HYPERPARAMETERS, ImageClassifier, Trial, as_trial
+from tuner.trial import Trial, as_trial
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # characters; file systems take 255 bytes
@@ -89,7 +89,7 @@ class Study:
     @property
     def uses_gpu(self) -> bool:
         """Whether a trial gets a GPU without being asked to, where there is one."""
-        return isinstance(self.declared_trial, ImageClassifier)
+        return self.declared_trial.uses_gpu
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -102,6 +102,13 @@ class Study:
         if not isinstance(self.space, Space):
             return Space(self.space, self.constraint)
         return self.space if self.constraint is None else self.space.constrained(self.constraint)
+
+    @property
+    def limits(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest value that the trial takes, for the dimensions of the space where it is known."""
+        known, space = self.declared_trial.known_hyperparameters, self.search_space
+        rows = {name: known[name] for name in space.dimensions if name in known}
+        return {name: (row.low, row.high) for name, row in rows.items() if math.isfinite(row.high - row.low)}
 
     @cached_property
     def starting_points(self) -> list[dict[str, Any]]:
@@ -206,34 +213,16 @@ class Study:
         if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
             changes["resources"] = replace(self.resources, **given)
         if weights is not None or data_dir is not None:
-            changes["trial"] = self._trial_with(weights, data_dir)
+            changes["trial"] = self.declared_trial.with_options(weights=weights, data_dir=data_dir)
         if strategy is not None and "strategy" in {*self.search_space.dimensions, *self.search_space.constants}:
             fixed = {"strategy": strategy, **(fixed or {})}  # what the space says would go before
         if fixed:
             changes |= self._with_fixed(dict(fixed))
         return replace(self, **changes) if changes else self
 
-    def _trial_with(self, weights: str | None, data_dir: str | None) -> Trial:
-        trial = self.declared_trial
-        if not isinstance(trial, ImageClassifier):
-            options = [
-                f"--{name}" for name, given in (("weights", weights), ("data-dir", data_dir)) if given is not None
-            ]
-            raise StudyError(
-                f"{' and '.join(options)} need{'s' if len(options) == 1 else ''} an ImageClassifier, "
-                f"got the function {trial.name!r}; read the setting inside the function instead"
-            )
-        changes: dict[str, Any] = {}
-        if weights is not None:
-            changes["weights"] = None if weights.lower() == "none" else weights
-        if data_dir is not None:
-            changes["data_dir"] = data_dir
-        return replace(trial, **changes)
-
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, and starting points follow it."""
-        more = tuple(HYPERPARAMETERS) if isinstance(self.declared_trial, ImageClassifier) else ()
-        space = self.search_space.fix(fixed, more=more)
+        space = self.search_space.fix(fixed, more=tuple(self.declared_trial.known_hyperparameters))
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 
     def _check_metric(self) -> None:

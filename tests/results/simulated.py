@@ -37,6 +37,12 @@ def simulated(folder: Path, *, reports: int | None = None, curve: Curve = loss, 
     )
     drive(build(declared, folder), curve, reports=reports)
     info = {"study": "simulated", "metric": "loss", "mode": declared.mode, "status": "finished", "started": "2026"}
-    info |= {"space": space_record(declared.search_space), "rungs": [3], "budget": {"max_epochs": 9}, "options": {}}
+    info |= {
+        "space": space_record(declared.search_space),
+        "rungs": [3],
+        "budget": {"max_epochs": 9},
+        "options": {},
+        "limits": {},
+    }
     write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": "elsewhere"})
     return load_run(folder)

@@ -15,7 +15,7 @@ import torchvision
 
 from tuner.errors import DataError, WeightsError
 from tuner.train.download import bounded_silence, download_missing, fetch_data, fetch_imagenet_weights
-from tuner.trial import FunctionTrial, ImageClassifier
+from tuner.trial import ImageClassifier
 from tuner.trial.sources import find_source
 
 
@@ -122,7 +122,6 @@ def test_what_is_there_needs_no_network(tmp_path: Path, monkeypatch: pytest.Monk
     torch.save({}, path)
     assert fetch_imagenet_weights("resnet18") == path
     download_missing(ImageClassifier("digits"))
-    download_missing(FunctionTrial(print))
 
 
 def test_a_server_that_never_answers_is_given_up() -> None:

@@ -17,7 +17,6 @@ from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
 from tuner.study import Study
-from tuner.trial import ImageClassifier
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 
@@ -42,7 +41,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
             "placement": resources.placement,
         },
         "trial": repr(study.declared_trial),
-        "started_from": _started_from(study),
+        "started_from": study.declared_trial.started_from,
         "comparable": comparable(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
         "options": options,
@@ -56,18 +55,11 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
     }
 
 
-def _started_from(study: Study) -> str | None:
-    """The weights that every trial starts from, as people say it: figures are comparable only between the same."""
-    trial = study.declared_trial
-    if not isinstance(trial, ImageClassifier):
-        return None
-    return "ImageNet weights" if trial.uses_imagenet else str(trial.weights_file or "random weights")
-
-
 def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     """What belongs to one driver of the run."""
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
+        "limits": study.limits,
         "command": sys.argv,
         "address": address,
         "pid": os.getpid(),

@@ -28,7 +28,7 @@ from tuner.results.locations import check_writable, open_folder
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.study import Study
 from tuner.study_file import load_study
-from tuner.trial import ImageClassifier
+from tuner.worker.implementation import implementation_of
 
 
 def run(
@@ -175,11 +175,7 @@ def _tell_of_changes(search: Search, text: StudyText) -> None:
 def _download(study: Study) -> None:
     """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
     if study.declared_trial.missing_downloads():
-        from tuner.train import download_missing
-
-        trial = study.declared_trial
-        assert isinstance(trial, ImageClassifier)
-        download_missing(trial)
+        implementation_of(study.declared_trial).download(study.declared_trial)
 
 
 def _write_study_file(folder: Folder, study: Study) -> None:

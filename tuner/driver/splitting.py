@@ -1,4 +1,4 @@
-"""Whether a pipeline can split a study's model, before anything is started."""
+"""Whether a study's trial can be run, and a pipeline can split its model, before anything is started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.machine import this_machine
 from tuner.space import Choice, GridSearch
-from tuner.trial import ImageClassifier
+from tuner.worker.implementation import implementation_of
 
 if TYPE_CHECKING:
     from tuner.study import Study
@@ -17,20 +17,14 @@ if TYPE_CHECKING:
 def check_splits(study: Study) -> None:
     """Raise StudyError where a trial's model can't be split into as many stages as it has devices.
 
-    A function's model is made once, with a random configuration of the space; each `pipeline_split` is tried.
+    The model is that of a random configuration of the space; each `pipeline_split` is tried. StudyError is raised too
+    where nothing does the trial's work.
     """
-    trial = study.declared_trial
-    if "pipeline" not in study.strategies or not isinstance(trial, ImageClassifier):
+    implementation = implementation_of(study.declared_trial)
+    if "pipeline" not in study.strategies:
         return
-    from tuner.train.models import empty_network
-    from tuner.train.parallel.pipeline import find_chain, split_at
-
     config = study.search_space.sample(np.random.default_rng(study.seed))
-    chosen = trial.hyperparameters(config)
-    network = empty_network(trial, channels=3, classes=10, config=chosen)
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
-    chain = find_chain(network.module, trial.model_name)
     domain = study.search_space.dimensions.get("pipeline_split")
-    splits = domain.values() if isinstance(domain, Choice | GridSearch) else [chosen["pipeline_split"]]
-    for split in splits:
-        split_at(chain, split, int(resources.devices))
+    splits = domain.values() if isinstance(domain, Choice | GridSearch) else [config.get("pipeline_split")]
+    implementation.check_splits(study.declared_trial, config, stages=int(resources.devices), splits=splits)

@@ -24,7 +24,8 @@ from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
 from tuner.study import Study
 from tuner.temporary import OwnedFolder
-from tuner.trial import ImageClassifier, Trial
+from tuner.trial import Trial
+from tuner.worker.implementation import implementation_of
 from tuner.worker.trainable import pickle_trial
 
 NEW = "best.new"
@@ -40,7 +41,7 @@ class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what i
 def write_winner(
     study: Study, folder: Folder, record: RunRecord, resources: Resources, leave: Callable[[], bool]
 ) -> None:
-    """Write `best/`: for an image classifier the scored model, for a user's function its checkpoint as it saved it.
+    """Write `best/`: the winner as its implementation scores it, or its checkpoint as it was saved.
 
     Raises ScoringInterrupted as soon as `leave` says so, TimeoutError where scoring takes far longer than it should,
     and whatever goes wrong in scoring.
@@ -54,7 +55,7 @@ def write_winner(
     details = {"trial": best.trial, "epoch": epoch, "metrics": metrics}
     folder.delete(NEW)
     trial = study.declared_trial
-    if isinstance(trial, ImageClassifier) and epoch in best.checkpoints:
+    if implementation_of(trial).scores and epoch in best.checkpoints:
         _score(study, trial, folder, best, details, resources, leave)
     else:
         if epoch in best.checkpoints:
@@ -123,17 +124,16 @@ def _score_on_worker(
     device: str,
     details: dict[str, Any],
 ) -> None:
-    from tuner.inspection import score, write_best
-
     sys.path.extend(entry for entry in import_path if entry not in sys.path)
     trial = cloudpickle.loads(pickled)
     folder = open_folder(run_uri)
     with OwnedFolder("best") as temporary:
         kept = temporary / "checkpoint"
         checkpoint = CheckpointStore(folder).fetch(details["trial"], details["epoch"], kept)
-        scored = score(trial, config, checkpoint, split_seed=split_seed, device=device)
         best = temporary / BEST
-        write_best(best, trial, config, checkpoint, scored, details)
+        implementation_of(trial).score(
+            trial, config, checkpoint, best, record=details, split_seed=split_seed, device=device
+        )
         folder.delete(NEW)
         for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # it vouches for the others
             folder.write(f"{NEW}/{file.name}", file.read_bytes())

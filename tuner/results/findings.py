@@ -11,7 +11,6 @@ from tuner.results.quoting import command
 from tuner.results.records import TrialRecord
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
-from tuner.trial import HYPERPARAMETERS
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -141,12 +140,10 @@ def _going_on(run: Run) -> list[Advice]:
 
 def _borders(run: Run) -> list[Advice]:
     configs, values = run.outcomes()
-    if len(values) < FEWEST_TRIALS:
+    limits = run.info.get("limits")
+    if len(values) < FEWEST_TRIALS or limits is None:  # an older run, which may lie at a border that can't be passed
         return []
     space, sign = run.space, 1 if run.mode == "max" else -1
-    limits = {}
-    if str(run.info.get("trial", "")).startswith("ImageClassifier("):
-        limits = {name: (row.low, row.high) for name, row in HYPERPARAMETERS.items() if name in space.dimensions}
     projected = [space.project(config) for config in configs]
     region = good_region(space, projected, [sign * value for value in values], limits=limits)
     best = space.flatten(region.best)

@@ -17,7 +17,6 @@ from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
 from tuner.space import Choice, GridSearch, Space
 from tuner.space.space import nest
 from tuner.study import Study
-from tuner.trial import HYPERPARAMETERS, ImageClassifier
 
 Kind = Literal["grid", "narrowed"]
 
@@ -79,10 +78,7 @@ def refine(
     space, sign = study.search_space, 1 if study.mode == "max" else -1
     told = [(space.project(config), sign * value) for config, value in zip(*run.outcomes(), strict=True)]
     configs, values = [config for config, _ in told], [value for _, value in told]
-    limits = {}
-    if isinstance(study.declared_trial, ImageClassifier):
-        limits = {name: (row.low, row.high) for name, row in HYPERPARAMETERS.items() if name in space.dimensions}
-    region = good_region(space, configs, values, quantile=quantile, limits=limits)
+    region = good_region(space, configs, values, quantile=quantile, limits=study.limits)
     if kind == "grid":
         shares = {one.name: one.share for one in importance(space, configs, values)}
         region = grid_of(region, space, shares, configurations=configurations)

@@ -203,6 +203,10 @@ def _is_space(value: object) -> bool:
     )
 
 
+def _are_limits(value: object) -> bool:
+    return isinstance(value, dict) and all(_each(pair, finite) and len(pair) == 2 for pair in value.values())
+
+
 _NEEDED: Mapping[str, tuple[str, Check]] = {
     "study": ("a name", _is_text),
     "metric": ("a name", _is_text),
@@ -230,6 +234,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "budget": ("limits", _is_budget, {}),
     "resources": ("amounts", lambda value: _is_some(value, ("cpus", "gpus"), _is_amount), {}),
     "space": ("domains and constants", _is_space, None),
+    "limits": ("lowest and highest values", _are_limits, None),
 }
 
 

@@ -13,7 +13,6 @@ from tuner.errors import StudyError
 from tuner.results.foreign_text import printable
 from tuner.space import Domain, SampleFrom, Space
 from tuner.study import Study
-from tuner.trial import ImageClassifier
 
 ALWAYS = ("name", "trial", "space", "metric", "mode", "search", "scheduler", "budget", "seed")
 INDENT = " " * 4
@@ -75,7 +74,7 @@ class _Writer:
 
     def _trial(self) -> str:
         trial = self._study.declared_trial
-        if isinstance(trial, ImageClassifier) and not trial.functions:
+        if not trial.functions:
             return self.value(trial)
         given = ", ".join(f"{name}={self.value(value)}" for name, value in self._trial_options.items())
         return self._original(f"with_options({given}).trial" if given else "trial")

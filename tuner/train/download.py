@@ -17,22 +17,20 @@ import torch
 import torchvision
 
 from tuner.errors import DataError, WeightsError
-from tuner.trial import ImageClassifier, Trial
+from tuner.trial import ImageClassifier
 from tuner.trial.models import find_model
 from tuner.trial.sources import Cifar10, FashionMnist, Source
 
 SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
 
 
-def download_missing(trial: Trial) -> None:
+def download_missing(trial: ImageClassifier) -> None:
     """Fetch data and weights that the trial needs and this machine hasn't.
 
     Raises:
         DataError: the data set can't be fetched.
         WeightsError: the ImageNet weights can't be fetched.
     """
-    if not isinstance(trial, ImageClassifier):
-        return
     if trial.uses_imagenet:
         fetch_imagenet_weights(trial.model_name)
     fetch_data(trial.source, trial.data_folder)

@@ -19,6 +19,5 @@ def as_trial(trial: object) -> Trial:
         return trial
     if callable(trial) and not isinstance(trial, type):
         return FunctionTrial(trial)
-    raise StudyError(
-        f"trial must be an ImageClassifier or a function of config, got {shown(trial)}; write ImageClassifier(...)"
-    )
+    kind = trial.__name__ if isinstance(trial, type) and issubclass(trial, Trial) else "ImageClassifier"
+    raise StudyError(f"trial must be an ImageClassifier or a function of config, got {shown(trial)}; write {kind}(...)")

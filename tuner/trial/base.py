@@ -5,15 +5,34 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+from tuner.errors import StudyError
 from tuner.space import Space
+from tuner.trial.hyperparameters import Hyperparameter
 
 Direction = Literal["min", "max"]
 
 
 class Trial(ABC):
-    """What every trial of a study does with its configuration; a frozen declaration that starts nothing."""
+    """What every trial of a study does with its configuration; a frozen declaration that starts nothing.
+
+    A new kind of trial is a frozen dataclass that says here what can be known without doing any work, and a class that
+    does the work, a `tuner.worker.implementation.Implementation`. Nothing else needs to hear of it: whatever isn't said
+    has a default, that of a trial which nothing is known of.
+
+    Attributes:
+        kind: what messages call such a trial, as in "the function 'train'"
+        implementation: "module:Class" of what does the work; imported by whoever needs work done, so that a
+            declaration loads neither torch nor Ray
+        uses_gpu: whether a trial gets a GPU without being asked to, where there is one
+        strategies: by which of `STRATEGIES` a trial can use several devices
+    """
+
+    kind: ClassVar[str] = "trial"
+    implementation: ClassVar[str]
+    uses_gpu: ClassVar[bool] = False
+    strategies: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -26,14 +45,29 @@ class Trial(ABC):
         """The metrics reported after every epoch; None where only running it tells."""
 
     @property
+    def described(self) -> str:
+        """Kind and name, for messages."""
+        return f"the {self.kind} {self.name!r}"
+
+    @property
     def directions(self) -> Mapping[str, Direction | None]:
         """Which metrics are better high ("max"), low ("min"), or no aim (None); those that aren't known are missing."""
         return {}
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """What of the declaration is the user's code, which other processes can't import."""
-        return ()
+        """What of the declaration is the user's code, which other processes can't import: a class of the user's own."""
+        return () if type(self).__module__.startswith("tuner.") else (type(self),)
+
+    @property
+    def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:
+        """What a configuration may hold, by name, with ranges and defaults; those that aren't known are missing."""
+        return {}
+
+    @property
+    def started_from(self) -> str | None:
+        """The weights that every trial starts from, for people: figures are comparable only between the same."""
+        return None
 
     @abstractmethod
     def check(self, space: Space) -> None:
@@ -54,6 +88,17 @@ class Trial(ABC):
     def identity(self) -> dict[str, str]:
         """What has to be the same for two trials of one configuration to be comparable, in words by name."""
         return {}
+
+    def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> Self:
+        """The trial with the command line's options laid over it, those that aren't None; StudyError for what it lacks.
+
+        `weights` is "imagenet", "none" or a path.
+        """
+        given = [option for option, value in (("--weights", weights), ("--data-dir", data_dir)) if value is not None]
+        raise StudyError(
+            f"{' and '.join(given)} need{'s' if len(given) == 1 else ''} an ImageClassifier, got {self.described}; "
+            f"read the setting inside the {self.kind} instead"
+        )
 
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with paths made absolute (from `folder`, or the working directory), for other processes."""

@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
 from tuner.trial import hyperparameters
 from tuner.trial.base import Direction, Trial
-from tuner.trial.hyperparameters import HYPERPARAMETERS, Hyperparameter
+from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES, Hyperparameter
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import Source, find_source, function_name
 
@@ -56,6 +56,11 @@ class ImageClassifier(Trial):
             for half of the machine's memory.
     """
 
+    kind: ClassVar[str] = "image classifier"
+    implementation: ClassVar[str] = "tuner.worker.classification:Classification"
+    uses_gpu: ClassVar[bool] = True
+    strategies: ClassVar[tuple[str, ...]] = STRATEGIES
+
     data: str | DataFunction = "digits"
     model: str | ModelFunction = "resnet18"
     weights: str | Path | None = "imagenet"
@@ -86,6 +91,16 @@ class ImageClassifier(Trial):
     def directions(self) -> Mapping[str, Direction | None]:
         """Which of them are better high, low, or no aim at all."""
         return METRICS
+
+    @property
+    def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:
+        """The table; a function's model may have more."""
+        return HYPERPARAMETERS
+
+    @property
+    def started_from(self) -> str:
+        """ImageNet weights, those of a file, or random ones."""
+        return "ImageNet weights" if self.uses_imagenet else str(self.weights_file or "random weights")
 
     @property
     def source(self) -> Source:
@@ -226,6 +241,11 @@ class ImageClassifier(Trial):
         """Data, model and weights; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
         return {"data": data, "model": self.model_name, "weights": str(self.weights)}
+
+    def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> ImageClassifier:
+        """The same with other weights ("none" for random ones) or another folder of data sets."""
+        changed = self if data_dir is None else replace(self, data_dir=data_dir)
+        return changed if weights is None else replace(changed, weights=None if weights.lower() == "none" else weights)
 
     def resolved(self, folder: Path | None = None) -> ImageClassifier:
         """The same trial with its paths made absolute, from `folder` or the working directory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tuner.errors import StudyError
 from tuner.space import Space
@@ -15,6 +15,9 @@ from tuner.trial.base import Trial
 @dataclass(frozen=True)
 class FunctionTrial(Trial):
     """`def train(config): ...` that calls `tuner.report(...)` once per epoch."""
+
+    kind: ClassVar[str] = "function"
+    implementation: ClassVar[str] = "tuner.worker.function:FunctionCall"
 
     function: Callable[[dict[str, Any]], Any]
 

@@ -17,7 +17,8 @@ from ray.tune.trainable import wrap_function
 from tuner import session
 from tuner.errors import context_is_dead, describe_failure
 from tuner.study_file import STUDY_MODULE
-from tuner.trial import FunctionTrial, ImageClassifier, Trial
+from tuner.trial import Trial
+from tuner.worker.implementation import implementation_of
 from tuner.worker.order import Order
 from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
@@ -68,7 +69,8 @@ def perform(pickled: bytes, order: Order) -> None:
         worker = WorkerSession(order)
         try:
             with session.activate(worker):
-                _run(cloudpickle.loads(pickled), order, worker)
+                trial = cloudpickle.loads(pickled)
+                implementation_of(trial).train(trial, order, worker)
         except SystemExit as error:
             if _comes_from_ray(error):  # the search wants the trial to stop
                 raise
@@ -85,46 +87,3 @@ def _comes_from_ray(error: SystemExit) -> bool:
     """Whether it was raised in Ray's own `report`, ours or one that the user's code called."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_globals is vars(ray_session)
-
-
-def _run(trial: Trial, order: Order, worker: WorkerSession) -> None:
-    if isinstance(trial, ImageClassifier) and order.strategy in ("ddp", "pipeline"):
-        from tuner.worker.several import train_on_several
-
-        train_on_several(trial, order, worker)
-    elif isinstance(trial, ImageClassifier):
-        _train_classifier(trial, order, worker)
-    elif isinstance(trial, FunctionTrial):
-        trial.function(order.config)
-
-
-def _train_classifier(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
-    from tuner.train import Trainer
-    from tuner.train.checkpoint import load_first_whole
-    from tuner.train.parallel import OneProcess
-    from tuner.worker.saving import SavingPolicy
-
-    strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
-    trainer = Trainer(
-        trial,
-        order.config,
-        epochs=order.epochs,
-        seed=order.seed,
-        split_seed=order.study_seed,
-        device="cuda" if order.gpus else "cpu",
-        strategy=strategy,
-    )
-    worker.notes += load_first_whole(trainer, worker.checkpoints())
-    trainer.halve_micro_batch(order.halvings)
-    policy, said = SavingPolicy(order), 0
-    while trainer.epoch < order.epochs:
-        metrics = trainer.run_epoch().metrics()
-        worker.notes += trainer.notes[said:]
-        said = len(trainer.notes)
-        choice = policy.choose(trainer.epoch, metrics)
-        if choice in ("best", "safety"):
-            worker.report_epoch(trainer.epoch, metrics, behind=trainer.snapshot(), replaceable=choice == "safety")
-        elif choice == "now":
-            worker.report_epoch(trainer.epoch, metrics, fill=trainer.save)
-        else:
-            worker.report_epoch(trainer.epoch, metrics)

@@ -1,0 +1,96 @@
+"""The work of `ImageClassifier`: downloading, training on one device or several, scoring the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.trial import ImageClassifier
+from tuner.worker.implementation import Implementation
+
+if TYPE_CHECKING:
+    from tuner.worker.order import Order
+    from tuner.worker.reporting import WorkerSession
+
+PROCESS_PER_DEVICE = ("ddp", "pipeline")
+
+
+class Classification(Implementation[ImageClassifier]):
+    """Fine-tunes with `tuner.train`, scores with `tuner.inspection`."""
+
+    def train(self, trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
+        """See `Implementation.train`."""
+        if order.strategy in PROCESS_PER_DEVICE:
+            from tuner.worker.several import train_on_several
+
+            train_on_several(trial, order, session)
+        else:
+            _train_in_this_process(trial, order, session)
+
+    def download(self, trial: ImageClassifier) -> None:
+        """See `Implementation.download`."""
+        from tuner.train import download_missing
+
+        download_missing(trial)
+
+    def check_splits(
+        self, trial: ImageClassifier, config: dict[str, Any], *, stages: int, splits: Sequence[Any]
+    ) -> None:
+        """See `Implementation.check_splits`; a function's model is made once."""
+        from tuner.train.models import empty_network
+        from tuner.train.parallel.pipeline import find_chain, split_at
+
+        network = empty_network(trial, channels=3, classes=10, config=trial.hyperparameters(config))
+        chain = find_chain(network.module, trial.model_name)
+        for split in splits:
+            split_at(chain, split, stages)
+
+    def score(
+        self,
+        trial: ImageClassifier,
+        config: dict[str, Any],
+        checkpoint: Path,
+        best: Path,
+        *,
+        record: Mapping[str, Any],
+        split_seed: int,
+        device: str,
+    ) -> None:
+        """See `Implementation.score`."""
+        from tuner.inspection import score, write_best
+
+        scored = score(trial, config, checkpoint, split_seed=split_seed, device=device)
+        write_best(best, trial, config, checkpoint, scored, record)
+
+
+def _train_in_this_process(trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
+    from tuner.train import Trainer
+    from tuner.train.checkpoint import load_first_whole
+    from tuner.train.parallel import OneProcess
+    from tuner.worker.saving import SavingPolicy
+
+    strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
+    trainer = Trainer(
+        trial,
+        order.config,
+        epochs=order.epochs,
+        seed=order.seed,
+        split_seed=order.study_seed,
+        device="cuda" if order.gpus else "cpu",
+        strategy=strategy,
+    )
+    session.notes += load_first_whole(trainer, session.checkpoints())
+    trainer.halve_micro_batch(order.halvings)
+    policy, said = SavingPolicy(order), 0
+    while trainer.epoch < order.epochs:
+        metrics = trainer.run_epoch().metrics()
+        session.notes += trainer.notes[said:]
+        said = len(trainer.notes)
+        choice = policy.choose(trainer.epoch, metrics)
+        if choice in ("best", "safety"):
+            session.report_epoch(trainer.epoch, metrics, behind=trainer.snapshot(), replaceable=choice == "safety")
+        elif choice == "now":
+            session.report_epoch(trainer.epoch, metrics, fill=trainer.save)
+        else:
+            session.report_epoch(trainer.epoch, metrics)

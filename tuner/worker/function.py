@@ -1,0 +1,20 @@
+"""The work of a trial that is a function of the user's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.trial import FunctionTrial
+from tuner.worker.implementation import Implementation
+
+if TYPE_CHECKING:
+    from tuner.worker.order import Order
+    from tuner.worker.reporting import WorkerSession
+
+
+class FunctionCall(Implementation[FunctionTrial]):
+    """Calls the function, which reports by itself."""
+
+    def train(self, trial: FunctionTrial, order: Order, session: WorkerSession) -> None:
+        """See `Implementation.train`."""
+        trial.function(order.config)

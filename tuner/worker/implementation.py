@@ -1,0 +1,85 @@
+"""What does the work that a trial declares, imported only by who needs work done."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tuner.errors import StudyError, describe_error
+from tuner.study_file import STUDY_MODULE
+from tuner.trial import Trial
+
+if TYPE_CHECKING:
+    from tuner.worker.order import Order
+    from tuner.worker.reporting import WorkerSession
+
+T = TypeVar("T", bound=Trial)
+
+
+class Implementation(ABC, Generic[T]):
+    """The work of one kind of trial, whose `Trial.implementation` names it; made without arguments, it keeps no state.
+
+    The driver imports it too, and shouldn't wait for torch: heavy imports belong into the methods.
+    """
+
+    @abstractmethod
+    def train(self, trial: T, order: Order, session: WorkerSession) -> None:
+        """Run one trial of `order.config` on a worker, and report each of its `order.epochs` to the session.
+
+        It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports where the order
+        asks for it. `session.report_epoch` returns only where the trial is to go on; what `session.notes` gets is told
+        to the user. Raises TrialError, or anything, where the trial is spoilt.
+        """
+
+    def download(self, trial: T) -> None:
+        """Fetch what `trial.missing_downloads()` names; raises DataError or WeightsError. In the driver, before Ray."""
+        return
+
+    def check_splits(self, trial: T, config: dict[str, Any], *, stages: int, splits: Sequence[Any]) -> None:
+        """Raise StudyError where a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
+        return
+
+    @property
+    def scores(self) -> bool:
+        """Whether the winner is scored; its checkpoint is copied as it was saved otherwise."""
+        return type(self).score is not Implementation.score
+
+    def score(
+        self,
+        trial: T,
+        config: dict[str, Any],
+        checkpoint: Path,
+        best: Path,
+        *,
+        record: Mapping[str, Any],
+        split_seed: int,
+        device: str,
+    ) -> None:
+        """Score the winner's checkpoint on the test split, and write the folder `best`; left out where there is none.
+
+        `metrics.json` in it holds the `record` ("trial", "epoch", "metrics") with the test figures among its metrics.
+        Runs on a worker, with what a trial gets; `device` is "cuda" or "cpu", `split_seed` the study's seed.
+        """
+        raise NotImplementedError
+
+
+def implementation_of(trial: Trial) -> Implementation[Any]:
+    """What does the trial's work; raises StudyError where `Trial.implementation` names no such class."""
+    named = getattr(trial, "implementation", None)
+    try:
+        found = resolve_name(named or "") if not str(named).startswith(STUDY_MODULE) else None
+    except Exception as error:  # the module may be the user's
+        raise StudyError(f"{_rule(trial, named)} ({describe_error(error)})") from error
+    if not (isinstance(found, type) and issubclass(found, Implementation)):
+        raise StudyError(_rule(trial, named))
+    return found()
+
+
+def _rule(trial: Trial, named: object) -> str:
+    return (
+        'a trial needs implementation = "module:Class" of a tuner.worker.implementation.Implementation, '
+        f"got {named!r} in {type(trial).__name__}; name one in a module of its own, which workers import"
+    )
