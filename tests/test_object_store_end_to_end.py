@@ -22,7 +22,7 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
 
         def saved() -> bool:
             runs = find_runs(storage)
-            return bool(runs) and runs[0].folder.child("tune/00000").folders() != []
+            return bool(runs) and runs[0].folder.child("checkpoints/00000").folders() != []
 
         try:
             wait_for(saved, seconds=120)

@@ -635,3 +635,13 @@ def test_a_missing_file_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
 )
 def test_every_study_file_of_the_project_loads(path: Path) -> None:
     assert load_study(path).search_space.dimensions
+
+
+def test_a_studys_name_may_have_letters_of_any_language_and_fits_a_folder() -> None:
+    for name in ("größe", "Ärzte-2", "猫", "a" * 100):
+        assert Study(name, trial=lambda config: None, space={"x": uniform(0, 1)}).name == name
+    for name in ("猫" * 34, "a" * 101):
+        with pytest.raises(
+            StudyError, match=r"^a study's name takes at most 100 bytes as UTF-8, got 10[12]; shorten it"
+        ):
+            Study(name, trial=lambda config: None, space={"x": uniform(0, 1)})

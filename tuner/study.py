@@ -23,7 +23,7 @@ from tuner.space.values import is_one_of, is_writable
 from tuner.trial import Trial, as_trial
 
 LARGEST_SEED_BITS = 128
-LONGEST_NAME = 100  # characters; file systems take 255 bytes
+LONGEST_NAME = 100  # bytes; file systems take 255
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,
@@ -247,14 +247,16 @@ class Study:
 
 
 def _check_types(study: Study) -> None:
-    if not isinstance(study.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", study.name, re.ASCII):
-        like = re.sub(r"[^A-Za-z0-9_.-]+", "-", study.name if isinstance(study.name, str) else shown(study.name))
+    if not isinstance(study.name, str) or not re.fullmatch(r"[^\W_][\w.-]*", study.name):
+        like = re.sub(r"[^\w.-]+", "-", study.name if isinstance(study.name, str) else shown(study.name))
         raise StudyError(
             f"a study's name becomes a folder: letters, digits, '.', '_' and '-' only, got {shown(study.name)}; "
-            f"try {like[:LONGEST_NAME].strip('-.') or 'my-study'!r}"
+            f"try {like[:LONGEST_NAME].strip('-._') or 'my-study'!r}"
         )
-    if len(study.name) > LONGEST_NAME:
-        raise StudyError(f"a study's name needs at most {LONGEST_NAME} characters, got {len(study.name)}; shorten it")
+    if len(study.name.encode()) > LONGEST_NAME:
+        raise StudyError(
+            f"a study's name takes at most {LONGEST_NAME} bytes as UTF-8, got {len(study.name.encode())}; shorten it"
+        )
     if study.mode is not None and not is_one_of(study.mode, ("min", "max")):
         raise StudyError(
             f"mode needs 'min' or 'max', got {shown(study.mode)}; use 'max' for an accuracy, 'min' for a loss"
