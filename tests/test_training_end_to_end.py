@@ -195,7 +195,7 @@ def test_a_trial_whose_worker_was_killed_for_its_memory_goes_on_with_smaller_par
 def test_no_checkpoint_is_left_but_the_winners(tmp_path: Path) -> None:
     (tmp_path / "killed").write_text("")
     run = search(tmp_path, FRAGILE, "--trials", "3", "--set", "batch_size=128")
-    folders = sorted(path.name for path in Path(run.path).glob("tune/*/*") if path.is_dir())
+    folders = sorted(path.name for path in Path(run.path).glob("checkpoints/*/*") if path.is_dir())
     assert len(folders) == 1
     assert run.best is not None
     assert (Path(run.path) / "best" / "model.safetensors").is_file()
