@@ -49,6 +49,7 @@ SCHEDULERS = (
 SEARCHES = ("MultiFidelityGP()", "HyperOpt()", "BOHB()", "Optuna()", "Random()", "Grid()")
 LONGEST = 240.0  # seconds that one command may take
 MOST_RESUMES = 4
+ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # there Ray keeps to it, to be spared the firewall's questions
 
 FUNCTION = """
 import tempfile
@@ -108,6 +109,17 @@ study = Study(
     search=Random(), budget=Budget(trials=6, max_epochs=9), resources=Resources(cpus=1), warm_start=None,
 )
 """
+PHOTOS = """
+from pathlib import Path
+
+from tuner import *
+
+study = Study(
+    "faults", trial=ImageClassifier(data=f"folder:{Path(__file__).parent}/photos", model="resnet18", weights=None),
+    space={"lr": loguniform(3e-4, 3e-3), "image_size": 16, "batch_size": 16},
+    search=Random(), budget=Budget(trials=3, max_epochs=3), resources=Resources(cpus=1), warm_start=None,
+)
+"""
 
 
 @dataclass
@@ -122,18 +134,25 @@ class Attempt:
     lost: list[str] = field(default_factory=list)
     before: dict[tuple[str, int], Any] = field(default_factory=dict)
     seconds_stopped: float = 5.0
+    address: str | None = None  # of a cluster that the search joins
 
     def __post_init__(self) -> None:
         """The study's file is written."""
         self.storage = self.folder / "out"
         (self.folder / "space.py").write_text(self.program)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What commands of tuner find around them."""
+        settings = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "TUNER_CACHE": str(self.folder / "c")}
+        return {**os.environ, **settings, **(ON_LOOPBACK if self.address else {})}
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command of tuner, in a session of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "tuner", *arguments],
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "TUNER_CACHE": str(self.folder / "c")},
+            env=self.environment,
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "err.txt").open("a"),
             text=True,
@@ -142,7 +161,8 @@ class Attempt:
 
     def run(self) -> subprocess.Popen[str]:
         """The search itself begins."""
-        return self.start("run", "space.py", "--storage", str(self.storage), "--quiet", "--wandb", "off")
+        joined = ["--address", self.address] if self.address else []
+        return self.start("run", "space.py", "--storage", str(self.storage), "--quiet", "--wandb", "off", *joined)
 
     def wait(self, process: subprocess.Popen[str], what: str, seconds: float = LONGEST) -> int | None:
         """Its exit code; where it doesn't come to its end that is a loss, and it is killed with its children."""
@@ -396,6 +416,33 @@ def killed_of_ray(part: str) -> Callable[[Attempt], None]:
     return fault
 
 
+def node_killed(attempt: Attempt) -> None:
+    """One of two nodes dies with its workers: kill -9 of all its processes; the search goes on with the other one."""
+    nodes = subprocess.Popen(
+        [sys.executable, "-m", "tests.two_nodes"],
+        cwd=ROOT,
+        env={**attempt.environment, **ON_LOOPBACK},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    attempt.address = nodes.stdout.readline().strip()
+    try:
+        process = attempt.run()
+        attempt.random_moment(process)
+        raylets = [pid for pid, command in descendants(nodes.pid).items() if "raylet/raylet" in command]
+        attempt.hit = len(raylets) == 2 and process.poll() is None
+        kill(max(raylets))  # the one that joined the other
+        attempt.wait(process, "the search of which a node was killed")
+    finally:
+        attempt.address = None
+        kill(nodes.pid)
+        nodes.communicate()
+
+
 def stopped(attempt: Attempt) -> None:
     """The driver is stopped for a while (SIGSTOP), then goes on."""
     process = attempt.run()
@@ -447,6 +494,27 @@ def full_disk(when: str) -> Callable[[Attempt], None]:
             attempt.finish()
 
     return fault
+
+
+def take_photos(folder: Path) -> None:
+    """A folder of images: two classes, a bright one and a dark one."""
+    from PIL import Image
+
+    for name, light in (("dark", 40), ("light", 200)):
+        (folder / name).mkdir(parents=True)
+        for number in range(40):
+            Image.new("RGB", (16, 16), (light, light + number, light)).save(folder / name / f"{number}.png")
+
+
+def full_cache(attempt: Attempt) -> None:
+    """No room for decoded images: the search does without what it would have kept, or is refused in a sentence."""
+    take_photos(attempt.folder / "photos")
+    with small_disk(attempt.folder / "c"):
+        fill(attempt.folder / "c")
+        process = attempt.run()
+        attempt.wait(process, "the search whose cache is full")
+        (attempt.folder / "c" / "filler").unlink(missing_ok=True)
+        attempt.finish()
 
 
 def read_only(attempt: Attempt) -> None:
@@ -501,15 +569,17 @@ KINDS: dict[str, Callable[[Attempt], None]] = {
     "image Ctrl-C while scoring": interrupted_while_scoring,
     "raylet killed": killed_of_ray("raylet/raylet"),
     "GCS server killed": killed_of_ray("gcs_server"),
+    "node of two killed": node_killed,
     "driver stopped": stopped,
     "disk full at the start": full_disk("start"),
     "disk full": full_disk("middle"),
     "disk full in the conclusion": full_disk("conclusion"),
+    "image cache on a full disk": full_cache,
     "read-only storage": read_only,
     "checkpoint damaged": damaged_checkpoint,
     "two drivers": two_drivers,
 }
-FINISHED_INSIDE = ("read-only storage", "disk full at the start", "disk full", "disk full in the conclusion")
+FINISHED_INSIDE = tuple(kind for kind in KINDS if "disk" in kind or "read-only" in kind)
 QUICK = ("driver killed", "driver killed in its conclusion", "worker killed past a rung", "Ctrl-C", "read-only storage")
 
 
@@ -519,7 +589,7 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
     scheduler, search = SCHEDULERS[number % len(SCHEDULERS)], SEARCHES[(number + seed) % len(SEARCHES)]
     if kind.endswith("past a rung"):
         scheduler = SCHEDULERS[0]
-    image = DIGITS if full else TINY
+    image = PHOTOS if "cache" in kind else DIGITS if full else TINY
     program = image if kind.startswith("image") else FUNCTION.format(scheduler=scheduler, search=search)
     with tempfile.TemporaryDirectory(prefix="tuner-faults-", ignore_cleanup_errors=True) as folder:
         attempt = Attempt(Path(folder), draw, program, seconds_stopped=5 if quick else 60)

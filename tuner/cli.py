@@ -97,7 +97,11 @@ def _resume(options: argparse.Namespace) -> int:
     from tuner.driver import resume
 
     release_interrupt()
-    with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events) as shown:
+    opening = "reading the run, then starting Ray"
+    with (
+        redirect_stdout(sys.stderr),
+        display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
+    ):
         finished = resume(
             options.run,
             concurrency=options.concurrency,
