@@ -40,8 +40,18 @@ def events_of(folder: Path) -> list[Event]:
     return list(read_events(LocalFolder(folder)))
 
 
-def drive(loop: SearchLoop, curve: Curve = parabola, *, reports: int | None = None, saves: bool = True) -> None:
-    """Run trials one after another until the search ends, or is cut off after so many reports."""
+def drive(
+    loop: SearchLoop,
+    curve: Curve = parabola,
+    *,
+    reports: int | None = None,
+    saves: bool = True,
+    saving: Callable[[int], bool] = lambda number: True,
+) -> None:
+    """Run trials one after another until the search ends, or is cut off after so many reports.
+
+    Where `saves`, the trials for whose number `saving` holds write a checkpoint each epoch.
+    """
     left = reports if reports is not None else 10**9
     while left > 0:
         action = loop.next_action()
@@ -55,8 +65,8 @@ def drive(loop: SearchLoop, curve: Curve = parabola, *, reports: int | None = No
         while decision is Decision.CONTINUE and left > 0:
             epoch += 1
             left -= 1
-            saved = [epoch] if saves else []
+            saved = [epoch] if saves and saving(action.number) else []
             for each in saved:
                 CheckpointStore(loop.folder).write(trial, each, lambda _: None)
             metrics = {"loss": curve(action.config, epoch)}
-            decision = loop.report(trial, epoch, metrics, saved=saved, saves=saves)
+            decision = loop.report(trial, epoch, metrics, saved=saved, saves=bool(saved))

@@ -90,6 +90,25 @@ def test_a_trial_that_never_saves_is_stopped_where_it_would_have_been_paused(tmp
     assert not any(event["event"] == "trial_paused" for event in events_of(tmp_path))
 
 
+@pytest.mark.parametrize("cut_off", [None, 7, 8, 12])
+def test_trials_that_wait_while_pausing_is_given_up_are_judged_by_the_rule_for_stopping(
+    tmp_path: Path, cut_off: int | None
+) -> None:
+    """The first two are paused, the third can't be: they go on or end as they would have under `rule="stop"`."""
+    declared = study(scheduler=ASHA(grace_epochs=3, rule="promote"), budget=Budget(trials=5, max_epochs=9))
+    loop = build(declared, tmp_path)
+    drive(loop, saving=lambda number: number < 2, reports=cut_off)
+    if cut_off is not None:
+        loop.close()
+        loop = build(declared, tmp_path, history=events_of(tmp_path))
+        drive(loop, saving=lambda number: number < 2)
+    stopping = build(study(scheduler=ASHA(grace_epochs=3, rule="stop"), budget=declared.budget), tmp_path / "stopping")
+    drive(stopping, saves=False)
+    assert [e["trial"] for e in events_of(tmp_path) if e["event"] == "trial_paused"] == ["00000", "00001"]
+    assert [t.epoch for t in loop.record.trials.values()] == [t.epoch for t in stopping.record.trials.values()]
+    assert {t.status for t in loop.record.trials.values()} <= {"completed", "stopped"}
+
+
 def test_a_space_that_runs_out_ends_the_search(tmp_path: Path) -> None:
     loop = build(study(space={"x": choice([1, 2, 3])}, search=HyperOpt()), tmp_path)
     drive(loop)

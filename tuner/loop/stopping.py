@@ -19,6 +19,7 @@ class Stopping:
         self._build = build
         self._stopper = build(True)
         self._journal: list[tuple[str, str, int, float]] = []
+        self._judged_anew: dict[Decision, list[str]] = {}  # when pausing was given up: trials, by what they do now
         self._more_coming = self._changed = True
 
     def start(self, trial: str, *, trusted: bool) -> None:
@@ -41,8 +42,12 @@ class Stopping:
         self._stopper.more_coming(False)
 
     def resumable(self) -> str | None:
-        """A paused trial that goes on now, each handed out once; None where none does."""
-        trial = self._stopper.resumable()
+        """A paused trial that goes on now, each handed out once; None where none does.
+
+        After pausing was given up it may also be one that runs or has ended: the early stopper doesn't know.
+        """
+        left = self._judged_anew.get(Decision.CONTINUE)
+        trial = left.pop(0) if left else self._stopper.resumable()
         self._changed = self._changed or trial is not None
         return trial
 
@@ -57,15 +62,23 @@ class Stopping:
         if not self._changed:
             return []
         self._changed = False
-        return self._stopper.eliminated()
+        return [*self._judged_anew.pop(Decision.STOP, []), *self._stopper.eliminated()]
 
     def give_up_pausing(self) -> Decision:
-        """Replace the stopper by one that never pauses, told all so far; what it says to the last report."""
+        """Replace the stopper by one that never pauses, told all so far; what it says to the last report.
+
+        Trials that wait are judged by it too: they go on, or are eliminated.
+        """
         self._stopper = self._build(False)
         journal, self._journal = self._journal, []
         decision = Decision.CONTINUE
-        for entry in journal:
-            decision = self._tell(*entry)
+        judged: dict[str, Decision] = {}
+        for call, trial, epoch, value in journal:
+            decision = self._tell(call, trial, epoch, value)
+            if call == "report":
+                judged[trial] = decision
+        for trial, each in judged.items():
+            self._judged_anew.setdefault(each, []).append(trial)
         if not self._more_coming:
             self._stopper.more_coming(False)
         return decision
