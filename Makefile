@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check notebooks bench clean
+.PHONY: demo test check docs picture notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
@@ -13,10 +13,16 @@ test: $(STAMP) check  ## every check and every test
 	$(BIN)/python -m pytest -m "not ray" --numprocesses 2 --dist loadfile
 	$(BIN)/python -m pytest -m ray  # one by one: a search takes all cores
 
-check: $(STAMP)  ## lint, format, strict types
+check: $(STAMP) docs  ## lint, format, strict types, documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## the documents as a website in site/; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+picture: $(STAMP)  ## the picture of README, from the newest run of the demo; needs Chromium
+	$(BIN)/python docs/draw_report.py runs/digits docs/images/report.png
 
 notebooks: $(STAMP)  ## run the notebooks and keep their outputs; needs Chromium to draw the figures
 	cd notebooks && PLOTLY_RENDERER=png ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace first_search.ipynb best_trials.ipynb
@@ -35,4 +41,4 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tuner import budget
+from tuner import __version__, budget
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.results.foreign_text import printable
 from tuner.starting import release_interrupt
@@ -35,7 +35,7 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.verb not in (_run, _resume):  # which have nothing to put in order until they show something
         release_interrupt()
     try:
@@ -313,6 +313,9 @@ def _conclude(run: Run, options: argparse.Namespace) -> int:
 # Arguments
 
 
+_RUN = "a run folder, or a storage folder for its newest run"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line and the way to the help, rather than the whole usage."""
@@ -320,12 +323,14 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(BAD_INPUT)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line, which the reference of the commands is made from, too."""
+    whole = _Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
+    whole.add_argument("--version", action="version", version=f"tuner {__version__}", help="print the version and exit")
+    verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=_Parser)
     _add_search_verbs(verbs)
     _add_result_verbs(verbs)
-    return parser
+    return whole
 
 
 def _add_search_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
@@ -339,14 +344,14 @@ def _add_search_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
 
     check = verbs.add_parser("check", help="check a study file and show what would be tried; starts nothing")
     check.set_defaults(verb=_check)
-    check.add_argument("space", metavar="SPACE.py")
+    check.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     _add_study_options(check)
     check.add_argument("--samples", type=_count, default=5, metavar="N", help="configurations to show (default: 5)")
     check.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
     resume = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
     resume.set_defaults(verb=_resume)
-    resume.add_argument("run", metavar="RUN", help="a run folder, or a storage folder for its newest run")
+    resume.add_argument("run", metavar="RUN", help=_RUN)
     _add_limits(resume.add_argument_group("limits", "for the run in all, what it has spent included"))
     resume.add_argument("--take-over", action="store_true", help="go on here though another driver works on the run")
     _add_driver_options(resume)
@@ -356,7 +361,7 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     """What reads runs."""
     runs = verbs.add_parser("runs", help="list the runs under a storage folder, newest first")
     runs.set_defaults(verb=_runs)
-    runs.add_argument("--storage", default="runs", metavar="DIR|s3://…")
+    runs.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
     runs.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
     show = verbs.add_parser("show", help="a run's trials, winner, and failures by cause")
@@ -372,8 +377,8 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
 
     refine = verbs.add_parser("refine", help="write a new study file around the good region of a run")
     refine.set_defaults(verb=_refine)
-    refine.add_argument("run", metavar="RUN")
-    refine.add_argument("-o", "--output", metavar="FILE.py", required=True)
+    refine.add_argument("run", metavar="RUN", help=_RUN)
+    refine.add_argument("-o", "--output", metavar="FILE.py", required=True, help="the study file to write")
     refine.add_argument(
         "--as",
         choices=["grid", "narrowed"],
@@ -382,7 +387,7 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
         help="a grid (default), or narrower ranges for the search algorithm",
     )
     refine.add_argument(
-        "--quantile", type=_positive, default=0.25, metavar="SHARE", help="of the trials that count as good"
+        "--quantile", type=_positive, default=0.25, metavar="SHARE", help="share of good trials (default: 0.25)"
     )
     refine.add_argument(
         "--configurations", type=_count, default=30, metavar="N", help="of a grid, at most (default: 30)"
@@ -392,21 +397,23 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
 
     compare = verbs.add_parser("compare", help="runs side by side, at equal cost")
     compare.set_defaults(verb=_compare)
-    compare.add_argument("runs", metavar="RUN", nargs="+")
+    compare.add_argument("runs", metavar="RUN", nargs="+", help="run folders, of the same metric")
     compare.add_argument("--html", metavar="FILE", help="write the comparison as a page with its plots")
     compare.add_argument("--force", action="store_true", help="replace the file if it exists")
     compare.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
     export = verbs.add_parser("export", help="write a run's trials for other tools")
     export.set_defaults(verb=_export)
-    export.add_argument("run", metavar="RUN")
-    export.add_argument("--to", choices=["csv", "parquet", "optuna", "tensorboard"], required=True, dest="kind")
+    export.add_argument("run", metavar="RUN", help=_RUN)
+    export.add_argument(
+        "--to", choices=["csv", "parquet", "optuna", "tensorboard"], required=True, dest="kind", help="the form"
+    )
     export.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
 
     predict = verbs.add_parser("predict", help="classify images with a run's winner")
     predict.set_defaults(verb=_predict)
-    predict.add_argument("run", metavar="RUN")
-    predict.add_argument("images", metavar="IMAGE", nargs="+")
+    predict.add_argument("run", metavar="RUN", help=_RUN)
+    predict.add_argument("images", metavar="IMAGE", nargs="+", help="image files")
     predict.add_argument("--json", action="store_true", help="one JSON list on stdout")
     _add_trust(predict)
 
@@ -421,14 +428,14 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     """What changes the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
     _add_limits(group)
-    group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
+    group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus", help="may be a fraction")
     group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
     group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
     group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
     group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
     group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
-    group.add_argument("--seed", type=_natural, metavar="N")
+    group.add_argument("--seed", type=_natural, metavar="N", help="the same seed makes the same suggestions")
     group.add_argument(
         "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
     )
@@ -449,7 +456,9 @@ def _add_driver_options(parser: argparse.ArgumentParser) -> None:
         "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
     )
     group.add_argument("--nice", type=_natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
-    group.add_argument("--grace", type=_amount, metavar="SECONDS", help="to end in order once told to (default: 25)")
+    group.add_argument(
+        "--grace", type=_amount, metavar="SECONDS", help="to end in order after Ctrl-C or a signal (default: 25)"
+    )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from tuner.errors import StudyError
@@ -96,7 +94,3 @@ def test_markdown_has_a_row_for_each() -> None:
     assert len(lines) == 2 + len(HYPERPARAMETERS)
     assert "| `lr` | float | 1e-08 to 10, log | 0.001 | Learning rate at its highest. |" in lines
     assert "| `nesterov` | bool | True or False | False | Nesterov's momentum for `sgd`. |" in lines
-
-
-def test_the_readme_shows_the_table() -> None:
-    assert markdown() in (Path(__file__).parents[2] / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""The hyperparameters of `ImageClassifier`: one table that checks, messages, trainer and README read."""
+"""The hyperparameters of `ImageClassifier`: one table that checks, messages, trainer and documents read."""
 
 from __future__ import annotations
 
@@ -423,7 +423,7 @@ def closest(word: str, words: Iterable[str]) -> str | None:
 
 
 def markdown() -> str:
-    """The table as Markdown, for the README."""
+    """The table as Markdown, for the documents."""
     head = "| hyperparameter | kind | range | default | meaning |\n|---|---|---|---|---|"
     return "\n".join([head, *(_markdown_row(row) for row in TABLE)])
 

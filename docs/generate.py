@@ -1,0 +1,148 @@
+"""Pages that MkDocs builds from the code and from the files at the root, so that no copy of either is committed.
+
+MkDocs loads this file as a hook and calls `on_files`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.cli import parser as command_parser
+from tuner.trial.hyperparameters import TABLE, Hyperparameter, markdown
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).parent.parent
+AT_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+
+HYPERPARAMETERS_OPENING = """# Hyperparameters
+
+A space of `ImageClassifier` takes these names. A name that is left out of the space has its default value. A dash means
+that the data or the budget decides. "Log" means that a logarithmic scale suits the hyperparameter: use `loguniform` or
+`lograndint`. A model that is a function may have hyperparameters of its own; tuner hands them on unchanged.
+
+This page is made from the table in `tuner/trial/hyperparameters.py`.
+"""
+
+COMMANDS_OPENING = """# Commands
+
+`tuner VERB …` and `python -m tuner VERB …` are the same. Progress and notes go to stderr, results go to stdout.
+`RUN` is a run folder, or a storage folder such as `runs`: then its newest run is meant.
+
+| exit code | meaning |
+|---|---|
+| 0 | success; for `run` and `resume`: there is a winner |
+| 1 | no trial succeeded, or an error ended the search |
+| 2 | bad input: nothing was started, nothing was written |
+| 130 | interrupted, and saved |
+
+Ctrl-C, SIGTERM and SIGHUP end a search in order, within `--grace` seconds (25 by default). A second Ctrl-C skips the
+work that `resume` can do later; a third one leaves at once. See [Resume and extend](../how-to/resume.md).
+
+This page is made from the parsers in `tuner/cli.py`.
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages to those that lie in docs/."""
+    from mkdocs.structure.files import File
+
+    for path, text in pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def pages() -> dict[str, str]:
+    """Path below docs/ -> Markdown, of every generated page."""
+    return {
+        "reference/hyperparameters.md": hyperparameters_page(),
+        "reference/commands.md": commands_page(),
+        **{name.lower(): from_the_root(name) for name in AT_THE_ROOT},
+    }
+
+
+def from_the_root(name: str) -> str:
+    """A file at the root as a page: its links to docs/ and to the other files at the root lead to their pages."""
+    text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+    for other in AT_THE_ROOT:
+        text = text.replace(f"]({other}", f"]({other.lower()}")
+    return text
+
+
+# Hyperparameters
+
+
+def hyperparameters_page() -> str:
+    """The table, then a section for each row with the other names that messages recognise."""
+    return "\n".join([HYPERPARAMETERS_OPENING, markdown(), "", *map(_hyperparameter_section, TABLE)])
+
+
+def _hyperparameter_section(row: Hyperparameter) -> str:
+    facts = [f"{row.kind}: {row.range}", "log scale" if row.log else "", _default(row)]
+    other = f"\n\nOther names for it, which messages recognise: {_codes(row.aliases)}." if row.aliases else ""
+    return f"\n## `{row.name}` {{ #{row.name} }}\n\n*{'; '.join(filter(None, facts))}*\n\n{row.meaning}{other}"
+
+
+def _default(row: Hyperparameter) -> str:
+    return "no fixed default" if row.default is None else f"default {row.default}"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# Commands
+
+
+def commands_page() -> str:
+    """A section for each verb, with its usage and a table for each group of its arguments."""
+    parser = command_parser()
+    options = "\n".join(_argument_row(action) for action in parser._actions if action.option_strings)
+    sections = [_verb_section(name, verb, summary) for name, verb, summary in verbs(parser)]
+    return "\n".join([COMMANDS_OPENING, "| option | meaning |\n|---|---|", options, *sections])
+
+
+def verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
+    """Name, parser and one-line summary of each verb."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, verb in action.choices.items():
+                yield name, verb, summaries[name]
+
+
+def _verb_section(name: str, verb: argparse.ArgumentParser, summary: str) -> str:
+    usage = " ".join(verb.format_usage().removeprefix("usage: ").split())
+    groups = (_group_table(group) for group in verb._action_groups)
+    opening = f"\n## `{name}` {{ #{name} }}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
+    return "\n".join([opening, *filter(None, groups)])
+
+
+def _group_table(group: argparse._ArgumentGroup) -> str:
+    rows = [_argument_row(action) for action in group._group_actions if action.dest != "help"]
+    if not rows:
+        return ""
+    title = {"positional arguments": "argument", "options": "option"}.get(group.title or "", f"option: {group.title}")
+    note = f"\n{group.description[:1].upper()}{group.description[1:]}.\n" if group.description else ""
+    return f"{note}\n| {title} | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _argument_row(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {_placeholder(action)}"
+    name = ", ".join(f"{option}{value}" for option in action.option_strings) or _placeholder(action)
+    return f"| `{_cell(name)}` | {_cell(action.help or '')} |"
+
+
+def _placeholder(action: argparse.Action) -> str:
+    if action.metavar is None and action.choices:
+        return "|".join(map(str, action.choices))
+    return str(action.metavar or action.dest.upper())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("%%", "%")
