@@ -1,0 +1,203 @@
+"""Whatever a user can write, call or read in a message stands in the documents, so that none is forgotten."""
+
+import argparse
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import tuner
+from docs.draw_rooms import FILE as ROOMS
+from docs.draw_rooms import picture
+from docs.generate import pages, verbs
+from tests.docs.blocks import PAGES, ROOT
+from tests.test_architecture import MAY_IMPORT, PACKAGE
+from tuner import errors
+from tuner.budget import LIMITS
+from tuner.cli import parser
+from tuner.results import event_lines
+from tuner.results.export import Kind
+from tuner.results.plots import Plots
+from tuner.results.records import STATUSES
+from tuner.schedule import Scheduler
+from tuner.search import SearchAlgorithm
+from tuner.trial import HYPERPARAMETERS, STRATEGIES
+from tuner.trial.classifier import METRICS
+
+GENERATED = pages()
+
+
+def page(name: str) -> str:
+    return GENERATED.get(name) or (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def missing(names: Any, text: str, form: str = "`{}`") -> list[str]:
+    return [name for name in names if form.format(name) not in text]
+
+
+def kinds_of(base: type) -> list[str]:
+    """Names of the concrete classes of tuner below a base."""
+    subclasses = [kind for kind in base.__subclasses__() if kind.__module__.startswith("tuner.")]
+    return sorted({kind.__name__ for kind in subclasses} | {name for kind in subclasses for name in kinds_of(kind)})
+
+
+# The command line
+
+
+def arguments(verb: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in verb._actions if action.dest != "help"]
+
+
+def test_each_verb_and_option_is_in_the_reference_with_a_meaning() -> None:
+    text = page("reference/commands.md")
+    whole = parser()
+    for name, verb, summary in verbs(whole):
+        assert summary, name
+        section = text.partition(f"\n## `{name}`")[2].partition("\n## ")[0]
+        for action in arguments(verb):
+            assert action.help, f"{name}: {action.dest} has no help text"
+            assert missing(action.option_strings, section, "{}") == [], name
+    assert missing(["--version"], text, "{}") == []
+
+
+def test_readme_or_a_how_to_shows_each_verb() -> None:
+    shown = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if "reference" not in path.parts)
+    assert [name for name, _, _ in verbs(parser()) if f"tuner {name} " not in shown] == []
+
+
+# The study file
+
+
+def test_each_hyperparameter_has_a_section_and_a_row() -> None:
+    text = page("reference/hyperparameters.md")
+    assert missing(HYPERPARAMETERS, text, "\n## `{}` ") == []
+    assert missing(HYPERPARAMETERS, text, "\n| `{}` |") == []
+
+
+@pytest.mark.parametrize("kind", [tuner.Study, tuner.ImageClassifier, tuner.Budget, tuner.Resources])
+def test_each_field_of_a_declaration_is_in_its_section(kind: type) -> None:
+    section = page("reference/study-file.md").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
+    names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
+    assert missing(names, section, "\n| `{}` |") == []
+
+
+def test_each_setting_of_an_algorithm_is_shown() -> None:
+    text = page("reference/study-file.md")
+    for name in kinds_of(SearchAlgorithm) + kinds_of(Scheduler):
+        assert f"\n| `{name}(" in text, name
+        if name != "Optuna":  # whose settings are named by place
+            names = [field.name for field in fields(getattr(tuner, name))]
+            assert missing(names, text.partition(f"\n| `{name}(")[2].partition(")`")[0], "{}=") == [], name
+    assert missing([field.name for field in fields(tuner.History)], page("how-to/earlier-runs.md"), "{}=") == []
+
+
+def test_each_domain_is_in_the_table() -> None:
+    constructors = importlib.import_module("tuner.space.constructors")
+    names = [name for name in tuner.__all__ if name in vars(constructors)]
+    assert len(names) == 13
+    assert missing(names, page("reference/study-file.md"), "\n| `{}(") == []
+
+
+def test_each_limit_and_strategy_is_in_its_guide() -> None:
+    assert missing([limit.name for limit in LIMITS], page("how-to/budget.md"), "\n| `{}` |") == []
+    assert missing([limit.option for limit in LIMITS], page("how-to/budget.md"), "`{} ") == []
+    assert missing(STRATEGIES, page("how-to/several-devices.md"), '\n| `"{}"` |') == []
+
+
+# Python
+
+
+def test_each_public_name_is_in_the_api() -> None:
+    assert missing(tuner.__all__, page("reference/api.md"), "::: tuner.{}\n") == []
+
+
+def test_each_plot_and_export_is_in_its_guide() -> None:
+    assert missing(Plots.names(), page("how-to/notebooks.md"), "run.plot.{}()") == []
+    assert missing(get_args(Kind), page("how-to/export.md"), "--to {} ") == []
+
+
+def test_each_environment_variable_is_in_the_reference() -> None:
+    found = {name for path in PACKAGE.rglob("*.py") for name in re.findall(r"\bTUNER_[A-Z_]+", path.read_text())}
+    assert found
+    assert missing(sorted(found), page("reference/study-file.md")) == []
+
+
+# What a run says
+
+
+def calls_of(*names: str) -> Iterator[tuple[Path, ast.Call]]:
+    """Calls in tuner of functions or methods with these names."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", None)) in names:
+                yield path, node
+
+
+def constant(path: Path, node: ast.expr) -> str:
+    """A text that is written out, or that a constant of the module holds."""
+    if isinstance(node, ast.Name):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        return str(getattr(importlib.import_module(module), node.id))
+    return str(ast.literal_eval(node))
+
+
+def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
+    given = [
+        (path, word.value)
+        for path, call in calls_of("notice")
+        for word in call.keywords
+        if word.arg == "code" and not (isinstance(word.value, ast.Name) and word.value.id == "code")
+    ]
+    codes = {constant(path, value) for path, value in given}
+    assert {"learned", "cannot_pause", "study_changed"} <= codes
+    assert missing(sorted(codes), page("troubleshooting.md"), "\n| `{}` |") == []
+
+
+def test_each_class_of_error_is_in_the_troubleshooting() -> None:
+    found = [
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.TunerError)
+    ]
+    assert len(found) >= 9
+    assert missing(found, page("troubleshooting.md"), "\n| `{}` |") == []
+
+
+def test_each_event_is_in_the_reference() -> None:
+    emitted = {call.args[0].value for _, call in calls_of("_emit") if isinstance(call.args[0], ast.Constant)}
+    kinds = {str(kind) for kind in emitted} | {*event_lines._NEEDED, *event_lines._OPTIONAL}
+    assert {"trial_started", "study_interrupted", "notice"} <= kinds
+    assert missing(sorted(kinds), page("reference/metrics-and-events.md"), "\n| `{}` |") == []
+
+
+def test_each_metric_status_and_cause_is_in_the_reference() -> None:
+    assert missing(METRICS, page("reference/metrics-and-events.md"), "\n| `{}` |") == []
+    assert missing(STATUSES, page("reference/run-folder.md")) == []
+    causes = ["lost", *(kind.cause for kind in (tuner.TrialError, errors.TrialDiverged, errors.TrialOutOfMemory))]
+    assert missing(causes, page("reference/run-folder.md"), "\n| `{}` |") == []
+
+
+# The documents themselves
+
+
+def test_readme_is_read_in_a_minute_and_its_picture_is_small() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert (ROOT / "docs/images/report.png").stat().st_size < 200_000
+
+
+def test_the_picture_of_the_rooms_is_as_the_architecture_is_held() -> None:
+    assert picture(MAY_IMPORT) == ROOMS.read_text(encoding="utf-8"), "draw it again: python -m docs.draw_rooms"
+
+
+def test_no_page_names_a_path_of_somebodys_machine() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in [*PAGES, ROOT / "CHANGELOG.md"]} | GENERATED
+    private = re.compile(r"/(work|home|root|Users|mnt|tmp)/")
+    assert {name: found[0] for name, text in texts.items() if (found := private.search(text))} == {}
+
+
+def test_pre_commit_runs_what_make_check_runs() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"^\s+entry: (.*)$", text, re.MULTILINE) == ["make check"]
