@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
+from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from tuner.cli import parser as command_parser
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parent.parent
+USAGE_WIDTH = 78  # characters that fit beside the navigation
 AT_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 
 HYPERPARAMETERS_OPENING = """# Hyperparameters
@@ -117,7 +120,7 @@ def verbs(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Argum
 
 
 def _verb_section(name: str, verb: argparse.ArgumentParser, summary: str) -> str:
-    usage = " ".join(verb.format_usage().removeprefix("usage: ").split())
+    usage = fill(" ".join(verb.format_usage().split()[1:]), USAGE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
     groups = (_group_table(group) for group in verb._action_groups)
     opening = f"\n## `{name}` {{ #{name} }}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
     return "\n".join([opening, *filter(None, groups)])
@@ -135,7 +138,7 @@ def _group_table(group: argparse._ArgumentGroup) -> str:
 def _argument_row(action: argparse.Action) -> str:
     value = "" if action.nargs == 0 else f" {_placeholder(action)}"
     name = ", ".join(f"{option}{value}" for option in action.option_strings) or _placeholder(action)
-    return f"| `{_cell(name)}` | {_cell(action.help or '')} |"
+    return f"| <code>{_cell(escape(name))}</code> | {_cell(action.help or '')} |"
 
 
 def _placeholder(action: argparse.Action) -> str:
@@ -145,4 +148,4 @@ def _placeholder(action: argparse.Action) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("%%", "%")
+    return text.replace("|", "&#124;").replace("%%", "%")

@@ -142,10 +142,11 @@ def run_command(command: str, block: Block) -> None:
         subprocess.run(["bash", "-euc", command], check=True, timeout=60, env=with_this_python())
         return
     if arguments[0] == "resume":
-        code = tuner(*arguments, *shlex.split(block.shortened or ""), folder=Path.cwd()).code
+        finished = tuner(*arguments, *shlex.split(block.shortened or ""), folder=Path.cwd())
+        assert finished.code == 0, finished.err
     else:
         code = main(checked(arguments) if arguments[0] == "run" else arguments)
-    assert code == 0, f"{block.place}: {command}"
+        assert code == 0, f"{block.place}: {command}"
 
 
 def tuner_arguments(command: str) -> list[str] | None:
