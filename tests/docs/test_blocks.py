@@ -29,11 +29,7 @@ REASONS = (
     "needs a GPU",
     "needs an account",
     "needs the network",
-    "needs data that you download",
-    "needs the photos that you took",
-    "needs a function that you wrote for Ray",
     "needs a second driver",
-    "needs two CPUs for each trial",
     "changes this clone",
     "takes more than 20 s",
 )
@@ -101,6 +97,7 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path, capfd: pytest.Captur
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.parametrize("page", with_runnable_blocks(runs=True), ids=page_name)
 def test_the_blocks_of_a_page_about_runs_run(
     page: Path, folder: Path, finished_run: Path, capfd: pytest.CaptureFixture[str]

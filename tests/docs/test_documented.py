@@ -40,6 +40,18 @@ def missing(names: Any, text: str, form: str = "`{}`") -> list[str]:
     return [name for name in names if form.format(name) not in text]
 
 
+def rows(text: str) -> list[str]:
+    """The names in code that the rows of a section's tables begin with."""
+    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+
+
+def section(name: str, heading: str) -> str:
+    """What a page says below a heading, to the next one of its kind."""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^\1 |\Z)", page(name), re.MULTILINE | re.DOTALL)
+    assert found, f"{name} has no section {heading}"
+    return found[2]
+
+
 def kinds_of(base: type) -> list[str]:
     """Names of the concrete classes of tuner below a base."""
     subclasses = [kind for kind in base.__subclasses__() if kind.__module__.startswith("tuner.")]
@@ -58,10 +70,10 @@ def test_each_verb_and_option_is_in_the_reference_with_a_meaning() -> None:
     whole = parser()
     for name, verb, summary in verbs(whole):
         assert summary, name
-        section = text.partition(f"\n## `{name}`")[2].partition("\n## ")[0]
+        part = text.partition(f"\n## `{name}`")[2].partition("\n## ")[0]
         for action in arguments(verb):
             assert action.help, f"{name}: {action.dest} has no help text"
-            assert missing(action.option_strings, section, "{}") == [], name
+            assert missing(action.option_strings, part, "{}") == [], name
     assert missing(["--version"], text, "{}") == []
 
 
@@ -81,9 +93,8 @@ def test_each_hyperparameter_has_a_section_and_a_row() -> None:
 
 @pytest.mark.parametrize("kind", [tuner.Study, tuner.ImageClassifier, tuner.Budget, tuner.Resources])
 def test_each_field_of_a_declaration_is_in_its_section(kind: type) -> None:
-    section = page("reference/study-file.md").partition(f"\n## {kind.__name__}\n")[2].partition("\n## ")[0]
     names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
-    assert missing(names, section, "\n| `{}` |") == []
+    assert sorted(rows(section("reference/study-file.md", kind.__name__))) == sorted(names)
 
 
 def test_each_setting_of_an_algorithm_is_shown() -> None:
@@ -155,7 +166,7 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
     ]
     codes = {constant(path, value) for path, value in given}
     assert {"learned", "cannot_pause", "study_changed"} <= codes
-    assert missing(sorted(codes), page("troubleshooting.md"), "\n| `{}` |") == []
+    assert sorted(rows(section("troubleshooting.md", "Notices"))) == sorted(codes)
 
 
 def test_each_class_of_error_is_in_the_troubleshooting() -> None:
@@ -163,18 +174,18 @@ def test_each_class_of_error_is_in_the_troubleshooting() -> None:
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.TunerError)
     ]
     assert len(found) >= 9
-    assert missing(found, page("troubleshooting.md"), "\n| `{}` |") == []
+    assert sorted(rows(section("troubleshooting.md", "Errors"))) == sorted(found)
 
 
 def test_each_event_is_in_the_reference() -> None:
     emitted = {call.args[0].value for _, call in calls_of("_emit") if isinstance(call.args[0], ast.Constant)}
     kinds = {str(kind) for kind in emitted} | {*event_lines._NEEDED, *event_lines._OPTIONAL}
     assert {"trial_started", "study_interrupted", "notice"} <= kinds
-    assert missing(sorted(kinds), page("reference/metrics-and-events.md"), "\n| `{}` |") == []
+    assert sorted(rows(section("reference/metrics-and-events.md", "Events"))) == sorted(kinds)
 
 
 def test_each_metric_status_and_cause_is_in_the_reference() -> None:
-    assert missing(METRICS, page("reference/metrics-and-events.md"), "\n| `{}` |") == []
+    assert rows(section("reference/metrics-and-events.md", "Metrics of an image classifier")) == list(METRICS)
     assert missing(STATUSES, page("reference/run-folder.md")) == []
     causes = ["lost", *(kind.cause for kind in (tuner.TrialError, errors.TrialDiverged, errors.TrialOutOfMemory))]
     assert missing(causes, page("reference/run-folder.md"), "\n| `{}` |") == []
@@ -196,6 +207,14 @@ def test_no_page_names_a_path_of_somebodys_machine() -> None:
     texts = {path.name: path.read_text(encoding="utf-8") for path in [*PAGES, ROOT / "CHANGELOG.md"]} | GENERATED
     private = re.compile(r"/(work|home|root|Users|mnt|tmp)/")
     assert {name: found[0] for name, text in texts.items() if (found := private.search(text))} == {}
+
+
+def test_each_target_of_make_that_a_page_names_is_there() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        name for path in PAGES for name in re.findall(r"^make ([a-z]+)|`make ([a-z]+)`", path.read_text(), re.MULTILINE)
+    }
+    assert {one or other for one, other in named} == targets - {"clean"}
 
 
 def test_pre_commit_runs_what_make_check_runs() -> None:
