@@ -204,8 +204,10 @@ class Attempt:
 
     def count(self, *kinds: str) -> int:
         """Events of these kinds so far."""
-        files = self.storage.glob("*/*/events/*.jsonl")
-        texts = [file.read_text(errors="replace") for file in files]
+        try:
+            texts = [file.read_text(errors="replace") for file in self.storage.glob("*/*/events/*.jsonl")]
+        except FileNotFoundError:  # the storage was only tried, and is gone again
+            return 0
         return sum(text.count(f'"event":"{kind}"') for text in texts for kind in kinds)
 
     def remember(self) -> None:
