@@ -1,0 +1,29 @@
+"""`tuner export`: trials for other tools."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.outcome import SUCCESS, tell_damages
+from tuner.cli.parsing import Verbs
+from tuner.results.foreign_text import printable
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("export", help="write a run's trials for other tools")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("--to", choices=["csv", "parquet", "optuna", "tensorboard"], required=True, dest="kind")
+    parser.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.results import export, load_run
+
+    run = load_run(options.run)
+    for file in export(run, options.kind, options.path):
+        print(printable(file))
+    tell_damages(run)
+    return SUCCESS
