@@ -77,7 +77,7 @@ DIGITS = """
 from tuner import *
 
 study = Study(
-    "faults", trial=ImageClassifier(data="digits", model="resnet18"),
+    "faults", trial=ImageClassifier(data="digits", model="resnet18", weights=None),
     space={"lr": loguniform(3e-4, 3e-3), "image_size": 16},
     search=Random(), budget=Budget(trials=6, max_epochs=9), resources=Resources(cpus=1), warm_start=None,
 )

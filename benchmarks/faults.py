@@ -7,7 +7,7 @@ done. Lost is a search that is not done then, or in which an epoch that was repo
 finished trial ran again, the number of trials is another, the winner or its checkpoint isn't there, or that printed a
 traceback. The seeded simulation of tests/loop/test_faults.py covers the moments between; this covers processes, signals
 and disks. `--quick` does one of each of a few kinds, `--full` has ResNet18 on digits where an image classifier is hit.
-The last line is one JSON object: tried, survived, and the kinds that lost something.
+The last line is one JSON object: tried, survived, the kinds that lost something, and those that never came in time.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
 
 
 def hits(kind: str, times: int, seed: int, *, full: bool = False, quick: bool = False) -> list[Attempt]:
-    """So many attempts that came in time; three times as many are made at most."""
+    """So many attempts that came in time, or lost something; three times as many are made at most."""
     found: list[Attempt] = []
     for number in range(3 * times):
         attempt = attempt_at(kind, number, seed, full=full, quick=quick)
-        found += [attempt] if attempt.hit else []
+        found += [attempt] if attempt.hit or attempt.lost else []
         if len(found) == times:
             break
     return found
@@ -101,6 +101,7 @@ def main() -> None:
         "tried": sum(row["tried"] for row in rows),
         "survived": sum(row["survived"] for row in rows),
         "losing": [row["kind"] for row in rows if row["survived"] < row["tried"]],
+        "never hit": [row["kind"] for row in rows if not row["tried"]],
     }
     print(json.dumps(figures))
 
