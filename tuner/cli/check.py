@@ -34,7 +34,7 @@ def perform(options: argparse.Namespace) -> int:
         study = load_study(options.space).with_options(**study_options(options))
         study.check_here()
         if "pipeline" in study.strategies:  # makes the model, which takes torch's two seconds
-            from tuner.driver.splitting import check_splits
+            from tuner.driver.pipelines import check_splits
 
             check_splits(study)
         first = samples(study, options.samples)
