@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 FILE = Path(__file__).parent / "images" / "rooms.svg"
-EVERYWHERE = ("errors", "temporary", "machine", "starting")  # which others import without saying anything by it
+EVERYWHERE = ("errors", "machine", "mode", "starting", "temporary")  # which others import without saying anything by it
 WIDTH, HEIGHT = 1000, 84  # of the picture; of a row
 BOX = (104, 34)
 SWEEPS = 8  # of the rows, to order them

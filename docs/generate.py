@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from tuner.cli import parser as command_parser
+from tuner.cli.main import parser as command_parser
 from tuner.trial.hyperparameters import TABLE, Hyperparameter, markdown
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ COMMANDS_OPENING = """# Commands
 Ctrl-C, SIGTERM and SIGHUP end a search in order, within `--grace` seconds (25 by default). A second Ctrl-C skips the
 work that `resume` can do later; a third one leaves at once. See [Resume and extend](../how-to/resume.md).
 
-This page is made from the parsers in `tuner/cli.py`.
+This page is made from the parsers in `tuner/cli/`.
 """
 
 

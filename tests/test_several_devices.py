@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands import ROOT, environment, start, study_file, tuner
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
-from tuner.driver.splitting import check_splits
+from tuner.driver.pipelines import check_splits
 from tuner.machine import Machine
 
 STUDY = """

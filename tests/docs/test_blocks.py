@@ -21,7 +21,8 @@ from PIL import Image
 
 from tests.commands import tuner
 from tests.docs.blocks import PAGES, ROOT, RUNNABLE, Block, blocks, runs_wanted
-from tuner.cli import main, parser
+from tuner.cli import main
+from tuner.cli.main import parser
 from tuner.study_file import load_study
 
 REASONS = (

@@ -19,7 +19,7 @@ from tests.docs.blocks import PAGES, ROOT
 from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
 from tuner.budget import LIMITS
-from tuner.cli import parser
+from tuner.cli.main import parser
 from tuner.results import event_lines
 from tuner.results.export import Kind
 from tuner.results.plots import Plots
@@ -201,6 +201,12 @@ def test_readme_is_read_in_a_minute_and_its_picture_is_small() -> None:
 
 def test_the_picture_of_the_rooms_is_as_the_architecture_is_held() -> None:
     assert picture(MAY_IMPORT) == ROOMS.read_text(encoding="utf-8"), "draw it again: python -m docs.draw_rooms"
+
+
+def test_contributing_says_where_each_room_is() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = {room: f"`{room}/`" if (PACKAGE / room).is_dir() else f"`{room}.py`" for room in MAY_IMPORT}
+    assert [room for room, place in places.items() if place not in text] == []
 
 
 def test_no_page_names_a_path_of_somebodys_machine() -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tuner.mode import Mode
 from tuner.search import Problem, Proposals, SearchAlgorithm
-from tuner.search.base import Mode
 from tuner.space import Config, Space
 
 Objective = Callable[[Config], float]

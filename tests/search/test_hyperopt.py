@@ -8,8 +8,8 @@ import pytest
 
 from tests.search.searching import Objective, propose, run
 from tuner.errors import SpaceError, StudyError
+from tuner.mode import Mode
 from tuner.search import HyperOpt, Problem, Random, SearchAlgorithm
-from tuner.search.base import Mode
 from tuner.search.hyperopt import HyperOptSearcher
 from tuner.space import (
     Config,

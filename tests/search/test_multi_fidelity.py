@@ -7,7 +7,7 @@ from tests.search.searching import propose, run
 from tuner.errors import SpaceError, StudyError
 from tuner.search import MultiFidelityGP, Problem, Proposals, Random, Searcher
 from tuner.search.curves import fidelities
-from tuner.search.multi_fidelity import FLOOR, LARGEST_MODEL, MultiFidelityGPSearcher, scale
+from tuner.search.multi_fidelity import FLOOR, LARGEST_MODEL, MultiFidelityGPSearcher, Told, scale
 from tuner.space import Config, Space, choice, grid_search, loguniform, randint, sample_from, uniform
 
 PLANE = {"x": uniform(0, 1), "y": uniform(0, 1)}
@@ -155,6 +155,54 @@ def test_many_trials_are_told_to_the_model_as_a_selection_with_the_best() -> Non
     assert values[kept].max() == values.max()
     config = searcher.suggest(LARGEST_MODEL + 100) or {}
     assert bowl(config) < 0.02
+
+
+def test_the_selection_has_the_farthest_and_of_these_the_best() -> None:
+    searcher = build()
+    assert isinstance(searcher, MultiFidelityGPSearcher)
+    generator = np.random.default_rng(0)
+    for number in range(LARGEST_MODEL):
+        searcher.adopt(number, {"x": float(generator.random()), "y": float(generator.random())})
+        for epoch in (3, 9) if number % 2 else (3,):
+            searcher.observe(number, epoch, float(generator.random()))
+    searcher.observe(1, 27, -5.0)
+    observed = searcher._observations()
+    kept = set(searcher._selection(observed).tolist())
+    ranked = sorted(range(len(observed.values)), key=lambda row: (-observed.epochs[row], -observed.values[row]))
+    assert observed.epochs[ranked[0]] == 27
+    assert kept >= set(ranked[: LARGEST_MODEL // 2])
+    assert kept == set(searcher._selection(observed).tolist())
+
+
+def test_what_is_told_of_trials_in_any_order_is_the_same_as_told_at_once() -> None:
+    generator = np.random.default_rng(0)
+    curves: dict[int, dict[int, float]] = {number: {} for number in range(60)}
+    told = Told((3, 9, 27))
+    for _ in range(900):
+        trial = int(generator.integers(60))
+        epoch = len(curves[trial]) + 1
+        curves[trial][epoch] = float(generator.random())
+        told.change(trial, curves[trial], over=epoch == 27)
+    at_once = [
+        (trial, epoch, curve[epoch])
+        for trial, curve in curves.items()
+        for epoch in sorted(curve)
+        if epoch in (3, 9, 27) or (epoch == max(curve) > 3)
+    ]
+    assert list(zip(*(column.tolist() for column in told.rows()), strict=True)) == at_once
+    assert told.ranked == sorted((-max(curve.values()), trial) for trial, curve in curves.items() if curve)
+
+
+def test_a_running_trial_of_which_nothing_is_known_counts_and_one_that_ended_does_not() -> None:
+    searcher = build()
+    assert isinstance(searcher, MultiFidelityGPSearcher)
+    for number in range(8):
+        searcher.adopt(number, {"x": number / 8, "y": 0.5})
+    for number in range(5):
+        searcher.observe(number, 3, 0.1 * number)
+    searcher.end(6, "stopped")
+    searcher.observe(7, 1, 0.5)
+    assert searcher._pending(searcher._observations()).trials.tolist() == [5, 7]
 
 
 @pytest.mark.parametrize("values", [[1.0], [2.0, 2.0, 2.0], [0.0, 1.0], [1e308, 1.0, -1e308], [1e-300, 2e-300, 0.0]])

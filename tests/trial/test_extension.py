@@ -15,7 +15,7 @@ from tests.trial.curve import Curve
 from tests.worker.test_saving import ORDER
 from tuner import Budget, Random, Resources, Study, StudyError, choice, load_run, uniform
 from tuner.driver.description import describe_run
-from tuner.driver.splitting import check_splits
+from tuner.driver.pipelines import check_splits
 from tuner.machine import Machine
 from tuner.results.findings import advice
 from tuner.results.folder import LocalFolder

@@ -15,8 +15,8 @@ from tuner.driver.description import describe_run, describe_session
 from tuner.driver.interruption import GRACE_SECONDS, interruptions
 from tuner.driver.mirroring import wandb_mode
 from tuner.driver.older_formats import bring_over_checkpoints
+from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search
-from tuner.driver.splitting import check_splits
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned

@@ -15,7 +15,7 @@ from tuner.results.run import Run
 from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
 from tuner.space import Choice, GridSearch, Space
-from tuner.space.space import nest
+from tuner.space.nesting import nest
 from tuner.study import Study
 
 Kind = Literal["grid", "narrowed"]

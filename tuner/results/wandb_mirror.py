@@ -27,7 +27,7 @@ from tuner.results.run import BEST, Run, load_run
 if TYPE_CHECKING:
     import wandb
 
-Mode = Literal["online", "offline"]
+WandbMode = Literal["online", "offline"]
 FOLDER = "wandb"  # in the run folder
 STATE = f"{FOLDER}/mirror.json"
 POLL_SECONDS = 0.5
@@ -50,7 +50,7 @@ def logged_in() -> bool:
     return False
 
 
-def mirror_command(folder: Folder, mode: Mode) -> list[str]:
+def mirror_command(folder: Folder, mode: WandbMode) -> list[str]:
     """The command of the process that follows the run, to be started once run.json is there."""
     return [sys.executable, "-m", "tuner.results.wandb_mirror", folder.uri, mode]
 
@@ -58,7 +58,7 @@ def mirror_command(folder: Folder, mode: Mode) -> list[str]:
 class Mirror:
     """Tells W&B of a run's events, from where an earlier mirror of the run left off."""
 
-    def __init__(self, run: Run, mode: Mode, directory: Path) -> None:
+    def __init__(self, run: Run, mode: WandbMode, directory: Path) -> None:
         self._run, self._mode, self._directory = run, mode, directory
         self.gave_up = False  # whether the server couldn't be used
         self._record = RunRecord(run.metric, run.mode)
@@ -214,7 +214,7 @@ class Mirror:
             return 0
 
 
-def follow(path: str, mode: Mode) -> bool:
+def follow(path: str, mode: WandbMode) -> bool:
     """Mirror a run until the standard input ends: its driver is done with it, or gone; whether W&B took everything."""
     run, ended = load_run(path), threading.Event()
     threading.Thread(target=_await_end, args=(ended,), daemon=True).start()

@@ -1,7 +1,7 @@
 """Early stopping: declarations for the study file, and the rules that they build. Knows no executor."""
 
 from tuner.schedule.asha import ASHA
-from tuner.schedule.base import Decision, EarlyStopper, Mode, NoEarlyStopping, Scheduler
+from tuner.schedule.base import Decision, EarlyStopper, NoEarlyStopping, Scheduler
 from tuner.schedule.hyperband import HyperBand
 from tuner.schedule.median import MedianStopping
 
@@ -11,7 +11,6 @@ __all__ = [
     "EarlyStopper",
     "HyperBand",
     "MedianStopping",
-    "Mode",
     "NoEarlyStopping",
     "Scheduler",
 ]

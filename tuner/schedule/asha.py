@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from tuner.errors import StudyError, shown
+from tuner.mode import Mode
 from tuner.schedule.base import (
     DEFAULT_GRACE_EPOCHS,
     Decision,
     EarlyStopper,
-    Mode,
     Scheduler,
     check_grace,
     check_reduction,

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
 from tuner.errors import StudyError, shown
+from tuner.mode import Mode
 from tuner.space.values import is_number
 
-Mode = Literal["min", "max"]
 DEFAULT_GRACE_EPOCHS = 3
 
 

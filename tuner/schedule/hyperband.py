@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 
+from tuner.mode import Mode
 from tuner.schedule.asha import StoppingASHA
 from tuner.schedule.base import (
     Decision,
     EarlyStopper,
-    Mode,
     Scheduler,
     check_grace,
     check_reduction,

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import SpaceError, shown
+from tuner.mode import Mode
 from tuner.space import Config, SampleFrom, Space
 
 Floats = npt.NDArray[np.float64]
-Mode = Literal["min", "max"]
 EndStatus = Literal["completed", "stopped", "failed"]
 
 

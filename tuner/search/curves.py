@@ -18,7 +18,7 @@ class CurveSearcher(Searcher):
         self._levels = fidelities(problem)
         self._units: dict[int, Floats] = {}
         self._curves: dict[int, dict[int, float]] = {}
-        self._over: set[int] = set()
+        self._running: set[int] = set()
         self._failed: set[int] = set()
         self._told = 0  # changes with whatever is told
 
@@ -26,6 +26,7 @@ class CurveSearcher(Searcher):
         """A trial that runs from now on."""
         self._units[number] = np.array(self._space.encode(config))
         self._curves[number] = {}
+        self._running.add(number)
         self._told += 1
 
     def observe(self, number: int, epoch: int, value: float) -> None:
@@ -36,7 +37,7 @@ class CurveSearcher(Searcher):
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial counts as a bad one, whatever it reached."""
-        self._over.add(number)
+        self._running.discard(number)
         self._told += 1
         if status == "failed":
             self._failed.add(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,14 +102,12 @@ class Rows:
 class CurveProcess:
     """The process, told `values` [n] at `rows`; its mean is a constant, estimated by generalised least squares.
 
-    Cost: n³/3 operations to build, n² for each prediction.
+    Cost: n³/3 operations to build, n² for each prediction and for each row that it is to believe.
     """
 
     def __init__(self, kernel: CurveKernel, rows: Rows, values: Floats) -> None:
-        self._kernel, self._rows, self._values = kernel, rows, values
-        covariance = kernel(rows, rows)
-        covariance[np.diag_indices(len(rows))] += kernel.noise + 1e-8
-        self._factor = np.linalg.cholesky(covariance)
+        self._kernel, self._rows = kernel, rows
+        self._factor = np.linalg.cholesky(self._noisy(rows))
         solved = cho_solve((self._factor, True), np.stack([np.ones(len(rows)), values], axis=1), check_finite=False)
         self._mean = float(solved[:, 1].sum() / solved[:, 0].sum())
         self._weights = solved[:, 1] - self._mean * solved[:, 0]
@@ -130,10 +129,29 @@ class CurveProcess:
         return np.sqrt(np.maximum(deviation**2 - own, 1e-10))
 
     def believing(self, rows: Rows) -> CurveProcess:
-        """The process told its own expectations at further rows, as for running trials (Ginsbourger et al. 2010)."""
+        """The process told its own expectations at further rows, as for running trials (Ginsbourger et al. 2010).
+
+        What it expects stays as it was, exactly: only the doubt is less, so the factor alone grows, by a block.
+        """
         if not len(rows):
             return self
-        return CurveProcess(self._kernel, self._rows + rows, np.append(self._values, self.mean(rows)))
+        believing = copy(self)
+        believing._rows = self._rows + rows
+        believing._factor = self._extended(rows)
+        believing._weights = np.append(self._weights, np.zeros(len(rows)))
+        return believing
+
+    def _extended(self, rows: Rows) -> Floats:
+        """The Cholesky factor [[L, 0], [B, C]] with further rows: B = K·L⁻ᵀ; C is that of what B leaves of them."""
+        below = solve_triangular(self._factor, self._kernel(self._rows, rows), lower=True, check_finite=False).T
+        corner = np.linalg.cholesky(self._noisy(rows) - below @ below.T)
+        return np.block([[self._factor, np.zeros(below.T.shape)], [below, corner]])
+
+    def _noisy(self, rows: Rows) -> Floats:
+        """Covariances [n, n] of values that were measured."""
+        covariance = self._kernel(rows, rows)
+        covariance[np.diag_indices(len(rows))] += self._kernel.noise + 1e-8
+        return covariance
 
 
 def expected_improvement(mean: Floats, deviation: Floats, best: float) -> Floats:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveProcess, Rows
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
-LARGEST_MODEL = 400  # values that the process is told; beyond, a selection
+LARGEST_MODEL = 256  # values that the process is told; beyond, a selection
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
@@ -95,17 +95,13 @@ class _Observed:
     unit: float
 
 
-class _Told:
-    """What the process is told of each trial that has a curve, kept as rows in the trials' order.
-
-    Rows are made anew from the first trial on of which more is known, which is mostly one of the newest.
-    """
+class Told:
+    """What the process is told of each trial that has a curve, kept in the trials' order."""
 
     def __init__(self, levels: tuple[int, ...]) -> None:
         self._levels = levels
-        self._points: dict[int, list[tuple[int, float]]] = {}  # epochs and values, by trial
-        self._rows: list[tuple[int, int, float]] = []
-        self._changed = 0  # trials from this one on are not in the rows as they are
+        self._table = np.empty((3, 64))  # trials, epochs and values; as many columns as were ever needed, doubled
+        self._count = 0
         self._best: dict[int, float] = {}
         self.ranked: list[tuple[float, int]] = []  # of all trials, the best first
 
@@ -113,18 +109,26 @@ class _Told:
         """More is known of the trial."""
         if not curve:
             return
-        self._points[trial] = [(epoch, curve[epoch]) for epoch in self._useful(sorted(curve), over)]
-        self._changed = min(self._changed, trial)
+        epochs = self._useful(sorted(curve), over)
+        told = np.array([[trial] * len(epochs), epochs, [curve[epoch] for epoch in epochs]])
+        first, end = np.searchsorted(self._table[0, : self._count], (trial, trial + 1))
+        self._replace(int(first), int(end), told)
         self._rank(trial, max(curve.values()))
 
-    def rows(self) -> tuple[list[int], list[int], list[float]]:
+    def rows(self) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
         """Trials, epochs and values."""
-        del self._rows[bisect_left(self._rows, (self._changed,)) :]
-        for trial in sorted(trial for trial in self._points if trial >= self._changed):
-            self._rows += [(trial, epoch, value) for epoch, value in self._points[trial]]
-        self._changed = max(self._points, default=-1) + 1
-        trials, epochs, values = zip(*self._rows, strict=True) if self._rows else ((), (), ())
-        return list(trials), list(epochs), list(values)
+        trials, epochs, values = self._table[:, : self._count].copy()
+        return trials.astype(np.int64), epochs, values
+
+    def _replace(self, first: int, end: int, columns: Floats) -> None:
+        """Put columns [3, n] where those from first to end are; the later ones move."""
+        after = first + columns.shape[1]
+        count = self._count + after - end
+        if count > self._table.shape[1]:
+            self._table = np.hstack([self._table, np.empty_like(self._table)])
+        self._table[:, after:count] = self._table[:, end : self._count]
+        self._table[:, first:after] = columns
+        self._count = count
 
     def _useful(self, reached: list[int], over: bool) -> list[int]:
         """The levels that it reached; what a running trial has beyond the last of them counts too."""
@@ -149,13 +153,21 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._startup, self._candidates = startup, candidates
         self._blind = SobolSearcher(problem.space, problem.seed)
         self._features = Features(problem.space)
+        self._points = self._features.points(np.zeros((64, len(problem.space.dimensions))))  # of trial 0, 1, …
         self._ranked: _Ranked | None = None
-        self._told_of = _Told(self._levels)
+        self._told_of = Told(self._levels)
+
+    def adopt(self, number: int, config: Config) -> None:
+        """A trial that runs from now on."""
+        super().adopt(number, config)
+        while number >= len(self._points):
+            self._points = np.vstack([self._points, np.empty_like(self._points)])
+        self._points[number] = self._features.points(self._units[number][None])
 
     def observe(self, number: int, epoch: int, value: float) -> None:
         """A point of the trial's curve. Raises ValueError for NaN and infinity."""
         super().observe(number, epoch, value)
-        self._told_of.change(number, self._curves[number], over=number in self._over)
+        self._told_of.change(number, self._curves[number], over=number not in self._running)
 
     def end(self, number: int, status: EndStatus) -> None:
         """A failed trial counts as a bad one, whatever it reached."""
@@ -228,33 +240,38 @@ class MultiFidelityGPSearcher(CurveSearcher):
     def _observations(self) -> _Observed:
         """One value for each level that a trial reached. A failed trial is as bad as the worst at the first level."""
         trials, epochs, values = self._told_of.rows()
-        if not values:  # none has come to the first level yet
-            newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
-            trials, epochs = list(newest), list(newest.values())
-            values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
-        scaled, unit = scale(np.array(values))
+        if not len(values):  # none has come to the first level yet
+            trials, epochs, values = self._newest()
+        scaled, unit = scale(values)
         failed = sorted(self._failed)
         return _Observed(
-            np.array(trials + failed, dtype=np.int64),
-            np.array(epochs + [self._levels[0]] * len(failed), dtype=float),
+            np.append(trials, np.array(failed, dtype=np.int64)),
+            np.append(epochs, np.full(len(failed), self._levels[0])),
             np.append(scaled, np.full(len(failed), scaled.min())),
             unit,
         )
 
+    def _newest(self) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
+        """The last that is known of each trial: trials, epochs and values."""
+        newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
+        values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
+        return np.array(list(newest), dtype=np.int64), np.array(list(newest.values()), dtype=float), np.array(values)
+
     def _pending(self, observed: _Observed) -> Rows:
         """Trials that run and have told nothing of use: they will reach the first level."""
-        unknown = set(self._units) - self._over - set(observed.trials.tolist())
-        return self._rows(sorted(unknown), self._levels[0])
+        unknown = [trial for trial in sorted(self._running) if not (observed.trials == trial).any()]
+        return self._rows(unknown, self._levels[0])
 
     def _selection(self, observed: _Observed) -> npt.NDArray[np.int64]:
         """All values of few trials; of many those of the farthest and best, and as many others from all over."""
         count = len(observed.values)
         if count <= LARGEST_MODEL:
             return np.arange(count)
-        by_worth = np.lexsort((-observed.values, -observed.epochs))
-        first, rest = by_worth[: LARGEST_MODEL // 2], by_worth[LARGEST_MODEL // 2 :]
+        first = _farthest_and_best(observed, LARGEST_MODEL // 2)
+        others = np.ones(count, dtype=bool)
+        others[first] = False
         spread = np.random.default_rng([self._problem.seed, count]).choice(
-            rest, LARGEST_MODEL - len(first), replace=False
+            np.flatnonzero(others), LARGEST_MODEL - len(first), replace=False
         )
         return np.sort(np.append(first, spread))
 
@@ -277,13 +294,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """Rows of trials, at an epoch each or one for all."""
         from tuner.search.gaussian_process import Rows
 
-        units = np.array([self._units[trial] for trial in trials]).reshape(len(trials), len(self._space.dimensions))
-        relative = np.log(np.broadcast_to(np.asarray(epochs, dtype=float), len(trials)))
-        return Rows(
-            self._features.points(units),
-            relative / math.log(max(self._problem.max_epochs, 2)),
-            np.asarray(trials, dtype=np.int64),
-        )
+        numbers = np.asarray(trials, dtype=np.int64)
+        relative = np.log(np.broadcast_to(np.asarray(epochs, dtype=float), len(numbers)))
+        return Rows(self._points[numbers], relative / math.log(max(self._problem.max_epochs, 2)), numbers)
 
     def _places(self, units: Floats, epoch: int) -> Rows:
         """Rows of trials that don't exist yet."""
@@ -293,6 +306,16 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return Rows(
             self._features.points(units), np.full(len(units), relative), np.full(len(units), -1, dtype=np.int64)
         )
+
+
+def _farthest_and_best(observed: _Observed, count: int) -> npt.NDArray[np.int64]:
+    """So many of the values, those of late epochs first, and of one epoch the best; without sorting all."""
+    edge = np.partition(observed.epochs, -count)[-count]
+    beyond = np.flatnonzero(observed.epochs > edge)
+    there = np.flatnonzero(observed.epochs == edge)
+    wanted = count - len(beyond)
+    best = np.argpartition(-observed.values[there], wanted - 1)[:wanted]
+    return np.append(beyond, there[best])
 
 
 def scale(values: Floats) -> tuple[Floats, float]:

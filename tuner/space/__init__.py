@@ -1,5 +1,6 @@
 """Search spaces: domains, and the mapping of names to them that is searched. Imports nothing but numpy."""
 
+from tuner.space.choices import Choice, GridSearch
 from tuner.space.constructors import (
     choice,
     grid_search,
@@ -15,7 +16,9 @@ from tuner.space.constructors import (
     sample_from,
     uniform,
 )
-from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
+from tuner.space.domain import Domain
+from tuner.space.functions import SampleFrom
+from tuner.space.numeric import Float, Integer, Normal
 from tuner.space.record import recorded_space, space_record
 from tuner.space.space import LARGEST_LISTED, Config, Constraint, Space
 

@@ -11,7 +11,9 @@ from itertools import islice
 from typing import Any
 
 from tuner.errors import SpaceError, shown
-from tuner.space.domains import Choice, Float, GridSearch, Integer, Normal, SampleFrom
+from tuner.space.choices import Choice, GridSearch
+from tuner.space.functions import SampleFrom
+from tuner.space.numeric import Float, Integer, Normal
 from tuner.space.values import in_order, is_number, plain
 
 MOST_OPTIONS = 100_000  # of one hyperparameter

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.errors import SpaceError, shown
+from tuner.space.choices import Choice, GridSearch
 from tuner.space.constructors import last_integer
-from tuner.space.domains import Choice, Domain, Float, GridSearch, Integer, Normal, SampleFrom
+from tuner.space.domain import Domain
+from tuner.space.functions import SampleFrom
+from tuner.space.numeric import Float, Integer, Normal
 from tuner.space.values import RAY_MODULE, is_ray_grid
 
 

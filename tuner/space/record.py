@@ -8,8 +8,9 @@ from typing import Any
 
 from tuner.errors import SpaceError
 from tuner.space import constructors
-from tuner.space.domains import Domain
-from tuner.space.space import Space, nest
+from tuner.space.domain import Domain
+from tuner.space.nesting import nest
+from tuner.space.space import Space
 
 KINDS = (
     "uniform",

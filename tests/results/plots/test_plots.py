@@ -6,7 +6,7 @@ import pytest
 from tests.results.simulated import simulated
 from tuner import Budget, choice, load_run, uniform
 from tuner.results import Run
-from tuner.results.plots import Plots, progress, space, winner
+from tuner.results.plots import Plots, mistakes, progress, space
 
 NAMES = Plots.names()
 
@@ -122,7 +122,7 @@ def scored(folder: Path) -> Run:
 
 def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) -> None:
     simulated(tmp_path)
-    found = winner.confusion_matrix(scored(tmp_path))
+    found = mistakes.confusion_matrix(scored(tmp_path))
     assert found.figure.layout.title.text == "Most often, dog is taken for cat: 3 of the test images"
     assert found.table.to_numpy().tolist() == [["dog", "cat", 3], ["cat", "1", 1]]
     assert [list(row) for row in found.figure.data[0].z] == [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
@@ -130,11 +130,11 @@ def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) ->
 
 def test_confident_mistakes_are_shown_as_images(tmp_path: Path) -> None:
     simulated(tmp_path)
-    found = winner.mistakes(scored(tmp_path))
+    found = mistakes.mistakes(scored(tmp_path))
     assert len(found.figure.layout.images) == len(found.table) == 16
     assert found.figure.layout.annotations[0].text == "cat (99%)<br>is dog"
     (tmp_path / "best" / "mistakes.json").write_text("[{")
-    assert winner.mistakes(load_run(tmp_path)).figure.layout.title.text == "The winner has no mistakes to show"
+    assert mistakes.mistakes(load_run(tmp_path)).figure.layout.title.text == "The winner has no mistakes to show"
 
 
 def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(tmp_path: Path) -> None:

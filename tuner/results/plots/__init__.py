@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.results.plots import progress, space, winner
+from tuner.results.plots import mistakes, progress, space
 from tuner.results.plots.base import Plot
 from tuner.results.plots.progress import Against
 
@@ -73,8 +73,8 @@ class Plots:
 
     def confusion(self) -> go.Figure:
         """How often the winner takes each class for another, on the test split."""
-        return winner.confusion_matrix(self._run).figure
+        return mistakes.confusion_matrix(self._run).figure
 
     def mistakes(self) -> go.Figure:
         """The test images that the winner is most confidently wrong about."""
-        return winner.mistakes(self._run).figure
+        return mistakes.mistakes(self._run).figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import RunFolderError
 from tuner.results import findings
 from tuner.results.foreign_text import in_utf8
-from tuner.results.plots import progress, space, winner
+from tuner.results.plots import mistakes, progress, space
 from tuner.results.records import flat_config, saved_epochs
 from tuner.results.report.elements import Table, cell, figures_of, render
 from tuner.results.text import best_so_far, ending, outcome, short
@@ -63,14 +63,14 @@ def report_html(run: Run) -> str:
         failures=findings.failures(run),
         advice=findings.advice(run),
         trials=_trials(run),
-        images=winner.shown_mistakes(run),
+        images=mistakes.shown_mistakes(run),
         going=figures_of(
             draw(run) for draw in (progress.optimisation_history, progress.learning_curves, progress.distribution)
         ),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
         learned=figures_of(draw(run) for draw in LEARNED) if len(run.outcomes()[1]) else [],
         spent=figures_of(draw(run) for draw in (progress.timeline, progress.savings, progress.costs)),
-        wrong=figures_of([winner.confusion_matrix(run)]) if winner.scored(run) else [],
+        wrong=figures_of([mistakes.confusion_matrix(run)]) if mistakes.scored(run) else [],
         facts=_facts(run),
         damages=run.damages[:SHOWN_DAMAGES],
         more_damages=max(0, len(run.damages) - SHOWN_DAMAGES),

@@ -13,9 +13,9 @@ from tuner.errors import DataError
 from tuner.machine import this_machine
 from tuner.train.data.cache import cache_key
 from tuner.train.data.given import given_splits
+from tuner.train.data.holding_out import hold_out, quotas
 from tuner.train.data.reading import PARTS, ImageFiles, Pool, read_pool
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
-from tuner.train.data.splitting import hold_out, quotas
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
 from tuner.trial.sources import Source

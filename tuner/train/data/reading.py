@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from tuner.errors import DataError
 from tuner.machine import this_machine
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
+from tuner.train.data.holding_out import Keys, Labels
 from tuner.train.data.images import pixel_key, read_image, resize
-from tuner.train.data.splitting import Keys, Labels
 from tuner.trial.sources import Cifar10, Digits, FashionMnist, Folder, Source
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these

@@ -1,117 +1,20 @@
-"""What one hyperparameter may be: numbers on a scale, a choice, a function of the others.
-
-Users write them with the constructors of `tuner.space.constructors`.
-"""
+"""Hyperparameters that are numbers: on a linear or logarithmic scale, or normally distributed."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from abc import abstractmethod
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tuner.errors import SpaceError, shown
-from tuner.space.values import (
-    RAY_MODULE,
-    canonical,
-    clean_multiple,
-    in_order,
-    is_number,
-    is_ray_grid,
-    is_writable,
-    plain,
-    same,
-)
+from tuner.space.domain import Domain, Units
+from tuner.space.values import clean_multiple, is_number
 
-Units = npt.NDArray[np.float64]
-Conditions = tuple[tuple[str, tuple[Any, ...]], ...]
 _EDGE = 1e-9  # a normal's quantiles at 0 and 1 are infinite
-
-
-@dataclass(frozen=True)
-class Domain(ABC):
-    """The values that one hyperparameter may take, as a declaration that holds no state.
-
-    `conditions` are (other hyperparameter, its values under which this one is part of a configuration).
-    """
-
-    conditions: Conditions = field(default=(), kw_only=True)
-
-    def __post_init__(self) -> None:
-        for part in fields(self):
-            value = getattr(self, part.name)
-            try:
-                object.__setattr__(self, part.name, plain(value))
-            except RecursionError as error:
-                raise SpaceError(f"a domain needs values that end, got {shown(value)}; write them out") from error
-
-    def when(self, **conditions: Any) -> Self:
-        """The same domain, part of a configuration only where each named other has the value (or one of a list)."""
-        if not conditions:
-            raise SpaceError("when needs a condition, got none; write .when(optimizer='sgd')")
-        added = tuple((name, _as_values(value)) for name, value in conditions.items())
-        for name, values in added:
-            if not values:
-                raise SpaceError(f"when needs at least one value of {name!r}, got an empty list; name those that count")
-            for value in values:
-                if not is_writable(value):
-                    raise SpaceError(f"when needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
-        return replace(self, conditions=self.conditions + added)
-
-    @property
-    def encodable(self) -> bool:
-        """Whether values map to the unit interval and back."""
-        return True
-
-    @property
-    def size(self) -> float:
-        """Number of distinct values; infinite for a continuous domain."""
-        return math.inf
-
-    def values(self) -> list[Any]:
-        """Every value of a finite domain, in order. Raises SpaceError for another."""
-        raise SpaceError(
-            f"a grid needs a finite set of values, got {self.describe()}; use choice, grid_search or a q… domain"
-        )
-
-    def sample(self, generator: np.random.Generator) -> Any:
-        """A random value."""
-        return self.decode(float(generator.random()))
-
-    @abstractmethod
-    def validate(self, name: str) -> None:
-        """Raise SpaceError, naming the hyperparameter, where the declaration can't work."""
-
-    @abstractmethod
-    def contains(self, value: Any) -> bool:
-        """Whether the value is one of the domain's."""
-
-    @abstractmethod
-    def coerce(self, value: Any) -> Any:
-        """A contained value as the plain Python type that `sample` gives."""
-
-    @abstractmethod
-    def encode(self, value: Any) -> float:
-        """Where the contained value lies in [0, 1]; nan where the domain is not encodable."""
-
-    @abstractmethod
-    def decode(self, unit: float) -> Any:
-        """The value at `unit` in [0, 1]; values outside are clipped."""
-
-    def snap(self, units: Units) -> Units:
-        """`encode(decode(unit))` of units [n] in [0, 1]: each moved to where a value lies."""
-        return np.array([self.encode(self.decode(unit)) for unit in units.tolist()])
-
-    @abstractmethod
-    def describe(self) -> str:
-        """As the user wrote it: `loguniform(0.0001, 0.1)`."""
 
 
 @dataclass(frozen=True)
@@ -366,143 +269,6 @@ class Normal(Domain):
 
     def describe(self) -> str:
         return _call("randn", self.mean, self.sd) if self.q is None else _call("qrandn", self.mean, self.sd, self.q)
-
-
-@dataclass(frozen=True)
-class Choice(Domain):
-    """One of the listed values, all as likely; the unit interval has a bin of equal width for each."""
-
-    options: tuple[Any, ...]
-
-    def validate(self, name: str) -> None:
-        kind = "grid_search" if isinstance(self, GridSearch) else "choice"
-        if not self.options:
-            raise SpaceError(f"{kind} needs at least one value, got an empty list for {name!r}; list what may be tried")
-        for value in self.options:
-            if is_writable(value) and contains_domain(value):
-                raise SpaceError(
-                    f"{kind} needs plain values, got a domain inside {shown(value)} for {name!r}; "
-                    "give the inner hyperparameter a name of its own and .when(...)"
-                )
-            if not is_writable(value):
-                raise SpaceError(f"{kind} needs plain values, got {shown(value)} for {name!r}; use numbers or texts")
-        for index, value in enumerate(self.options):
-            if self._positions[canonical(value)] < index:
-                raise SpaceError(f"{kind} needs distinct values, got {shown(value)} twice for {name!r}; remove one")
-
-    @property
-    def size(self) -> int:
-        return len(self.options)
-
-    def values(self) -> list[Any]:
-        return list(self.options)
-
-    def index(self, value: Any) -> int | None:
-        """Where the value stands in the list; None where it doesn't."""
-        exact = self._positions.get(canonical(value))
-        if exact is not None:
-            return exact
-        return next((index for index, option in enumerate(self.options) if same(value, option)), None)
-
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        """The first position of each value, by its canonical text."""
-        return {canonical(option): index for index, option in reversed(list(enumerate(self.options)))}
-
-    def contains(self, value: Any) -> bool:
-        return self.index(value) is not None
-
-    def coerce(self, value: Any) -> Any:
-        index = self.index(value)
-        return value if index is None else self.options[index]
-
-    def encode(self, value: Any) -> float:
-        index = self.index(value)
-        return math.nan if index is None else (index + 0.5) / len(self.options)
-
-    def snap(self, units: Units) -> Units:
-        return np.asarray((np.floor(units * self.size).clip(0, self.size - 1) + 0.5) / self.size)
-
-    def decode(self, unit: float) -> Any:
-        return self.options[min(int(min(max(unit, 0.0), 1.0) * len(self.options)), len(self.options) - 1)]
-
-    def describe(self) -> str:
-        return f"choice({list(self.options)!r})"
-
-
-@dataclass(frozen=True)
-class GridSearch(Choice):
-    """A choice of which `Grid` tries every value; a random search draws from it."""
-
-    def describe(self) -> str:
-        return f"grid_search({list(self.options)!r})"
-
-
-@dataclass(frozen=True)
-class SampleFrom(Domain):
-    """Whatever a function makes of the rest of the configuration; takes no part in encoding.
-
-    A function that draws random numbers of its own draws them outside of the study's seed.
-    """
-
-    function: Callable[..., Any]
-
-    @property
-    def encodable(self) -> bool:
-        return False
-
-    def validate(self, name: str) -> None:
-        if not callable(self.function):
-            raise SpaceError(
-                f"sample_from needs a function of the configuration, got {shown(self.function)} for {name!r}; pass one"
-            )
-        if not (self._takes(1) or self._takes(0)):
-            raise SpaceError(
-                f"sample_from needs a function of at most one argument, the configuration, got {self.describe()} for "
-                f"{name!r}; take one argument"
-            )
-
-    def resolve(self, config: dict[str, Any]) -> Any:
-        """What the function makes of the configuration, as plain values; it may also take no argument."""
-        return plain(self.function(config) if self._takes(1) else self.function())
-
-    def _takes(self, arguments: int) -> bool:
-        """Whether the function can be called with so many; a built-in that doesn't say takes one."""
-        try:
-            inspect.signature(self.function).bind(*[None] * arguments)
-        except TypeError:
-            return False
-        except ValueError:
-            return arguments == 1
-        return True
-
-    def contains(self, value: Any) -> bool:
-        return True
-
-    def coerce(self, value: Any) -> Any:
-        return plain(value)
-
-    def encode(self, value: Any) -> float:
-        return math.nan
-
-    def decode(self, unit: float) -> Any:
-        raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random")
-
-    def describe(self) -> str:
-        return f"sample_from({getattr(self.function, '__name__', self.function)})"
-
-
-def contains_domain(value: Any) -> bool:
-    """Whether a domain, ours or Ray's, hides in a value."""
-    if isinstance(value, Domain) or type(value).__module__ == RAY_MODULE or is_ray_grid(value):
-        return True
-    if isinstance(value, dict):
-        return any(contains_domain(item) for item in value.values())
-    return isinstance(value, list | tuple) and any(contains_domain(item) for item in value)
-
-
-def _as_values(value: Any) -> tuple[Any, ...]:
-    return in_order(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
 
 
 def _call(name: str, *arguments: Any) -> str:

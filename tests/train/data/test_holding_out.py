@@ -1,6 +1,6 @@
 import numpy as np
 
-from tuner.train.data.splitting import hold_out, quotas
+from tuner.train.data.holding_out import hold_out, quotas
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -1,0 +1,289 @@
+"""What is done to a search: kills, signals, full disks. Each begins a search, does it, and leaves it to `finish`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, find, kill, send
+from tuner.results import load_run
+from tuner.results.checkpoints import CheckpointStore
+from tuner.results.folder import LocalFolder
+
+
+def driver_killed(attempt: Attempt) -> None:
+    """Kill -9 of the driver at a random moment."""
+    process = attempt.run()
+    attempt.random_moment(process)
+    attempt.kill(process)
+
+
+def driver_killed_early(attempt: Attempt) -> None:
+    """Kill -9 of the driver before its first epoch."""
+    process = attempt.run()
+    time.sleep(attempt.draw.random() * 6)
+    attempt.kill(process)
+
+
+def driver_killed_in_conclusion(attempt: Attempt) -> None:
+    """Kill -9 of the driver after its search: while tables, winner and report are written."""
+    process = attempt.run()
+    attempt.until(lambda: attempt.count("study_ended") > 0, process)
+    time.sleep(attempt.draw.random() * attempt.draw.choice([0.02, 0.3, 1.0]))
+    attempt.kill(process)
+
+
+def driver_killed_twice(attempt: Attempt) -> None:
+    """Kill -9 of the driver, then of the one that goes on."""
+    driver_killed(attempt)
+    attempt.remember()
+    process = attempt.start("resume", str(attempt.storage), "--quiet", "--wandb", "off")
+    sessions, epochs = attempt.count("study_resumed"), attempt.count("epoch_reported")
+    attempt.until(lambda: attempt.count("study_resumed") > sessions, process)
+    attempt.until(lambda: attempt.count("epoch_reported") > epochs + attempt.draw.randint(0, 5), process)
+    attempt.kill(process)
+
+
+def worker_killed(attempt: Attempt) -> None:
+    """Kill -9 of a worker that runs a trial, twice."""
+    process = attempt.run()
+    for _ in range(2):
+        attempt.random_moment(process)
+        attempt.kill_workers(process, most=1)
+    attempt.wait(process, "run")
+    attempt.hit = attempt.count("trial_lost") > 0
+
+
+def worker_killed_past_a_rung(attempt: Attempt) -> None:
+    """Kill -9 of a worker whose trial was promoted."""
+    process = attempt.run()
+    attempt.until(lambda: attempt.count("trial_resumed") > 0, process)
+    time.sleep(attempt.draw.random() * 0.3)
+    attempt.kill_workers(process)
+    attempt.wait(process, "run")
+    attempt.hit = attempt.count("trial_lost") > 0
+
+
+def signalled(number: signal.Signals, *, group: bool = False, times: int = 1) -> Callable[[Attempt], None]:
+    """A signal to the driver, or to all of its process group, as a terminal or batch system sends it."""
+
+    def fault(attempt: Attempt) -> None:
+        process = attempt.run()
+        attempt.random_moment(process)
+        attempt.hit = process.poll() is None
+        for _ in range(times):
+            if process.poll() is None:
+                (os.killpg if group else os.kill)(process.pid, number)
+            time.sleep(0.5)
+        code = attempt.wait(process, "the search that was told to end", 60)
+        if code not in (None, 0, 130):
+            attempt.lost.append(f"exit code {code} rather than 130")
+
+    return fault
+
+
+def interrupted_in_the_first_second(attempt: Attempt) -> None:
+    """Ctrl-C while Python still loads the program."""
+    process = attempt.run()
+    time.sleep(0.05 + attempt.draw.random() * 0.95)
+    os.killpg(process.pid, signal.SIGINT)
+    attempt.wait(process, "the search that was told to end", 60)
+
+
+def interrupted_while_scoring(attempt: Attempt) -> None:
+    """Ctrl-C after the search, while its winner is scored."""
+    process = attempt.run()
+    attempt.until(lambda: attempt.count("study_ended") > 0, process)
+    time.sleep(attempt.draw.random())
+    attempt.hit = process.poll() is None
+    if attempt.hit:
+        os.killpg(process.pid, signal.SIGINT)
+    attempt.wait(process, "the search that was told to end", 60)
+
+
+def killed_of_ray(part: str) -> Callable[[Attempt], None]:
+    """Kill -9 of one of Ray's own processes."""
+
+    def fault(attempt: Attempt) -> None:
+        process = attempt.run()
+        attempt.random_moment(process)
+        found = find(process, part)
+        attempt.hit = bool(found)
+        for pid in found:
+            send(pid, signal.SIGKILL)
+        attempt.wait(process, f"the search whose {part} was killed", 120)
+
+    return fault
+
+
+def node_killed(attempt: Attempt) -> None:
+    """One of two nodes dies with its workers: kill -9 of all its processes; the search goes on with the other one."""
+    nodes = subprocess.Popen(
+        [sys.executable, "-m", "tests.two_nodes"],
+        cwd=ROOT,
+        env={**attempt.environment, **ON_LOOPBACK},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    attempt.address = nodes.stdout.readline().strip()
+    try:
+        process = attempt.run()
+        attempt.random_moment(process)
+        raylets = [pid for pid, command in descendants(nodes.pid).items() if "raylet/raylet" in command]
+        attempt.hit = len(raylets) == 2 and process.poll() is None
+        kill(max(raylets))  # the one that joined the other
+        attempt.wait(process, "the search of which a node was killed")
+    finally:
+        attempt.address = None
+        kill(nodes.pid)
+        nodes.communicate()
+
+
+def stopped(attempt: Attempt) -> None:
+    """The driver is stopped for a while (SIGSTOP), then goes on."""
+    process = attempt.run()
+    attempt.random_moment(process)
+    send(process.pid, signal.SIGSTOP)
+    time.sleep(attempt.seconds_stopped)
+    send(process.pid, signal.SIGCONT)
+    attempt.wait(process, "the search that was stopped for a while")
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int = 8) -> Iterator[None]:
+    """A disk of its own, in memory; raises OSError where this user may not mount one."""
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mounting, check=False, capture_output=True).returncode:
+        raise OSError("no disk can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+def fill(folder: Path) -> None:
+    """Take what is left of a disk."""
+    try:
+        with (folder / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"0" * 1024)
+    except OSError:
+        return
+
+
+def full_disk(when: str) -> Callable[[Attempt], None]:
+    """The disk of the run folder is full, and has room again before it is gone on with."""
+
+    def fault(attempt: Attempt) -> None:
+        with small_disk(attempt.storage):
+            if when == "start":
+                fill(attempt.storage)
+            process = attempt.run()
+            if when == "middle":
+                attempt.random_moment(process)
+            elif when == "conclusion":
+                attempt.until(lambda: attempt.count("study_ended") > 0, process)
+            fill(attempt.storage)
+            attempt.wait(process, "the search on a full disk")
+            (attempt.storage / "filler").unlink(missing_ok=True)
+            attempt.finish()
+
+    return fault
+
+
+def take_photos(folder: Path) -> None:
+    """A folder of images: two classes, a bright one and a dark one."""
+    from PIL import Image
+
+    for name, light in (("dark", 40), ("light", 200)):
+        (folder / name).mkdir(parents=True)
+        for number in range(40):
+            Image.new("RGB", (16, 16), (light, light + number, light)).save(folder / name / f"{number}.png")
+
+
+def full_cache(attempt: Attempt) -> None:
+    """No room for decoded images: the search does without what it would have kept, or is refused in a sentence."""
+    take_photos(attempt.folder / "photos")
+    with small_disk(attempt.folder / "c"):
+        fill(attempt.folder / "c")
+        process = attempt.run()
+        attempt.wait(process, "the search whose cache is full")
+        (attempt.folder / "c" / "filler").unlink(missing_ok=True)
+        attempt.finish()
+
+
+def read_only(attempt: Attempt) -> None:
+    """A storage that can't be written is refused in a sentence."""
+    process = attempt.start("run", "space.py", "--storage", "/proc/nowhere", "--quiet")
+    if attempt.wait(process, "run", 60) != 2:
+        attempt.lost.append(f"exit code {process.returncode} rather than 2")
+
+
+def damaged_checkpoint(attempt: Attempt) -> None:
+    """A trial's newest checkpoint is cut, another one's flipped, between a kill and what follows."""
+    driver_killed(attempt)
+    if not attempt.count("checkpoint_saved"):
+        return
+    folder = Path(load_run(attempt.storage).path)
+    store = CheckpointStore(LocalFolder(folder))
+    newest = [(trial, store.epochs(trial)[-1]) for trial in store.trials() if store.epochs(trial)]
+    for number, (trial, epoch) in enumerate(newest):
+        for file in (folder / "checkpoints" / trial / f"{epoch:06d}" / "files").iterdir():
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 0xFF
+            file.write_bytes(content[: len(content) // 2] if number % 2 else bytes(content))
+
+
+def two_drivers(attempt: Attempt) -> None:
+    """A second driver of a run that has one is refused."""
+    process = attempt.run()
+    attempt.random_moment(process)
+    second = attempt.start("resume", str(attempt.storage), "--quiet", "--wandb", "off")
+    attempt.hit = process.poll() is None
+    if attempt.wait(second, "the second driver") != 2 and attempt.hit:
+        attempt.lost.append(f"the second driver ended with {second.returncode} rather than 2")
+    attempt.wait(process, "run")
+
+
+KINDS: dict[str, Callable[[Attempt], None]] = {
+    "driver killed": driver_killed,
+    "driver killed early": driver_killed_early,
+    "driver killed in its conclusion": driver_killed_in_conclusion,
+    "driver killed twice": driver_killed_twice,
+    "worker killed": worker_killed,
+    "worker killed past a rung": worker_killed_past_a_rung,
+    "image worker killed": worker_killed,
+    "image driver killed": driver_killed,
+    "image driver killed in its conclusion": driver_killed_in_conclusion,
+    "SIGTERM": signalled(signal.SIGTERM),
+    "SIGTERM to the group": signalled(signal.SIGTERM, group=True),
+    "SIGHUP": signalled(signal.SIGHUP),
+    "Ctrl-C": signalled(signal.SIGINT, group=True),
+    "Ctrl-C twice": signalled(signal.SIGINT, group=True, times=2),
+    "Ctrl-C in the first second": interrupted_in_the_first_second,
+    "image Ctrl-C while scoring": interrupted_while_scoring,
+    "raylet killed": killed_of_ray("raylet/raylet"),
+    "GCS server killed": killed_of_ray("gcs_server"),
+    "node of two killed": node_killed,
+    "driver stopped": stopped,
+    "disk full at the start": full_disk("start"),
+    "disk full": full_disk("middle"),
+    "disk full in the conclusion": full_disk("conclusion"),
+    "image cache on a full disk": full_cache,
+    "read-only storage": read_only,
+    "checkpoint damaged": damaged_checkpoint,
+    "two drivers": two_drivers,
+}
+FINISHED_INSIDE = tuple(kind for kind in KINDS if "disk" in kind or "read-only" in kind)

@@ -1,0 +1,55 @@
+"""`tuner check`: whether a study file can work, and what it would try."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import Verbs, add_study_options, count, study_options
+
+if TYPE_CHECKING:
+    from tuner.study import Study
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("check", help="check a study file and show what would be tried; starts nothing")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
+    add_study_options(parser)
+    parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.tables import print_study
+    from tuner.study_file import load_study
+
+    with redirect_stdout(sys.stderr):
+        study = load_study(options.space).with_options(**study_options(options))
+        study.check_here()
+        if "pipeline" in study.strategies:  # makes the model, which takes torch's two seconds
+            from tuner.driver.pipelines import check_splits
+
+            check_splits(study)
+        first = samples(study, options.samples)
+    if options.json:
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first}))
+    else:
+        print_study(study, first)
+    return SUCCESS
+
+
+def samples(study: Study, count: int) -> list[dict[str, Any]]:
+    """What the study's search would try first, as far as it is known before any result."""
+    from tuner.search import Proposals
+
+    searcher = study.search.build(study.problem)
+    proposals = Proposals(study.problem, searcher, starting_points=study.starting_points)
+    found = (proposals.suggest(number) for number in range(count))
+    return [config for config in found if config is not None]

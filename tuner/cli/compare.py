@@ -1,0 +1,36 @@
+"""`tuner compare`: runs side by side."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tuner.cli.new_files import write_new
+from tuner.cli.outcome import SUCCESS, tell_damages
+from tuner.cli.parsing import Verbs
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("compare", help="runs side by side, at equal cost")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, of the same metric")
+    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page with its plots")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.tables import print_comparison
+    from tuner.results import compare, comparison_html, load_run
+
+    found = compare([load_run(path) for path in options.runs])
+    if options.html is not None:
+        write_new(Path(options.html), comparison_html(found), "--html", force=options.force)
+    if options.json:
+        print(found.table.to_json(orient="records"))
+    else:
+        print_comparison(found)
+    tell_damages(*found.runs)
+    return SUCCESS

@@ -1,0 +1,45 @@
+"""How a verb ends: exit codes, and the last lines of a search."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from tuner.results.foreign_text import printable
+
+if TYPE_CHECKING:
+    from tuner.results import Run
+
+SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def conclude(run: Run, options: argparse.Namespace) -> int:
+    """Print the outcome of a search; the exit code it deserves."""
+    from tuner.console.tables import print_failure, print_winner
+    from tuner.results.quoting import command
+
+    summary = run.summary()
+    if options.json:
+        print(json.dumps(summary))
+    elif run.best is not None:
+        print_winner(run)
+    if run.status == "interrupted":
+        by_itself = run.end_reason == "error"
+        what = f"the search was cut off by an error: {run.info['interrupted_by']}" if by_itself else None
+        what = what or f"interrupted ({run.end_reason})"
+        print(printable(f"{what}; go on with:\n{command('resume', run.path)}"), file=sys.stderr)
+        return NO_WINNER if by_itself else INTERRUPTED
+    if run.best is None:
+        print_failure(run, sys.stderr)
+        return NO_WINNER
+    return SUCCESS
+
+
+def tell_damages(*runs: Run) -> None:
+    """What of the runs can't be read, on stderr."""
+    from tuner.console.tables import print_damages
+
+    for run in runs:
+        print_damages(run.damages, sys.stderr, of=f"{run.path}: " if len(runs) > 1 else "")

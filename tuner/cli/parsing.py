@@ -1,0 +1,110 @@
+"""Options that several verbs have, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from functools import partial
+from typing import Any, NoReturn
+
+from tuner import budget
+from tuner.cli.outcome import BAD_INPUT
+from tuner.errors import StudyError
+
+Verbs = Any  # what ArgumentParser.add_subparsers returns
+RUN = "a run folder, or a storage folder for its newest run"
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line and the way to the help, rather than the whole usage."""
+        print(f"tuner: {message}; see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """`--trust`."""
+    parser.add_argument(
+        "--trust", action="store_true", help="run the study.py of a run that belongs to somebody else, if it is needed"
+    )
+
+
+def add_study_options(parser: argparse.ArgumentParser) -> None:
+    """What changes the study; `Study.with_options` takes the same."""
+    group = parser.add_argument_group("study")
+    add_limits(group)
+    group.add_argument("--cpus-per-trial", type=positive, metavar="N", dest="cpus", help="may be a fraction")
+    group.add_argument("--gpus-per-trial", type=amount, metavar="N", dest="gpus", help="may be a fraction")
+    group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
+    group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
+    group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
+    group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
+    group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
+    group.add_argument("--seed", type=natural, metavar="N", help="the same seed makes the same suggestions")
+    group.add_argument(
+        "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
+    )
+    group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
+
+
+def add_limits(group: argparse._ArgumentGroup) -> None:
+    """An option for each limit of the budget."""
+    for limit in budget.LIMITS:
+        reader = partial(_read, limit.quantity)
+        group.add_argument(limit.option, type=reader, metavar=limit.metavar, help=limit.help)
+
+
+def add_driver_options(parser: argparse.ArgumentParser) -> None:
+    """What a search runs on and how it shows."""
+    group = parser.add_argument_group("how it runs")
+    group.add_argument("--concurrency", type=count, metavar="N", help="trials at once, at most")
+    group.add_argument("--address", metavar="HOST:PORT", help="an existing Ray cluster ('auto' to find it)")
+    group.add_argument(
+        "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
+    )
+    group.add_argument("--nice", type=natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
+    group.add_argument(
+        "--grace", type=amount, metavar="SECONDS", help="to end in order after Ctrl-C or a signal (default: 25)"
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    group.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def study_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given, as `Study.with_options` takes them."""
+    names = (*budget.NAMES, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    fixed = dict(_assignment(text) for text in options.set)
+    return {**given, "fixed": fixed} if fixed else given
+
+
+def limits(options: argparse.Namespace) -> dict[str, Any]:
+    """The limits of the budget, None where one was not given."""
+    return {name: getattr(options, name) for name in budget.NAMES}
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise StudyError(f"--set needs NAME=VALUE, got {text!r}; write --set lr=0.001")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return name, value
+
+
+def _read(quantity: budget.Quantity, text: str) -> float:
+    try:
+        return quantity.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+count = partial(_read, budget.COUNT)
+natural = partial(_read, budget.NATURAL)
+positive = partial(_read, budget.POSITIVE)
+amount = partial(_read, budget.AMOUNT)

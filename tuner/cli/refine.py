@@ -1,0 +1,57 @@
+"""`tuner refine`: a new study file around the good region of a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from tuner.cli.new_files import check_new, write_new
+from tuner.cli.outcome import SUCCESS, tell_damages
+from tuner.cli.parsing import RUN, Verbs, add_trust, count, positive
+from tuner.errors import StudyError
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("refine", help="write a new study file around the good region of a run")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("-o", "--output", metavar="FILE.py", required=True, help="the study file to write")
+    parser.add_argument(
+        "--as",
+        choices=["grid", "narrowed"],
+        default="grid",
+        dest="kind",
+        help="a grid (default), or narrower ranges for the search algorithm",
+    )
+    parser.add_argument(
+        "--quantile", type=positive, default=0.25, metavar="SHARE", help="share of good trials (default: 0.25)"
+    )
+    parser.add_argument(
+        "--configurations", type=count, default=30, metavar="N", help="of a grid, at most (default: 30)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    add_trust(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.tables import print_refinement
+    from tuner.results import load_run, refine
+
+    path = Path(options.output)
+    if path.suffix != ".py":
+        raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
+    check_new(path, "-o", force=options.force)
+    with redirect_stdout(sys.stderr):
+        run = load_run(options.run)
+        found = refine(
+            run, options.kind, quantile=options.quantile, configurations=options.configurations, trust=options.trust
+        )
+        text = found.text(path)
+    write_new(path, text, "-o", force=options.force)
+    print_refinement(found, path)
+    tell_damages(run)
+    return SUCCESS

@@ -1,0 +1,26 @@
+"""`tuner report`: a page about a run."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.outcome import SUCCESS, tell_damages
+from tuner.cli.parsing import Verbs
+from tuner.results.foreign_text import printable
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("report", help="write report.html into a run's folder, also while the run goes on")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.results import load_run, write_report
+
+    run = load_run(options.run)
+    print(printable(write_report(run)))
+    tell_damages(run)
+    return SUCCESS

@@ -1,0 +1,52 @@
+"""`tuner resume`: go on with a run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+
+from tuner.cli.outcome import conclude, tell_damages
+from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, limits
+from tuner.cli.plans import plan_of
+from tuner.starting import release_interrupt
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
+    parser.set_defaults(perform=perform, searches=True)
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    add_limits(parser.add_argument_group("limits", "for the run in all, what it has spent included"))
+    parser.add_argument("--take-over", action="store_true", help="go on here though another driver works on the run")
+    add_driver_options(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.progress import display
+    from tuner.results import load_run
+
+    earlier = load_run(options.run)
+    tell_damages(earlier)
+    plan = plan_of(earlier, **limits(options))
+    from tuner.driver import resume
+
+    release_interrupt()
+    opening = "reading the run, then starting Ray"
+    with (
+        redirect_stdout(sys.stderr),
+        display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
+    ):
+        finished = resume(
+            options.run,
+            concurrency=options.concurrency,
+            address=options.address,
+            wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
+            listeners=[shown],
+            take_over=options.take_over,
+            **limits(options),
+        )
+    return conclude(finished, options)

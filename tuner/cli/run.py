@@ -1,0 +1,53 @@
+"""`tuner run`: search."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+
+from tuner.cli.outcome import conclude
+from tuner.cli.parsing import Verbs, add_driver_options, add_study_options, study_options
+from tuner.starting import release_interrupt
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("run", help="run the search that a study file declares")
+    parser.set_defaults(perform=perform, searches=True)
+    parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
+    add_study_options(parser)
+    parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
+    add_driver_options(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.progress import Plan, display
+    from tuner.study_file import load_study
+
+    changes = study_options(options)
+    with redirect_stdout(sys.stderr):
+        study = load_study(options.space)
+        ready = study.with_options(**changes)
+    plan = Plan.of(ready)
+    ready.check_here(cluster=options.address is not None)
+    from tuner.driver import run, wandb_mode
+    from tuner.results.wandb_mirror import HOW_TO_SWITCH_ON
+
+    if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
+        print(HOW_TO_SWITCH_ON, file=sys.stderr)
+    release_interrupt()
+    with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
+        finished = run(
+            study,
+            storage=options.storage,
+            concurrency=options.concurrency,
+            address=options.address,
+            wandb=options.wandb,
+            nice=options.nice,
+            grace=options.grace,
+            listeners=[shown],
+            **changes,
+        )
+    return conclude(finished, options)

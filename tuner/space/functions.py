@@ -1,0 +1,67 @@
+"""Hyperparameters that a function makes of the others."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import SpaceError, shown
+from tuner.space.domain import Domain
+from tuner.space.values import plain
+
+
+@dataclass(frozen=True)
+class SampleFrom(Domain):
+    """Whatever a function makes of the rest of the configuration; takes no part in encoding.
+
+    A function that draws random numbers of its own draws them outside of the study's seed.
+    """
+
+    function: Callable[..., Any]
+
+    @property
+    def encodable(self) -> bool:
+        return False
+
+    def validate(self, name: str) -> None:
+        if not callable(self.function):
+            raise SpaceError(
+                f"sample_from needs a function of the configuration, got {shown(self.function)} for {name!r}; pass one"
+            )
+        if not (self._takes(1) or self._takes(0)):
+            raise SpaceError(
+                f"sample_from needs a function of at most one argument, the configuration, got {self.describe()} for "
+                f"{name!r}; take one argument"
+            )
+
+    def resolve(self, config: dict[str, Any]) -> Any:
+        """What the function makes of the configuration, as plain values; it may also take no argument."""
+        return plain(self.function(config) if self._takes(1) else self.function())
+
+    def _takes(self, arguments: int) -> bool:
+        """Whether the function can be called with so many; a built-in that doesn't say takes one."""
+        try:
+            inspect.signature(self.function).bind(*[None] * arguments)
+        except TypeError:
+            return False
+        except ValueError:
+            return arguments == 1
+        return True
+
+    def contains(self, value: Any) -> bool:
+        return True
+
+    def coerce(self, value: Any) -> Any:
+        return plain(value)
+
+    def encode(self, value: Any) -> float:
+        return math.nan
+
+    def decode(self, unit: float) -> Any:
+        raise SpaceError("sample_from has no place in the unit cube, got one to decode; use Random")
+
+    def describe(self) -> str:
+        return f"sample_from({getattr(self.function, '__name__', self.function)})"
