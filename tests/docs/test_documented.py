@@ -20,12 +20,15 @@ from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
 from tuner.budget import LIMITS
 from tuner.cli.main import parser
-from tuner.results import event_lines
+from tuner.driver import interruption
+from tuner.loop import limits
+from tuner.results import event_lines, events, failures, lease
 from tuner.results.export import Kind
 from tuner.results.plots import Plots
 from tuner.results.records import STATUSES
 from tuner.schedule import Scheduler
-from tuner.search import SearchAlgorithm
+from tuner.search import SearchAlgorithm, multi_fidelity
+from tuner.train.data import cache, images
 from tuner.trial import HYPERPARAMETERS, STRATEGIES
 from tuner.trial.classifier import METRICS
 
@@ -167,6 +170,21 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
     codes = {constant(path, value) for path, value in given}
     assert {"learned", "cannot_pause", "study_changed"} <= codes
     assert sorted(rows(section("troubleshooting.md", "Notices"))) == sorted(codes)
+
+
+def test_numbers_in_the_text_are_those_of_the_code() -> None:
+    pace = lease.Pace()
+    for name, sentence in {
+        "explanation/search.md": f"takes at most {multi_fidelity.LARGEST_MODEL} values",
+        "explanation/data.md": f"nobody used for {cache.DAYS_KEPT:.0f} days",
+        "explanation/checkpoints.md": f"otherwise {pace.expire_seconds:.0f} s after its last renewal",
+        "how-to/resume.md": f"`--grace` seconds ({interruption.GRACE_SECONDS:.0f} by default)",
+        "how-to/object-storage.md": f"within {events.OBJECT_STORE_SECONDS:.0f} s of the event",
+        "how-to/budget.md": f"when its first {limits.MOST_FAILURES} trials all fail",
+        "troubleshooting.md": f"the last {failures.ALIKE} trials failed alike",
+        "reference/study-file.md": f"{images.MAX_PIXELS:,} pixels by default",
+    }.items():
+        assert sentence in page(name), f"{name} should say: {sentence}"
 
 
 def test_each_class_of_error_is_in_the_troubleshooting() -> None:
