@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
-    "errors": (set(), set()),
+    "errors": ({"device_errors"}, set()),
+    "device_errors": (set(), set()),
     "nvml": (set(), set()),
     "machine": ({"nvml"}, set()),
     "starting": (set(), set()),
@@ -35,7 +36,18 @@ MAY_IMPORT = {
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
     "worker": (
-        {"train", "inspection", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
+        {
+            "train",
+            "inspection",
+            "session",
+            "study_file",
+            "study",
+            "trial",
+            "results",
+            "errors",
+            "device_errors",
+            "temporary",
+        },
         {"ray", "torch"},
     ),
     "driver": (
