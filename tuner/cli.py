@@ -1,7 +1,8 @@
 """The verbs of `python -m tuner`: parse, call, print.
 
 Progress goes to stderr, and so does what the user's own code prints; results go to stdout. Exit codes: 0 a winner, 1 no
-trial succeeded, 2 bad input (nothing was started, nothing written), 130 interrupted.
+trial succeeded (of `doctor`: a search won't work here), 2 bad input (nothing was started, nothing written), 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner import budget
+from tuner.doctor.checks import CHECKS
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.results.foreign_text import printable
 from tuner.starting import release_interrupt
@@ -272,6 +274,16 @@ def _export(options: argparse.Namespace) -> int:
     return SUCCESS
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from tuner.console.diagnosis import line, summary
+    from tuner.doctor.examination import examine_machine
+
+    tell = (lambda _: None) if options.json else (lambda finding: print(line(finding), flush=True))
+    findings = examine_machine(options.storage, options.data_dir, only=options.only, tell=tell)
+    print(json.dumps([finding.record() for finding in findings]) if options.json else summary(findings))
+    return NO_WINNER if any(finding.status == "failed" for finding in findings) else SUCCESS
+
+
 def _predict(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
@@ -398,6 +410,15 @@ def _add_result_verbs(verbs: argparse._SubParsersAction[Any]) -> None:
     export.add_argument("run", metavar="RUN")
     export.add_argument("--to", choices=["csv", "parquet", "optuna", "tensorboard"], required=True, dest="kind")
     export.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
+
+    doctor = verbs.add_parser("doctor", help="check that searches will work on this machine, in about 20 s")
+    doctor.set_defaults(verb=_doctor)
+    doctor.add_argument("--storage", default="runs", metavar="DIR", help="where run folders will lie (default: runs)")
+    doctor.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")
+    doctor.add_argument(
+        "--only", action="append", default=[], choices=CHECKS, metavar="CHECK", help="this one, or these"
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON list on stdout")
 
     predict = verbs.add_parser("predict", help="classify images with a run's winner")
     predict.set_defaults(verb=_predict)

@@ -1,0 +1,305 @@
+"""Checks that only a GPU can pass, and what of one can be judged without it: its driver, its wheel, who shares it.
+
+The judgements are tested on descriptions of cards; capture, compilation and asserts have run on no GPU yet.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.doctor.apart import call_apart
+from tuner.doctor.checks import DRIVER, OFF, Subject
+from tuner.doctor.findings import Finding, failed, none_here, notice, ok
+from tuner.nvml import Gpu, read_gpus
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+INDEX_URL = "https://download.pytorch.org/whl"
+MPS_FOLDER = "/tmp/nvidia-mps"  # unless CUDA_MPS_PIPE_DIRECTORY says otherwise
+REMAINS_BYTES = 64 * 2**20  # of memory that may still be used after the checks
+RTOL, ATOL = 1e-2, 1e-3  # another order of additions, and TF32
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A build of torch: for which cards, from which driver on (https://pytorch.org/get-started/locally,
+    https://docs.nvidia.com/cuda/cuda-toolkit-release-notes, minor version compatibility).
+    """
+
+    tag: str
+    cuda: tuple[int, int]
+    driver: str
+    oldest: tuple[int, int]
+    newest: tuple[int, int]
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Whether it has kernels for the card."""
+        return self.oldest <= capability <= self.newest
+
+
+WHEELS = (
+    Wheel("cu126", (12, 6), "525.60", (5, 0), (9, 0)),
+    Wheel("cu130", (13, 0), "580.65", (7, 5), (12, 1)),
+)
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """The torch that is installed: `cuda` and `hip` are the versions that it was built for; None for neither.
+
+    `architectures` as "sm_90" (kernels) and "compute_90" (compiled when they are first used); `problem` is why it sees
+    no GPU.
+    """
+
+    version: str
+    cuda: str | None
+    hip: str | None
+    architectures: tuple[str, ...]
+    problem: str = ""
+
+
+def wheel(subject: Subject) -> Finding:
+    """Torch's wheel fits driver and card, and torch sees the GPU."""
+    build = installed_torch()
+    gpus = read_gpus()
+    return judge_wheel(gpus[0], build) if gpus else judge_unmanaged(build)
+
+
+def sharing(subject: Subject) -> Finding:
+    """Several trials can share the GPU."""
+    gpus = read_gpus()
+    if not gpus:
+        return none_here("NVML can't be asked")
+    control = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", MPS_FOLDER)) / "control"
+    return judge_sharing(gpus[0], mps=control.exists())
+
+
+def graph(subject: Subject) -> Finding:
+    """Steps that were recorded in a CUDA graph and replayed train as eager ones do."""
+    import torch
+
+    if subject.device != "cuda":
+        return none_here()
+    images, labels = _batch(subject.device)
+    eager, recorded = _network(subject.device), _network(subject.device)
+    recorded.load_state_dict(eager.state_dict())
+    replay = _recorded_step(recorded, images, labels)
+    recorded.load_state_dict(eager.state_dict())
+    optimizer = _optimizer(eager)
+    for _ in range(3):
+        replay()
+        _eager_step(eager, optimizer, images, labels)
+    torch.cuda.synchronize()
+    for one, other in zip(eager.parameters(), recorded.parameters(), strict=True):
+        if not torch.allclose(one, other, rtol=RTOL, atol=ATOL):
+            return notice("a recorded step trains otherwise than an eager one", OFF)
+    return ok("3 recorded steps train as eager ones do")
+
+
+def compiled(subject: Subject) -> Finding:
+    """A compiled network gives the losses and gradients of the plain one."""
+    import torch
+
+    from tuner.train.compiling import compiled_with_cuda_graphs
+
+    images, labels = _batch(subject.device)
+    module = _network(subject.device)
+    plain = _gradients(module, module, images, labels)
+    on_gpu = subject.device == "cuda"
+    forward = compiled_with_cuda_graphs(module) if on_gpu else torch.compile(module, dynamic=False)
+    for _ in range(3 if on_gpu else 1):  # the first ones warm up and record
+        through = _gradients(module, forward, images, labels)
+    same = all(torch.allclose(one, other, rtol=RTOL, atol=ATOL) for one, other in zip(plain, through, strict=True))
+    if not same:
+        return notice("a compiled network has other gradients", OFF)
+    return ok("a compiled network has the same gradients")
+
+
+def device_assert(subject: Subject) -> Finding:
+    """An assert on the device is recognised, and the process after it can use the GPU."""
+    if subject.device != "cuda":
+        return none_here()
+    recognised = call_apart(partial(_trip_assert, subject.device), 30)
+    loss = call_apart(partial(_one_loss, subject.device), 30)
+    if not recognised:
+        return notice("an error that makes the GPU unusable wasn't recognised", "tell the developers")
+    if not math.isfinite(loss):
+        return failed("the GPU computes nonsense after a device-side assert", DRIVER)
+    return ok("after a device-side assert another process goes on")
+
+
+# Judgements
+
+
+def installed_torch() -> TorchBuild:
+    """The torch of this process; its GPUs are initialised."""
+    import torch
+
+    problem = ""
+    try:
+        torch.zeros(1, device="cuda").add_(1).item()
+    except Exception as error:
+        problem = str(error).strip().split("\n")[0]
+    architectures = tuple((torch._C._cuda_getArchFlags() or "").split()) if torch.version.cuda else ()
+    return TorchBuild(str(torch.__version__), torch.version.cuda, torch.version.hip, architectures, problem)
+
+
+def judge_wheel(gpu: Gpu, build: TorchBuild) -> Finding:
+    """Whether torch's build fits an NVIDIA GPU and its driver."""
+    card = f"{gpu.name} (sm_{gpu.capability[0]}{gpu.capability[1]}, driver {gpu.driver})"
+    if build.cuda is None:
+        return failed(f"torch for a GPU has to be built for CUDA, got {build.version} for {card}", install(gpu))
+    major = int(build.cuda.partition(".")[0])
+    if gpu.cuda != (0, 0) and major > gpu.cuda[0]:
+        driver = next((wheel.driver for wheel in WHEELS if wheel.cuda[0] == major), "a newer one")
+        known = f"CUDA {gpu.cuda[0]}.{gpu.cuda[1]}"
+        said = f"torch {build.version} needs a driver for CUDA {build.cuda} ({driver} or later), got {known} of {card}"
+        return failed(said, f"update the driver, or {install(gpu)}")
+    if gpu.capability != (0, 0) and not supports(build.architectures, gpu.capability):
+        has = ", ".join(build.architectures)
+        return failed(f"torch {build.version} has kernels for {has}, got {card}", install(gpu))
+    if build.problem:
+        return failed(f"torch {build.version} can't use {card}: {build.problem}", DRIVER)
+    return ok(f"{card}, CUDA {build.cuda} of torch {build.version}")
+
+
+def judge_unmanaged(build: TorchBuild) -> Finding:
+    """The same where NVML isn't there: a GPU of AMD, or a container without the driver's library."""
+    if build.problem:
+        kind = "ROCm" if build.hip else "CUDA"
+        return failed(f"torch {build.version} can't use the GPU by {kind}: {build.problem}", DRIVER)
+    return ok(
+        f"torch {build.version} for {'ROCm ' + build.hip if build.hip else 'CUDA ' + str(build.cuda)}, without NVML"
+    )
+
+
+def install(gpu: Gpu) -> str:
+    """The command that installs the newest wheel for the card and its driver; else what would have to change."""
+    for_card = [wheel for wheel in WHEELS if wheel.runs_on(gpu.capability)]
+    usable = [wheel for wheel in for_card if wheel.cuda[0] <= gpu.cuda[0] or gpu.cuda == (0, 0)]
+    if usable:
+        return f"pip install --force-reinstall torch torchvision --index-url {INDEX_URL}/{usable[-1].tag}"
+    if for_card:
+        return f"update the driver to {for_card[0].driver} or later"
+    return "no wheel has kernels for this card: run on the CPU with --gpus-per-trial 0"
+
+
+def supports(architectures: tuple[str, ...], capability: tuple[int, int]) -> bool:
+    """Whether kernels for one of them run on the card: those of its generation, or code compiled when it is used."""
+    for name in architectures:
+        kind, _, number = name.partition("_")
+        version = int(number.rstrip("af"))
+        built = (version // 10, version % 10)
+        exact = number.endswith("a")  # features of one card alone
+        if kind == "compute" and not exact and built <= capability:
+            return True
+        if built == capability or (not exact and built[0] == capability[0] and built <= capability):
+            return True
+    return False
+
+
+def judge_sharing(gpu: Gpu, *, mps: bool) -> Finding:
+    """Whether several processes may use the GPU."""
+    if gpu.compute_mode == "prohibited":
+        return failed(f"{gpu.name} is closed to compute", "ask for `nvidia-smi --compute-mode=DEFAULT`")
+    if gpu.compute_mode == "exclusive_process" and not mps:
+        said = f"{gpu.name} takes one process at a time, as its compute mode is exclusive"
+        return notice(said, "give each trial a whole GPU, or ask for MPS or `nvidia-smi --compute-mode=DEFAULT`")
+    return ok("by MPS" if mps else "by turns; MPS doesn't run")
+
+
+def judge_memory(before: Gpu, after: Gpu) -> Finding:
+    """Whether the checks gave back what they used."""
+    left = after.used_bytes - before.used_bytes
+    if math.isnan(left):
+        return none_here("the driver doesn't tell")
+    if left <= REMAINS_BYTES:
+        return ok("as it was before the checks")
+    said = f"{left / 2**20:.0f} MiB more are used than before the checks"
+    if {process.pid for process in after.processes} - {process.pid for process in before.processes}:
+        return notice(f"{said}, and a new process is there", "look at nvidia-smi")
+    return notice(said, "look at nvidia-smi; a process that hangs keeps memory")
+
+
+# On the device
+
+
+def _network(device: str) -> nn.Module:
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 4)
+    return nn.Sequential(*layers).to(device)
+
+
+def _batch(device: str) -> tuple[Tensor, Tensor]:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(16, 3, 16, 16, generator=generator).to(device), (torch.arange(16) % 4).to(device)
+
+
+def _optimizer(network: nn.Module) -> Any:
+    from torch.optim import SGD
+
+    return SGD(network.parameters(), lr=0.01)
+
+
+def _eager_step(network: nn.Module, optimizer: Any, images: Tensor, labels: Tensor) -> None:
+    from torch.nn.functional import cross_entropy
+
+    optimizer.zero_grad(set_to_none=True)
+    cross_entropy(network(images), labels).backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def _recorded_step(network: nn.Module, images: Tensor, labels: Tensor) -> Any:
+    """As https://docs.pytorch.org/docs/stable/notes/cuda.html#whole-network-capture has it."""
+    import torch
+
+    optimizer, beside = _optimizer(network), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(3):
+            _eager_step(network, optimizer, images, labels)
+    torch.cuda.current_stream().wait_stream(beside)
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording):
+        _eager_step(network, optimizer, images, labels)
+    return recording.replay
+
+
+def _gradients(module: nn.Module, forward: Any, images: Tensor, labels: Tensor) -> list[Tensor]:
+    from torch.nn.functional import cross_entropy
+
+    module.zero_grad(set_to_none=True)
+    cross_entropy(forward(images), labels).backward()  # type: ignore[no-untyped-call]
+    return [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
+
+
+def _trip_assert(device: str) -> bool:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from tuner.device_errors import context_is_dead, dead_context
+
+    try:
+        cross_entropy(torch.zeros(4, 2, device=device), torch.full((4,), 999, device=device))
+        torch.cuda.synchronize()
+    except Exception as error:
+        return context_is_dead(error) and dead_context() is not None
+    return False
+
+
+def _one_loss(device: str) -> float:
+    from torch.nn.functional import cross_entropy
+
+    images, labels = _batch(device)
+    return float(cross_entropy(_network(device)(images), labels))
