@@ -21,7 +21,7 @@ def train(config):
     starts = Path({{folder!r}})
     number = len(list(starts.iterdir()))
     (starts / f"{{{{number}}}}-{{{{os.getpid()}}}}").touch()
-    tuner.report(loss=config["x"])
+    tuner.report(loss=config["x"], off=os.environ["TUNER_SWITCHED_OFF"])
     if number == 0:
         raise torch.AcceleratorError("CUDA error: misaligned address\\n{SAID}")
     if number == 1:
@@ -31,11 +31,14 @@ def train(config):
 """
 
 
+OFF = {"TUNER_SWITCHED_OFF": "graph"}  # reaches workers as the driver's environment does
+
+
 def test_a_worker_whose_gpu_is_unusable_is_replaced_and_others_are_kept(tmp_path: Path) -> None:
     (tmp_path / "starts").mkdir()
     body = BODY.format(folder=str(tmp_path / "starts"))
     space = study_file(tmp_path, study(body, "search=Random(), scheduler=NoEarlyStopping()", trials=4))
-    finished = tuner("run", space, "--storage", "out", "--concurrency", "1", "--json", folder=tmp_path)
+    finished = tuner("run", space, "--storage", "out", "--concurrency", "1", "--json", folder=tmp_path, **OFF)
     assert finished.code == 0, finished.err
     processes = [name.split("-")[1] for name in sorted(path.name for path in (tmp_path / "starts").iterdir())]
     first, second, third, fourth, fifth = processes  # one more than trials: the second was lost, and started again
@@ -47,3 +50,4 @@ def test_a_worker_whose_gpu_is_unusable_is_replaced_and_others_are_kept(tmp_path
     assert next(iter(trials)).message == (
         "AcceleratorError: CUDA error: misaligned address; set CUDA_LAUNCH_BLOCKING=1 to see which operation it was"
     )
+    assert {epoch.metrics["off"] for trial in trials for epoch in trial.epochs.values()} == {"graph"}

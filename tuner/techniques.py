@@ -12,8 +12,8 @@ VARIABLE = "TUNER_SWITCHED_OFF"  # names of techniques with commas between; a us
 TECHNIQUES = {
     "compile": "torch.compile",
     "graph": "CUDA graphs",
-    "bf16": "precision='bf16'",
-    "fp16": "precision='fp16'",
+    "bf16": "bfloat16, in single precision instead,",
+    "fp16": "half precision, in single precision instead,",
 }
 
 

@@ -51,8 +51,8 @@ def test_a_machine_is_looked_at_once(cards: FakeNvml) -> None:
     assert readiness(1, look) == first
     assert look.count == 1
     assert first.notices[1] == (
-        "torch.compile is switched off, as it doesn't work on this machine (this machine: torch.compile needs a C "
-        "compiler); `tuner doctor` looks at it again"
+        "training does without torch.compile on this machine (this machine: torch.compile needs a C compiler); "
+        "`tuner doctor` looks at it again"
     )
     first.check()
 

@@ -64,8 +64,7 @@ class Readiness:
     def notices(self) -> list[str]:
         """What the user should know, in sentences."""
         return [
-            f"{TECHNIQUES[technique]} is switched off, as it doesn't work on this machine ({why}); "
-            "`tuner doctor` looks at it again"
+            f"training does without {TECHNIQUES[technique]} on this machine ({why}); `tuner doctor` looks at it again"
             for technique, why in self.off.items()
         ] + list(self.warnings)
 

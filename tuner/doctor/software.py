@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from contextlib import ExitStack
 from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from tuner.doctor.checks import REINSTALL, Subject
 from tuner.doctor.findings import Finding, failed, ok
@@ -16,13 +18,12 @@ SEED = 7  # of what the cache is given to keep
 
 
 def torch_fits(subject: Subject) -> Finding:
-    """Torch and torchvision are of the same release, and torchvision's own operators load."""
+    """Torch and torchvision are of releases that belong together, and torchvision's own operators load."""
     torch, torchvision = metadata.version("torch"), metadata.version("torchvision")
-    wanted = _wanted_torch()
-    pair = f"torchvision {torchvision} needs torch {wanted}, got {torch}"
-    fix = f"pip install torch=={wanted} torchvision=={torchvision.split('+')[0]}" if wanted else REINSTALL
-    if wanted and torch.split("+")[0] != wanted:
-        return failed(pair, fix)
+    wanted = torch_of_torchvision()
+    if not wanted.contains(torch, prereleases=True):
+        fix = f"pip install 'torch{wanted}' torchvision=={torchvision.split('+')[0]}"
+        return failed(f"torchvision {torchvision} needs torch {wanted}, got {torch}", fix)
     try:
         from torch import ones, tensor
         from torchvision.ops import nms
@@ -30,14 +31,15 @@ def torch_fits(subject: Subject) -> Finding:
         kept = nms(tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.0]]), ones(2), 0.5)
     except Exception as error:
         said = f"torch {torch} and torchvision {torchvision} don't work together ({type(error).__name__}: {error})"
-        return failed(said.splitlines()[0], f"reinstall both: {fix}")
-    return ok(f"torch {torch} with torchvision {torchvision}") if len(kept) == 1 else failed("nms is wrong", fix)
+        return failed(said.splitlines()[0], REINSTALL)
+    said = f"torch {torch} with torchvision {torchvision}"
+    return ok(said) if len(kept) == 1 else failed(f"{said} finds wrong boxes", REINSTALL)
 
 
-def _wanted_torch() -> str | None:
-    """The release of torch that torchvision says it was built for."""
-    needs = (re.fullmatch(r"torch\s*\(?==\s*([\w.]+)\)?", need) for need in metadata.requires("torchvision") or ())
-    return next((need.group(1) for need in needs if need), None)
+def torch_of_torchvision() -> SpecifierSet:
+    """The releases of torch that the installed torchvision says it needs."""
+    needs = map(Requirement, metadata.requires("torchvision") or ())
+    return next((need.specifier for need in needs if need.name == "torch"), SpecifierSet())
 
 
 def cache(subject: Subject) -> Finding:

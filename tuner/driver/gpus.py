@@ -18,14 +18,15 @@ from tuner.techniques import TECHNIQUES, VARIABLE, switched_off
 def gpus_checked(study: Study, address: str | None = None) -> Iterator[list[str]]:
     """Within the block, what doesn't work on this machine's GPUs is off; yields sentences for the user.
 
-    Nothing is looked at for a search without GPUs, or on a cluster, whose nodes are other machines.
+    Nothing is looked at for a search without GPUs, for trials of which it isn't known that they use torch, or on a
+    cluster, whose nodes are other machines.
 
     Raises StudyError where torch can't use the GPUs.
     """
     _check_names()
     machine = this_machine()
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-    if address is not None or not machine.gpus or not resources.gpus:
+    if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
         yield []
         return
     ready = readiness(machine.gpus)
