@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         before = options.verb in (_run, _resume)
         otherwise = "interrupted before the search started; nothing was written" if before else "interrupted"
-        print(f"tuner: {interrupt or otherwise}", file=sys.stderr)
+        print(f"tuner: {str(interrupt) or otherwise}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `tuner show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -12,7 +13,8 @@ import pytest
 import torch
 import torchvision
 
-from tests.commands import Finished, environment, tuner
+from tests.commands import Finished, environment, start, tuner
+from tests.searches import wait_for
 from tuner.console.diagnosis import line, summary
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, SOFTWARE
 from tuner.doctor.findings import Finding
@@ -127,6 +129,32 @@ def test_data_that_is_a_file_is_a_failure(tmp_path: Path) -> None:
     assert finished.code == 1
     expected = "data needs a folder that can be read, got 'data'; choose another with --data-dir"
     assert finished.out.splitlines()[0] == f"failed     this machine: data folder: {expected}"
+
+
+def broken_torch(folder: Path, code: str) -> dict[str, str]:
+    """A torch whose import ends as `code` does."""
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(code)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+def test_a_torch_that_crashes_when_it_is_imported_is_a_finding(tmp_path: Path) -> None:
+    changed = broken_torch(tmp_path / "shim", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    finished = tuner("doctor", "--only", "torch", "--only", "fp32", "--json", folder=tmp_path, **changed)
+    assert finished.code == 1
+    found = told(finished)
+    assert found["torch"].said == "the process that should have made this check was ended by SIGSEGV"
+    assert found["torch"].fix.startswith("reinstall torch and torchvision together")
+    assert found["fp32"].status == "skipped"
+
+
+def test_ctrl_c_ends_it_and_its_processes_at_once(tmp_path: Path) -> None:
+    changed = broken_torch(tmp_path / "shim", f"open({str(tmp_path / 'begun')!r}, 'w')\nimport time\ntime.sleep(600)\n")
+    process = start("doctor", "--only", "torch", folder=tmp_path, **changed)
+    wait_for((tmp_path / "begun").exists)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "tuner: interrupted\n")
 
 
 def test_a_check_that_there_is_not_is_refused(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from tuner.machine import python_environment, this_machine
 from tuner.nvml import Gpu, read_gpus
 
 AT_ONCE = 4  # examiners, each of which imports torch or Ray
+ENDING_SECONDS = 5.0  # of a process that has answered
 IMPORT_SECONDS = 90.0  # that may take on a busy machine
 MACHINE = "this machine"
 
@@ -62,14 +63,19 @@ class Examination:
                 found = replace(Finding(**json.loads(line)), where=self.where)
                 told[found.check] = found
                 tell(found)
+            process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:  # all checks are made, yet something hangs
+            pass
         finally:
             timer.cancel()
-            with suppress(ProcessLookupError):
-                process.kill()
+            process.kill()
             code = process.wait()
+        if code == -signal.SIGINT:  # Ctrl-C reaches all of the terminal's processes
+            raise KeyboardInterrupt
+        made = len(told)
         for name in self.checks:
             if name not in told:
-                told[name] = self._never_made(name, code)
+                told[name] = self._never_made(name, code, first=len(told) == made)
                 tell(told[name])
         return [told[name] for name in self.checks]
 
@@ -85,10 +91,11 @@ class Examination:
             text=True,
         )
 
-    def _never_made(self, name: str, code: int) -> Finding:
-        libraries = ", ".join(self.preload) or "the standard library"
-        said = f"the process that imports {libraries} {ending(code)} before it came to this"
-        return Finding(CHECKS[name].severity, said, REINSTALL, name, self.where)
+    def _never_made(self, name: str, code: int, *, first: bool) -> Finding:
+        if not first:
+            return Finding("skipped", "its process ended before", "", name, self.where)
+        said = f"the process that should have made this check {ending(code)}"
+        return Finding("failed", said, REINSTALL if self.preload else CHECKS[name].fix, name, self.where)
 
 
 def examine_machine(
