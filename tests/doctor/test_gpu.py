@@ -1,11 +1,16 @@
 """Judgements on described cards; what only a GPU can show is run where there is one."""
 
 import dataclasses
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.fake_nvml import GIB, Card, FakeNvml
+from tuner.doctor import gpu as gpu_checks
 from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import Subject
 from tuner.doctor.gpu import (
@@ -175,6 +180,35 @@ def test_checks_that_need_a_gpu_say_so() -> None:
     for check in (graph, device_assert):
         assert check(Subject("cpu")).status == "none here"
     assert install(card("H100", (9, 0))) == f"{FROM}/cu130"
+
+
+class Replaying:
+    """Stands in for `torch.cuda.CUDAGraph`, whose replay takes the last step again; `wrong` ones forget to."""
+
+    def __init__(self, step: Callable[[], None], *, wrong: bool) -> None:
+        self.replay = (lambda: None) if wrong else step
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_recorded_steps_are_held_against_eager_ones(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
+    """All but the capture itself, which needs a GPU."""
+    steps: list[tuple[Any, ...]] = []
+    eager = gpu_checks._eager_step
+
+    def noted(*arguments: Any) -> None:
+        steps.append(arguments)
+        eager(*arguments)
+
+    monkeypatch.setattr(gpu_checks, "_eager_step", noted)
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: Replaying(lambda: eager(*steps[3]), wrong=wrong))
+    monkeypatch.setattr(torch.cuda, "graph", lambda recording: nullcontext())
+    apart = gpu_checks.recorded_apart("cpu")
+    assert apart == (pytest.approx(1.0) if wrong else 0.0)
+    assert [arguments[0] is steps[0][0] for arguments in steps] == [True] * 4 + [False] * 3
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The checks that train, run on the CPU; and that each finds what it looks for."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -31,11 +33,16 @@ def test_two_processes_add_up_on_the_cpu() -> None:
 
 
 def test_a_loss_that_is_no_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(running: Trainer, steps: int) -> None:
-        running._loss.fill_(float("nan"))
+    whole = training._small_network
 
-    monkeypatch.setattr(Trainer, "train", broken)
-    assert apart(training.fp32).said == "the loss of 5 steps in fp32 is nan"
+    def broken(config: dict[str, Any]) -> torch.nn.Module:
+        return torch.nn.Sequential(whole(config), torch.nn.Threshold(float("inf"), float("nan")))
+
+    monkeypatch.setattr(training, "_small_network", broken)
+    found = apart(training.fp32)
+    assert found.status == "failed"
+    assert "loss" in found.said
+    assert "nan" in found.said
 
 
 def test_a_checkpoint_that_loses_momentum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +69,19 @@ def test_memory_errors_that_are_not_recognised_are_found(monkeypatch: pytest.Mon
 def test_a_limit_that_is_not_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "_take", lambda device, size_bytes: None)
     assert apart(training.memory).said == "a limit of memory isn't kept here"
+
+
+def test_on_a_gpu_the_limit_is_what_torch_holds_and_a_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in for the card: whether torch keeps the limit only a GPU can show."""
+    limits: list[float] = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=2**33))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 2**30)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    with training._limited("cuda"):
+        assert limits == [(2**30 + 2**28) / 2**33]
+    assert limits[1:] == [1.0]
+
+
+def test_bf16_that_is_only_emulated_is_left_to_trials_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    assert training.bf16(Subject("cuda")).status == "none here"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import resource
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.doctor.checks import DRIVER, Subject
 from tuner.doctor.findings import Finding, failed, none_here, notice, ok
+from tuner.errors import TrialDiverged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def bf16(subject: Subject) -> Finding:
     import torch
 
     if subject.device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        return notice("this GPU only emulates bfloat16", "use precision='fp16'; bf16 is switched off")
+        return none_here("none here: this GPU only emulates bfloat16, which trials refuse")
     return _steps(subject, "bf16")
 
 
@@ -127,12 +127,11 @@ def _small_network(config: dict[str, Any]) -> nn.Module:
 
 
 def _steps(subject: Subject, precision: str) -> Finding:
-    running = trainer(subject.device, precision=precision)
-    running.train(STEPS)
-    loss = float(running._loss) / IMAGES
-    if not math.isfinite(loss):
-        return failed(f"the loss of {STEPS} steps in {precision} is {loss}", DRIVER)
-    return ok(f"{STEPS} steps, loss {loss:.2f}")
+    try:
+        result = trainer(subject.device, precision=precision).run_epoch()
+    except TrialDiverged as error:
+        return failed(str(error), DRIVER)
+    return ok(f"{STEPS} steps, loss {result.train_loss:.2f}")
 
 
 def _drift(subject: Subject, optimizer: str) -> float:
