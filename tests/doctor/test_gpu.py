@@ -13,20 +13,8 @@ from tests.fake_nvml import GIB, Card, FakeNvml
 from tuner.doctor import gpu as gpu_checks
 from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import Subject
-from tuner.doctor.gpu import (
-    TorchBuild,
-    compiled,
-    device_assert,
-    graph,
-    install,
-    installed_torch,
-    judge_memory,
-    judge_sharing,
-    judge_unmanaged,
-    judge_wheel,
-    sharing,
-    supports,
-)
+from tuner.doctor.gpu import compiled, device_assert, graph, judge_memory, judge_sharing, sharing
+from tuner.doctor.wheels import TorchBuild, install, installed_torch, judge_unmanaged, judge_wheel, supports
 from tuner.nvml import Gpu, GpuProcess, read_gpus
 
 CU130 = TorchBuild("2.14.1+cu130", "13.0", None, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))
