@@ -64,3 +64,10 @@ def test_an_overflow_in_one_process_counts_in_all() -> None:
         before = weight.detach().clone()
         precision.step(optimizer, 0.0, lambda found, others=others: found + others)  # type: ignore[misc]
         assert torch.equal(weight, before) is (others > 0)
+
+
+def test_a_type_that_is_switched_off_on_this_machines_gpu_is_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_SWITCHED_OFF", "bf16")
+    assert Precision("bf16", torch.device("cuda")).name == "fp32"
+    assert Precision("bf16", torch.device("cpu")).name == "bf16"
+    assert Precision("fp16", torch.device("cuda")).name == "fp16"

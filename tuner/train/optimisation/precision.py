@@ -11,15 +11,21 @@ from torch import Tensor
 from torch.amp import GradScaler, autocast
 from torch.optim import Optimizer
 
+from tuner.techniques import allowed
 from tuner.train.optimisation.optimizer import begin_momentum
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """One of fp32, bf16 and fp16 on a device; fp16's gradients are scaled so that small ones don't become zero."""
+    """One of fp32, bf16 and fp16 on a device; fp16's gradients are scaled so that small ones don't become zero.
+
+    A type that is switched off on this machine's GPU is fp32 there.
+    """
 
     def __init__(self, name: str, device: torch.device) -> None:
+        if device.type == "cuda" and name != "fp32" and not allowed(name):
+            name = "fp32"
         self.name = name
         self._device = device.type
         self._scaler = GradScaler(self._device, enabled=name == "fp16")
