@@ -232,13 +232,16 @@ def read_only(attempt: Attempt) -> None:
 
 
 def damaged_checkpoint(attempt: Attempt) -> None:
-    """A trial's newest checkpoint is cut, another one's flipped, between a kill and what follows."""
+    """The newest checkpoint of a trial that goes on is cut, another one's flipped, between a kill and what follows."""
     driver_killed(attempt)
     if not attempt.count("checkpoint_saved"):
         return
-    folder = Path(load_run(attempt.storage).path)
+    run = load_run(attempt.storage)
+    folder = Path(run.path)
     store = CheckpointStore(LocalFolder(folder))
-    newest = [(trial, store.epochs(trial)[-1]) for trial in store.trials() if store.epochs(trial)]
+    live = [trial for trial in store.trials() if store.epochs(trial) and run.record.trials[trial].live]
+    newest = [(trial, store.epochs(trial)[-1]) for trial in live]
+    attempt.hit = attempt.hit and bool(newest)
     for number, (trial, epoch) in enumerate(newest):
         for file in (folder / "checkpoints" / trial / f"{epoch:06d}" / "files").iterdir():
             content = bytearray(file.read_bytes())

@@ -9,7 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 
 FILE = Path(__file__).parent / "images" / "rooms.svg"
-EVERYWHERE = ("errors", "machine", "mode", "starting", "temporary")  # which others import without saying anything by it
+# modules that others import without saying anything by it
+EVERYWHERE = (
+    *("cache_folder", "device_errors", "errors", "machine", "mode"),
+    *("nvml", "starting", "techniques", "temporary"),
+)
 WIDTH, HEIGHT = 1000, 84  # of the picture; of a row
 BOX = (104, 34)
 SWEEPS = 8  # of the rows, to order them
@@ -22,8 +26,9 @@ Link = tuple[str, str]  # from a room to one below it; where it passes a row, it
 def picture(may_import: Mapping[str, tuple[set[str], set[str]]]) -> str:
     """The SVG for the table of test_architecture.py."""
     rooms = {room: of_tuner - {*EVERYWHERE} for room, (of_tuner, _) in may_import.items() if room not in EVERYWHERE}
-    links = direct(rooms)
-    rows = in_rows(rooms, links)
+    heights = heights_of(rooms)
+    links = direct({room: {o for o in others if heights[o] < heights[room]} for room, others in rooms.items()})
+    rows = in_rows(heights, links)
     places: dict[str | Link, list[tuple[float, float]]] = {}
     for number, row in enumerate(reversed(rows)):
         for column, one in enumerate(row):
@@ -49,13 +54,22 @@ def direct(rooms: Rooms) -> list[Link]:
     ]
 
 
-def in_rows(rooms: Rooms, links: list[Link]) -> list[list[str | Link]]:
-    """Rooms and passing links from below: each room in the row above the highest one that it imports."""
+def heights_of(rooms: Rooms) -> dict[str, int]:
+    """The row of each room from below: above the highest one that it imports.
+
+    Of two rooms that may import each other, the first by name comes below.
+    """
     heights: dict[str, int] = {}
-    while len(heights) < len(rooms):
-        for room in sorted(rooms.keys() - heights.keys()):
-            if rooms[room] <= heights.keys():
-                heights[room] = max((heights[other] + 1 for other in rooms[room]), default=0)
+    while left := rooms.keys() - heights.keys():
+        free = sorted(room for room in left if rooms[room] <= heights.keys())
+        mutual = [room for room in sorted(left) if any(room in rooms[other] for other in rooms[room] - heights.keys())]
+        for room in free or mutual[:1] or sorted(left)[:1]:
+            heights[room] = max((heights[other] + 1 for other in rooms[room] & heights.keys()), default=0)
+    return heights
+
+
+def in_rows(heights: Mapping[str, int], links: list[Link]) -> list[list[str | Link]]:
+    """Rooms and passing links, row by row from below."""
     rows: list[list[str | Link]] = [
         [room for room in sorted(heights) if heights[room] == row]
         + [link for link in links if heights[link[1]] < row < heights[link[0]]]

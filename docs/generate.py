@@ -40,7 +40,7 @@ COMMANDS_OPENING = """# Commands
 | exit code | meaning |
 |---|---|
 | 0 | success; for `run` and `resume`: there is a winner |
-| 1 | no trial succeeded, or an error ended the search |
+| 1 | no trial succeeded, or an error ended the search; for `doctor`: a search will not work here |
 | 2 | bad input: nothing was started, nothing was written |
 | 130 | interrupted, and saved |
 

@@ -13,8 +13,12 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
-    "errors": (set(), set()),
-    "machine": (set(), set()),
+    "errors": ({"device_errors"}, set()),
+    "device_errors": (set(), set()),
+    "nvml": (set(), set()),
+    "machine": ({"nvml"}, set()),
+    "cache_folder": (set(), set()),
+    "techniques": (set(), set()),
     "starting": (set(), set()),
     "temporary": (set(), set()),
     "session": (set(), set()),
@@ -27,7 +31,10 @@ MAY_IMPORT = {
     "budget": ({"space", "errors"}, set()),
     "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
-    "train": ({"trial", "machine", "errors", "temporary"}, {"torch", "torchvision"}),
+    "train": (
+        {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
+        {"torch", "torchvision"},
+    ),
     "results": (
         {"study", "study_file", "budget", "space", "search", "trial", "errors", "temporary"},
         {"pandas", "optuna", "wandb", "obstore"},
@@ -35,7 +42,18 @@ MAY_IMPORT = {
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
     "worker": (
-        {"train", "inspection", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
+        {
+            "train",
+            "inspection",
+            "session",
+            "study_file",
+            "study",
+            "trial",
+            "results",
+            "errors",
+            "device_errors",
+            "temporary",
+        },
         {"ray", "torch"},
     ),
     "driver": (
@@ -53,16 +71,25 @@ MAY_IMPORT = {
             "inspection",
             "train",
             "machine",
+            "doctor",
+            "techniques",
             "errors",
             "schedule",
             "temporary",
         },
         {"ray"},
     ),
-    "console": ({"results", "budget", "study", "space", "inspection", "errors"}, {"rich"}),
+    "doctor": (
+        {"driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"},
+        {"torch", "torchvision"},
+    ),
+    "console": ({"results", "budget", "study", "space", "inspection", "doctor", "errors"}, {"rich"}),
     "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
     "cli": (
-        {"console", "driver", "inspection", "results", "budget", "search", "study", "study_file", "errors", "starting"},
+        {
+            *("console", "driver", "doctor", "inspection", "results", "budget", "search", "study", "study_file"),
+            *("errors", "starting"),
+        },
         set(),
     ),
 }
@@ -139,7 +166,14 @@ def test_one_module_alone_imports_wandb() -> None:
 
 
 # The rooms that know one kind of trial: they do its work.
-IMPLEMENTATIONS = ("train/", "inspection/", "worker/classification.py", "worker/function.py", "worker/several.py")
+IMPLEMENTATIONS = (
+    "train/",
+    "inspection/",
+    "worker/classification.py",
+    "worker/function.py",
+    "worker/several.py",
+    "doctor/training.py",
+)
 
 
 def names_in(path: Path) -> set[str]:

@@ -146,7 +146,7 @@ def test_a_reader_that_goes_early_is_no_mistake(tmp_path: Path, arguments: list[
 def test_help_names_every_verb() -> None:
     assert all(
         f"    {verb} " in tuner("--help", folder=ROOT).out
-        for verb in ("run", "check", "resume", "runs", "show", "predict")
+        for verb in ("run", "check", "resume", "runs", "show", "doctor", "predict")
     )
 
 

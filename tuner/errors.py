@@ -8,6 +8,7 @@ TunerError
 │   └── RunFolderError    a folder that is no run, or a run that can't do what was asked
 └── TrialError            spoils one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
+    ├── TrialLost         its worker can't run it; it goes on elsewhere
     └── TrialOutOfMemory  the device or the host had too little memory
 
 Messages say the rule, what was got, and the fix, in one line:
@@ -19,6 +20,8 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
+
+from tuner.device_errors import advice, context_is_dead, is_device_fault
 
 LONGEST_SHOWN = 300  # characters of a value in a message
 
@@ -59,6 +62,12 @@ class TrialDiverged(TrialError):  # noqa: N818 -- the field's word, and it reads
     cause = "diverged"
 
 
+class TrialLost(TrialError):  # noqa: N818
+    """The worker can't run the trial, which is none of its fault: it goes on from its last checkpoint elsewhere."""
+
+    cause = "lost"
+
+
 class TrialOutOfMemory(TrialError):  # noqa: N818
     """The device or the host had too little memory, whatever the batch; or unless all processes do as `remedy` says."""
 
@@ -70,23 +79,16 @@ class TrialOutOfMemory(TrialError):  # noqa: N818
 
 
 def describe_failure(error: BaseException) -> tuple[str, str, str]:
-    """Cause, one-line message and traceback of a trial's exception."""
+    """Cause, one-line message and traceback of a trial's exception; "lost" where its GPU failed, not the trial."""
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, TrialError):
         return error.cause, str(error), trace
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out_of_memory", str(error) or type(error).__name__, trace
     if context_is_dead(error):
-        line = str(error).splitlines()[0]
-        return "error", f"{type(error).__name__}: {line}; most often a label lies outside the model's classes", trace
+        line = one_line(str(error).split("\n")[0])
+        return "lost" if is_device_fault(error) else "error", f"{type(error).__name__}: {line}; {advice(error)}", trace
     return "error", f"{type(error).__name__}: {error}", trace
-
-
-def context_is_dead(error: BaseException) -> bool:
-    """After a device-side assert or an illegal access the process can't use its GPU any more: it must be replaced."""
-    return any(
-        sign in str(error) for sign in ("device-side assert", "illegal memory access", "unspecified launch failure")
-    )
 
 
 # For messages

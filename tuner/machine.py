@@ -1,13 +1,22 @@
-"""What this machine has for trials: CPUs, GPUs and memory, found without torch or Ray."""
+"""What this machine has for trials: CPUs, GPUs and memory, found without torch or Ray, and without CUDA."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
+import re
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tuner.nvml import NvmlUnavailableError, ask_gpus, read_gpus
+
+KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's kernel driver
+DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of NVIDIA's driver, and of WSL2
 
 
 @dataclass(frozen=True)
@@ -55,12 +64,65 @@ def _container_cpus() -> int | None:
 
 
 def _gpus() -> int:
-    """NVIDIA devices that CUDA programs may see; driver files rather than CUDA, which would take seconds and memory."""
-    present = sum(1 for node in Path("/dev").glob("nvidia[0-9]*") if node.name[len("nvidia") :].isdigit())
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return len(_gpu_names(_visible("CUDA_VISIBLE_DEVICES"), _visible("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")))
+
+
+def gpu_source() -> str:
+    """Where the count of GPUs comes from, for who wonders about it."""
+    try:
+        drivers = {gpu.driver for gpu in ask_gpus()}
+    except NvmlUnavailableError as error:
+        amd = _amd_gpus()
+        return f"{KFD} (AMD), {len(amd)} in all" if amd else f"no GPU is seen: {error}{_left_over()}"
+    return f"NVML, driver {drivers.pop()}" if drivers else "NVML, which shows none to this process"
+
+
+def divided_gpus() -> str | None:
+    """What CUDA_VISIBLE_DEVICES has to be where MIG divides a GPU: CUDA shows a process only one instance otherwise.
+
+    None where it is set already, or there are no instances.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return None
+    gpus = read_gpus()
+    return ",".join(gpu.uuid for gpu in gpus) if any(gpu.mig for gpu in gpus) else None
+
+
+@cache
+def _gpu_names(nvidia: str | None, amd: str | None) -> tuple[str, ...]:
+    """Those that a program may use; NVML needs a second where no other process keeps the driver awake."""
+    try:
+        return tuple(
+            gpu.uuid for gpu in ask_gpus(environment={} if nvidia is None else {"CUDA_VISIBLE_DEVICES": nvidia})
+        )
+    except NvmlUnavailableError:
+        names, visible = _amd_gpus(), amd if amd is not None else nvidia  # ROCm reads CUDA's variable too
     if visible is None:
-        return present
-    return min(present, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
+        return names
+    chosen = [name.strip() for name in visible.split(",")]
+    return tuple(itertools.takewhile(lambda name: name in names or name.startswith("GPU-"), chosen))[: len(names)]
+
+
+def _visible(*variables: str) -> str | None:
+    return next((os.environ[name] for name in variables if name in os.environ), None)
+
+
+def _amd_gpus() -> tuple[str, ...]:
+    """Numbers of the AMD GPUs that the kernel's driver knows: nodes with compute units, as CPUs have none.
+
+    https://docs.kernel.org/gpu/amdgpu, `kfd_topology`
+    """
+    found = 0
+    for properties in sorted(KFD.glob("*/properties")):
+        with suppress(OSError):
+            found += re.search(r"^simd_count [1-9]", properties.read_text(), re.MULTILINE) is not None
+    return tuple(map(str, range(found)))
+
+
+def _left_over() -> str:
+    """Signs of a GPU all the same."""
+    signs = [str(path) for path in DEVICE_FILES if path.exists()]
+    return f"; yet {', '.join(signs)} is there: give this container the driver's libraries too" if signs else ""
 
 
 def _memory_bytes() -> int:

@@ -20,6 +20,8 @@ from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
 from tuner.budget import LIMITS
 from tuner.cli.main import parser
+from tuner.doctor.checks import CHECKS
+from tuner.doctor.findings import Status
 from tuner.driver import interruption
 from tuner.loop import limits
 from tuner.results import event_lines, events, failures, lease
@@ -133,6 +135,11 @@ def test_each_public_name_is_in_the_api() -> None:
 def test_each_plot_and_export_is_in_its_guide() -> None:
     assert missing(Plots.names(), page("how-to/notebooks.md"), "run.plot.{}()") == []
     assert missing(get_args(Kind), page("how-to/export.md"), "--to {} ") == []
+
+
+def test_each_check_of_the_machine_is_in_its_guide() -> None:
+    assert missing(CHECKS, page("how-to/doctor.md")) == []
+    assert missing(get_args(Status), page("how-to/doctor.md"), "\n| `{}` |") == []
 
 
 def test_each_environment_variable_is_in_the_reference() -> None:

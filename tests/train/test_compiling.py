@@ -146,3 +146,11 @@ def test_a_really_compiled_network_learns_the_same(monkeypatch: pytest.MonkeyPat
         results.append(float(loss.detach()))
         assert compilation.active == (compiled is not None)
     assert results[0] == pytest.approx(results[1], rel=1e-5)
+
+
+def test_it_is_not_even_tried_where_this_machine_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_SWITCHED_OFF", "compile")
+    module = nn.Linear(2, 2)
+    compilation = Compilation(module, torch.device("cuda"), batch_size=4)
+    assert all(compilation.begin_step(10**6) is module for _ in range(60))  # the first measurement would need a GPU
+    assert compilation.note is None

@@ -2,9 +2,12 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
 from tuner.worker.process import clean_process
@@ -53,6 +56,7 @@ def test_torch_is_as_in_a_new_process() -> None:
 def test_torch_that_is_imported_inside_for_the_first_time_is_set_up_the_same() -> None:
     program = """
 import sys
+from collections.abc import Callable
 from tuner.worker.process import clean_process
 assert "torch" not in sys.modules
 for _ in range(2):
@@ -87,6 +91,7 @@ assert not any("tuner" in type(finder).__module__ for finder in sys.meta_path)
 def test_a_block_that_never_imports_torch_loads_none_and_leaves_no_hook() -> None:
     program = """
 import sys
+from collections.abc import Callable
 from tuner.worker.process import clean_process
 before = list(sys.meta_path)
 with clean_process(seed=7, threads=1):
@@ -129,3 +134,36 @@ def test_blocks_of_the_same_seed_draw_the_same_and_others_differ() -> None:
 
     assert draw(2**32 - 1) == draw(2**32 - 1)
     assert len({value for seed in (1, 2) for value in draw(seed)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("share", "gib", "expected"), [(0.5, 80, 0.5 - 600 / 1024 / 80), (0.25, 8, 0.25 - 600 / 1024 / 8), (0.1, 8, 0.05)]
+)
+def test_a_trial_on_a_part_of_a_gpu_has_no_more_than_its_part(
+    monkeypatch: pytest.MonkeyPatch, share: float, gib: int, expected: float
+) -> None:
+    """On a stand-in for the card, as CUDA initialises itself inside the trial."""
+    capped: list[tuple[float, int]] = []
+    queued: list[tuple[Callable[[], None], list[str]]] = []
+    monkeypatch.setattr(torch.cuda, "_queued_calls", queued)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gib * 2**30))
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda most, device: capped.append((most, device))
+    )
+    with clean_process(seed=0, threads=1, gpu_share=share):
+        assert capped == []
+        for call, _ in queued:
+            call()
+    assert capped == [(pytest.approx(expected), 0)]
+
+
+def test_a_worker_is_given_its_whole_gpu_back_and_the_cpu_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    capped: list[float] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 * 2**30))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda most, device: capped.append(most))
+    for share in (0.5, 1.0, 0.0, 2.0):
+        with clean_process(seed=0, threads=1, gpu_share=share):
+            pass
+    assert capped == [pytest.approx(0.5, abs=0.01), 1.0, 1.0]

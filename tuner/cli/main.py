@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import check, compare, doctor, export, predict, refine, report, resume, run, runs, show
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.results.foreign_text import printable
 from tuner.starting import release_interrupt
 
-VERBS = (run, check, resume, runs, show, report, refine, compare, export, predict)  # in the order of the help
+VERBS = (run, check, resume, runs, show, report, refine, compare, export, predict, doctor)  # in the order of the help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         before = "interrupted before the search started; nothing was written"
         otherwise = before if options.searches else "interrupted"
-        print(f"tuner: {interrupt or otherwise}", file=sys.stderr)
+        print(f"tuner: {str(interrupt) or otherwise}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `tuner show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

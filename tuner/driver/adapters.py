@@ -118,11 +118,18 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             return str(TrialScheduler.STOP)
         message = json.loads(result[REPORT][0])
         if "failure" in message:
-            loop.failed(trial.ours, **message["failure"])
+            self._fail(trial.ours, **message["failure"])
             return str(TrialScheduler.CONTINUE)  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
         decision = loop.report(trial.ours, message["epoch"], message["metrics"], saved=saved, saves=message["saves"])
         return str(TrialScheduler.CONTINUE if decision is Decision.CONTINUE else TrialScheduler.STOP)
+
+    def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
+        """A trial whose GPU failed goes on elsewhere; other failures are the trial's own."""
+        if cause == "lost":
+            self._bridge.loop.lost(ours, cause, message)
+        else:
+            self._bridge.loop.failed(ours, cause, message, traceback)
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:

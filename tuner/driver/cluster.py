@@ -29,7 +29,7 @@ from tuner.resources import Resources
 from tuner.study import Study
 from tuner.temporary import sweep
 
-__all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment"]
+__all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
 
 GCS_SECONDS = 10  # that a call may wait for the GCS server which nothing can interrupt
 
@@ -190,6 +190,13 @@ def _on_gpus(present: float, each: float) -> int:
 def _started(nice: int) -> Iterator[Callable[[], bool]]:
     with warnings.catch_warnings(action="ignore"), local_ray(this_machine(), _SETTINGS, nice=nice) as started:
         yield started.is_gone
+
+
+@contextmanager
+def ray_apart() -> Iterator[Any]:
+    """Ray as a search starts it, for who wants to know whether it does; yields Ray's module. Raises StudyError."""
+    with _prepared(), _started(0):
+        yield ray
 
 
 @contextmanager

@@ -86,7 +86,10 @@ class Conclusion:
         except Exception as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.info["unscored"] = lines[-1]
-            self._notice(f"the winner could not be scored on the test split: {lines[-1]}")
+            self._notice(
+                f"the winner could not be scored on the test split: {lines[-1]}; "
+                "its configuration and metrics are in the tables, and start_from in a new study trains it again"
+            )
             if not is_written(folder, record):
                 self._step(f"{BEST}/", lambda: folder.delete(BEST))  # of another winner
         return outcome

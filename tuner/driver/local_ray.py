@@ -24,7 +24,7 @@ from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 from tuner.driver import guard
 from tuner.driver.patching import changed, environment
 from tuner.errors import StudyError
-from tuner.machine import Machine
+from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
 
 LOOPBACK = "127.0.0.1"
@@ -122,11 +122,18 @@ def local_ray(machine: Machine, settings: dict[str, Any], *, nice: int) -> Itera
         stack.callback(_forget_token)  # the last to run
         stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it lies in no file
         _forget_token()
+        stack.enter_context(environment(_each_instance()))
         started = _start(machine, settings, nice)
         try:
             yield started
         finally:
             started.end()
+
+
+def _each_instance() -> dict[str, str]:
+    """Where MIG divides a GPU, Ray has to hand out the instances by their names: it counts physical GPUs."""
+    names = divided_gpus()
+    return {} if names is None else {"CUDA_VISIBLE_DEVICES": names}
 
 
 def _start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:

@@ -12,6 +12,7 @@ from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
+from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import GRACE_SECONDS, interruptions
 from tuner.driver.mirroring import wandb_mode
 from tuner.driver.older_formats import bring_over_checkpoints
@@ -62,6 +63,7 @@ def run(
     start_from = learned(ready, storage)
     check_writable(open_folder(storage))
     with (
+        gpus_checked(ready, address) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
         connected(ready, address, interrupted=interrupted, nice=nice) as resources,
         ExitStack() as leases,
@@ -77,6 +79,7 @@ def run(
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
             )
+        search.tell(notices)
         return search.perform()
 
 
@@ -117,7 +120,10 @@ def resume(
         conclude_only = _only_the_conclusion_is_left(earlier, ready)
         _check(ready, cluster=address is not None)
         _download(ready)
-        with connected(ready, address, interrupted=interrupted, nice=nice) as resources:
+        with (
+            gpus_checked(ready, address) as notices,
+            connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+        ):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = {
@@ -138,6 +144,7 @@ def resume(
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
+            search.tell(notices)
             return search.perform(conclude_only=conclude_only)
 
 

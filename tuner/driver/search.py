@@ -76,6 +76,11 @@ class Search:
             mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
         return Run(self.folder)
 
+    def tell(self, notices: Iterable[str]) -> None:
+        """Sentences that the user should know before the first trial."""
+        for notice in notices:
+            self.loop.notice(notice)
+
     def _leave(self) -> bool:
         return self.interrupted.is_set() or self.lease.lost
 

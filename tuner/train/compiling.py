@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from tuner.techniques import allowed
+
 WARM_UP_STEPS = 5
 MEASURED_STEPS = 20
 LEAST_GAIN = 1.05  # compiled steps must be so many times faster to be kept
@@ -37,7 +39,7 @@ class Compilation:
         self._steps = 0
         self._begun = 0.0
         self._plain_seconds = 0.0
-        self._open = device.type == "cuda" or compiled is not None
+        self._open = (device.type == "cuda" and allowed("compile")) or compiled is not None
         self.note: str | None = None
 
     @property

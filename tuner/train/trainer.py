@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from tuner.train.parallel.strategy import LEAST_BATCH
 from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
 from tuner.trial import ImageClassifier
 
+STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
 INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
@@ -124,6 +125,7 @@ class Trainer:
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
+            TrialError: the GPU only emulates the precision, or the user's model doesn't fit the data.
             TrialOutOfMemory: model and data don't fit on the device.
         """
         self.trial, self.config = trial, config
@@ -239,7 +241,7 @@ class Trainer:
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.device)
-        with generators, _fast_convolutions(self.device), self._explained():
+        with generators, self.precision.kernels(search=True), self._explained():
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
             split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
@@ -301,15 +303,21 @@ class Trainer:
     def validate(self) -> Metrics:
         """What the model's answers to the validation split are worth."""
         with memory_errors("validation with one image at a time", SMALLER_MODEL):
-            module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
-            return self._metrics(module, self._feed.validation, self._feed.normalise)
+            if self._feed.whole:
+                return self.evaluate(self._feed.validation)
+            head = self.best_module.get_submodule(self.network.head)
+            return self._metrics(head, self._feed.validation, self._feed.normalise)
 
     def evaluate(self, split: Split) -> Metrics:
-        """What the model's answers to any split of images are worth."""
-        return self._metrics(self.best_module, split, self.splits.normalisation)
+        """What the model's answers to any split of images are worth; takes no more memory than a training step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        steps = STEPS_AT_ONCE if self.fine_tuning.everything_learns else 1
+        with self.evaluator.at_most(steps * self.training_step.micro_batch_size):
+            return self._metrics(self.best_module, split, self.splits.normalisation)
 
     def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
-        return metrics_of(self.strategy.logits(self.evaluator, module, split, normalise), split.labels)
+        with self.precision.kernels():
+            return metrics_of(self.strategy.logits(self.evaluator, module, split, normalise), split.labels)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once.
@@ -501,14 +509,6 @@ class Notes(list[str]):
 def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start so, by what follows."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _fast_convolutions(device: torch.device) -> AbstractContextManager[object]:
-    """On a GPU, within it, cuDNN tries its algorithms and keeps the fastest."""
-    if device.type != "cuda":
-        return nullcontext()
-    flags: AbstractContextManager[object] = torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)
-    return flags
 
 
 def _with_index(device: torch.device) -> torch.device:

@@ -15,11 +15,14 @@ from types import ModuleType
 
 import numpy as np
 
+CONTEXT_BYTES = 600 * 2**20  # that a CUDA context and its libraries hold of a GPU beside torch's allocator
+
 
 @contextmanager
-def clean_process(*, seed: int, threads: int) -> Iterator[None]:
+def clean_process(*, seed: int, threads: int, gpu_share: float = 0.0) -> Iterator[None]:
     """Random states from `seed`, torch's process-wide settings as in a new process on `threads` CPU threads.
 
+    With a `gpu_share` between 0 and 1 torch takes no more of the GPU's memory than that share.
     At the end environment, working directory and import path are put back. Torch is not imported for it: where the
     trial imports it, it is set up the moment it is loaded, so that the first trial on a worker is like the fifth.
     """
@@ -29,6 +32,8 @@ def clean_process(*, seed: int, threads: int) -> Iterator[None]:
 
     def prepare() -> None:
         _set_up_torch(seed, threads)
+        if gpu_share:
+            _cap_gpu_memory(gpu_share)
 
     hook = _AfterImport("torch", prepare)
     if "torch" in sys.modules:
@@ -59,6 +64,22 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
+
+
+def _cap_gpu_memory(share: float) -> None:
+    """Let torch allocate the share of the GPU, less what a CUDA context takes beside it; all of it from 1 on.
+
+    Done as soon as CUDA is initialised, before anything is allocated, which is the trial's own choice: a function that
+    forks must do so before.
+    """
+    import torch
+
+    def cap() -> None:
+        total = torch.cuda.get_device_properties(0).total_memory
+        most = 1.0 if share >= 1 else max(share / 2, share - CONTEXT_BYTES / total)
+        torch.cuda.set_per_process_memory_fraction(most, 0)
+
+    torch.cuda._lazy_call(cap)  # type: ignore[no-untyped-call]
 
 
 class _AfterImport(MetaPathFinder):

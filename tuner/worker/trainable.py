@@ -15,7 +15,8 @@ from ray.train._internal import session as ray_session
 from ray.tune.trainable import wrap_function
 
 from tuner import session
-from tuner.errors import context_is_dead, describe_failure
+from tuner.device_errors import context_is_dead, dead_context
+from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.study_file import STUDY_MODULE
 from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
@@ -64,10 +65,14 @@ def pickle_trial(trial: Trial) -> bytes:
 
 
 def perform(pickled: bytes, order: Order) -> None:
-    """Run one trial; its failure is reported rather than raised, so that the worker can be used again."""
-    with clean_process(seed=order.seed, threads=max(1, int(order.cpus))):
+    """Run one trial; its failure is reported rather than raised, so that the worker can be used again.
+
+    Not so where the process can't use its GPU any more: the exception then ends it, and Ray starts another.
+    """
+    with clean_process(seed=order.seed, threads=max(1, int(order.cpus)), gpu_share=order.gpus):
         worker = WorkerSession(order)
         try:
+            _check_context()
             with session.activate(worker):
                 trial = cloudpickle.loads(pickled)
                 implementation_of(trial).train(trial, order, worker)
@@ -76,11 +81,20 @@ def perform(pickled: bytes, order: Order) -> None:
                 raise
             worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
         except Exception as error:
-            worker.fail(*describe_failure(error))
             if context_is_dead(error):
+                finish_writing()  # before the driver gives the trial to another worker
+                worker.fail(*describe_failure(error))
                 raise
+            worker.fail(*describe_failure(error))
         finally:
             worker.close()
+
+
+def _check_context() -> None:
+    """Raise TrialLost where an earlier trial, which swallowed the error, left the GPU unusable for this process."""
+    error = dead_context()
+    if error is not None:
+        raise TrialLost(f"an earlier trial left its worker's GPU unusable ({describe_error(error)})") from error
 
 
 def _comes_from_ray(error: SystemExit) -> bool:

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from tuner.cache_folder import default_folder
+
 INDEX = "entry.json"
 BUILDING = ".building-"
 VERIFIED = "verified-"
@@ -95,13 +97,6 @@ class Builder:
         }
         text = json.dumps(index | {"check": cache_key(index)})
         (self._folder / INDEX).write_text(text, encoding="utf-8")
-
-
-def default_folder() -> Path:
-    """$TUNER_CACHE, else `tuner` in the user's cache folder."""
-    if folder := os.environ.get("TUNER_CACHE"):
-        return Path(folder).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tuner"
 
 
 def cache_key(*parts: object) -> str:

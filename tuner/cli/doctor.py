@@ -1,0 +1,33 @@
+"""`tuner doctor`: whether searches will work on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tuner.cli.outcome import NO_WINNER, SUCCESS
+from tuner.cli.parsing import Verbs
+from tuner.doctor.checks import CHECKS
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("doctor", help="check that searches will work on this machine, in about 20 s")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders will lie (default: runs)")
+    parser.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")
+    parser.add_argument(
+        "--only", action="append", default=[], choices=CHECKS, metavar="CHECK", help="this one, or these"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.console.diagnosis import line, summary
+    from tuner.doctor.examination import examine_machine
+
+    tell = (lambda _: None) if options.json else (lambda finding: print(line(finding), flush=True))
+    findings = examine_machine(options.storage, options.data_dir, only=options.only, tell=tell)
+    print(json.dumps([finding.record() for finding in findings]) if options.json else summary(findings))
+    return NO_WINNER if any(finding.status == "failed" for finding in findings) else SUCCESS

@@ -1,0 +1,73 @@
+"""A function called in a process of its own, so that what it does to the process is found rather than suffered."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tuner.errors import describe_error, one_line
+
+
+class CrashedError(Exception):
+    """The process ended without an answer; the message says how."""
+
+
+def call_apart(function: Callable[[], Any], seconds: float) -> Any:
+    """What the function returns in a forked process; all that the process started ends with it.
+
+    Raises CrashedError where it dies, takes longer than `seconds`, or the function raises.
+    """
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    with tempfile.TemporaryFile() as said:
+        process = fork.Process(target=_answer, args=(function, sender, said.fileno()))
+        process.start()
+        sender.close()
+        try:
+            answered = receiver.poll(seconds)
+            kind, answer = receiver.recv() if answered else ("crash", f"it gave no answer within {seconds:.0f} s")
+        except EOFError:
+            process.join()
+            kind, answer = "crash", f"its process {ending(process.exitcode)}{_last_line(said)}"
+        finally:
+            _end(process)
+    if kind == "crash":
+        raise CrashedError(answer)
+    return answer
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, from its exit code."""
+    if code is not None and code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+def _answer(function: Callable[[], Any], sender: Connection, said: int) -> None:
+    os.setpgrp()
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    try:
+        answer = "answer", function()
+    except Exception as error:
+        answer = "crash", describe_error(error)
+    sender.send(answer)
+
+
+def _end(process: Any) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what the function started, and left
+    process.kill()
+    process.join()
+
+
+def _last_line(said: Any) -> str:
+    said.seek(0)
+    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    return f": {one_line(lines[-1])}" if lines else ""

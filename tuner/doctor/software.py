@@ -1,0 +1,79 @@
+"""Checks of torch, torchvision, Ray and the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tuner.doctor.checks import REINSTALL, Subject
+from tuner.doctor.findings import Finding, failed, ok
+
+SEED = 7  # of what the cache is given to keep
+
+
+def torch_fits(subject: Subject) -> Finding:
+    """Torch and torchvision are of releases that belong together, and torchvision's own operators load."""
+    torch, torchvision = metadata.version("torch"), metadata.version("torchvision")
+    wanted = torch_of_torchvision()
+    if not wanted.contains(torch, prereleases=True):
+        fix = f"pip install 'torch{wanted}' torchvision=={torchvision.split('+')[0]}"
+        return failed(f"torchvision {torchvision} needs torch {wanted}, got {torch}", fix)
+    try:
+        from torch import ones, tensor
+        from torchvision.ops import nms
+
+        kept = nms(tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 2.0, 2.0]]), ones(2), 0.5)
+    except Exception as error:
+        said = f"torch {torch} and torchvision {torchvision} don't work together ({type(error).__name__}: {error})"
+        return failed(said.splitlines()[0], REINSTALL)
+    said = f"torch {torch} with torchvision {torchvision}"
+    return ok(said) if len(kept) == 1 else failed(f"{said} finds wrong boxes", REINSTALL)
+
+
+def torch_of_torchvision() -> SpecifierSet:
+    """The releases of torch that the installed torchvision says it needs."""
+    needs = map(Requirement, metadata.requires("torchvision") or ())
+    return next((need.specifier for need in needs if need.name == "torch"), SpecifierSet())
+
+
+def cache(subject: Subject) -> Finding:
+    """What the cache keeps can be read again."""
+    import numpy as np
+
+    from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
+
+    numbers = np.random.default_rng(SEED).integers(0, 256, (64, 1024), dtype=np.uint8)
+
+    def build(builder: Builder) -> None:
+        builder.array("numbers", numbers.shape, numbers.dtype)[:] = numbers
+
+    store, key = ArrayCache(), cache_key("doctor", os.getpid(), time.time())  # one that isn't there yet
+    try:
+        entry = store.get(key, build, expected_bytes=numbers.nbytes)
+        shutil.rmtree(store.folder / key)
+        same = bool((entry.arrays["numbers"] == numbers).all())
+    except (CacheUnavailable, OSError) as error:
+        return failed(f"the cache can't be used: {error}", "set TUNER_CACHE to a folder that can be written to")
+    if not same:
+        return failed(f"the cache in {store.folder} gave back other numbers", "set TUNER_CACHE to a sound disk")
+    return ok(str(store.folder))
+
+
+def ray_starts(subject: Subject) -> Finding:
+    """Ray starts as for a search, runs a task, and ends."""
+    from tuner.driver.cluster import ray_apart
+
+    with ExitStack() as stack:
+        ray = stack.enter_context(ray_apart())
+        answer = ray.get(ray.remote(num_cpus=1)(_three).remote(), timeout=60)
+    return ok(f"{ray.__version__} starts, works and ends") if answer == 3 else failed("Ray loses results", REINSTALL)
+
+
+def _three() -> int:
+    return 3

@@ -1,0 +1,43 @@
+"""A search's GPUs: looked at before it starts, and what they can't do switched off for its workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tuner.doctor.readiness import readiness
+from tuner.driver.patching import changed_variable
+from tuner.errors import StudyError, shown
+from tuner.machine import this_machine
+from tuner.study import Study
+from tuner.techniques import TECHNIQUES, VARIABLE, switched_off
+
+
+@contextmanager
+def gpus_checked(study: Study, address: str | None = None) -> Iterator[list[str]]:
+    """Within the block, what doesn't work on this machine's GPUs is off; yields sentences for the user.
+
+    Nothing is looked at for a search without GPUs, for trials of which it isn't known that they use torch, or on a
+    cluster, whose nodes are other machines.
+
+    Raises StudyError where torch can't use the GPUs.
+    """
+    _check_names()
+    machine = this_machine()
+    resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
+    if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
+        yield []
+        return
+    ready = readiness(machine.gpus)
+    ready.check()
+    names = dict.fromkeys((*switched_off(), *ready.off))
+    with changed_variable(VARIABLE, ",".join(names)):
+        yield ready.notices
+
+
+def _check_names() -> None:
+    for name in switched_off():
+        if name not in TECHNIQUES:
+            known = ", ".join(TECHNIQUES)
+            raise StudyError(f"{VARIABLE} names some of {known}, got {shown(os.environ[VARIABLE])}; leave others out")

@@ -1,0 +1,27 @@
+"""Techniques of training that a machine may be unable to do; training asks here, and does without.
+
+A search on a GPU switches off what its first look at the machine found broken (`tuner.doctor.readiness`); it reaches
+the workers in their environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "TUNER_SWITCHED_OFF"  # names of techniques with commas between; a user may set it too
+TECHNIQUES = {
+    "compile": "torch.compile",
+    "graph": "CUDA graphs",
+    "bf16": "bfloat16, in single precision instead,",
+    "fp16": "half precision, in single precision instead,",
+}
+
+
+def allowed(technique: str) -> bool:
+    """Whether training on a GPU may use one of `TECHNIQUES`; raises KeyError for another name."""
+    return bool(TECHNIQUES[technique]) and technique not in switched_off()
+
+
+def switched_off() -> tuple[str, ...]:
+    """Those that are switched off in this process."""
+    return tuple(name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip())
