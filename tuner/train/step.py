@@ -72,7 +72,7 @@ class TrainingStep:
         Raises:
             TrialOutOfMemory: a single image doesn't fit.
         """
-        restore = self._norms.snapshot()
+        self._norms.keep()
         while True:
             size = self.micro_batch_size
             try:
@@ -89,7 +89,7 @@ class TrainingStep:
                 raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", remedy)
             # Outside of the handler: the frames that held the activations are gone, and their memory with them.
             images = targets = None  # type: ignore[assignment]
-            restore()
+            self._norms.put_back()
             self._give_way(optimizer, size, reason)
 
     def total(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -100,18 +100,29 @@ class TrainingStep:
 
     def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor, count: int) -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        whole = self._at_once(-(-count // self._group.size))
-        parts = [slice(0, len(images))] if whole else micro_batches(len(images), self.micro_batch_size)
         weight = self._weight(targets)
-        total = torch.zeros((), device=images.device)
-        with self._statistics(images, whole=whole):
+        if self._at_once(-(-count // self._group.size)):
+            self.batch_norm = WHOLE_BATCH
+            mean = self._learn(images, targets, weight)
+        else:
+            mean = self._in_parts(images, targets, weight)
+        self._precision.step(optimizer, self._clip_norm)
+        return mean
+
+    def _in_parts(self, images: Tensor, targets: Tensor, weight: Tensor | int) -> Tensor:
+        parts = micro_batches(len(images), self.micro_batch_size)
+        mean = torch.zeros((), device=images.device)
+        with self._statistics(images):
             for part in parts:
                 with without_synchronising(self.forward, last=part is parts[-1]):
-                    loss = self.total(images[part], targets[part]) / weight
-                    self._precision.backward(loss * self._group.size)  # the group's gradients are averaged
-                total += loss.detach()
-        self._precision.step(optimizer, self._clip_norm)
-        return total
+                    mean += self._learn(images[part], targets[part], weight)
+        return mean
+
+    def _learn(self, images: Tensor, targets: Tensor, weight: Tensor | int) -> Tensor:
+        """Add the gradients of some images to the parameters'; their part of the mean loss."""
+        loss = self.total(images, targets) / weight
+        self._precision.backward(loss if self._group.size == 1 else loss * self._group.size)  # averaged in the group
+        return loss.detach()
 
     def _at_once(self, largest: int) -> bool:
         """Whether no process has to part its images, of which `largest` is the most: all must do the same."""
@@ -124,8 +135,8 @@ class TrainingStep:
             return weight
         return self._group.sum(torch.as_tensor(weight, dtype=torch.float32, device=targets.device))
 
-    def _statistics(self, images: Tensor, *, whole: bool) -> AbstractContextManager[None]:
-        if whole or not self._norms.learning:
+    def _statistics(self, images: Tensor) -> AbstractContextManager[None]:
+        if not self._norms.learning:
             self.batch_norm = WHOLE_BATCH
             return nullcontext()
         if self.first_pass_fits:
