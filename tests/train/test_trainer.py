@@ -126,6 +126,22 @@ def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClas
     assert result.batch_norm == "first pass over the whole batch"
 
 
+def test_a_checkpoint_keeps_how_often_raising_them_failed(colours: ImageClassifier, tmp_path: Path) -> None:
+    first = trainer(colours)
+    first.training_step.raising.failures, first.training_step.raising.steps = 2, 7
+    first.save(tmp_path)
+    second = trainer(colours)
+    second.load(tmp_path)
+    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (2, 7)
+    older = {
+        name: value
+        for name, value in first.snapshot().scalars.items()
+        if name not in ("failed_raises", "steps_at_size")
+    }
+    second.restore(replace(first.snapshot(), scalars=older))
+    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (0, 0)
+
+
 def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageClassifier, tmp_path: Path) -> None:
     running = trainer(colours, ema_decay=0.9)
     running.run_epoch()
@@ -341,6 +357,7 @@ def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageCla
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
     assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)
+    assert running.training_step.largest == 4
 
 
 def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(colours: ImageClassifier) -> None:

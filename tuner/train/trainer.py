@@ -256,6 +256,7 @@ class Trainer:
         self.evaluator.halve(times)
         step = self.training_step
         halved = max(1, self.strategy.part_of(self.hyperparameters["batch_size"]) // 2**times)
+        step.largest = min(step.largest, halved)
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1
@@ -330,6 +331,8 @@ class Trainer:
             "average_updates": self.average.updates if self.average else 0,
             "micro_batch_size": self.training_step.micro_batch_size,
             "oom_retries": self.training_step.retries,
+            "failed_raises": self.training_step.raising.failures,
+            "steps_at_size": self.training_step.raising.steps,
         }
         gathered = self.strategy.gathered
         return Checkpoint(gathered(self.best_module.state_dict()), gathered(training), scalars)
@@ -377,6 +380,7 @@ class Trainer:
         step.retries = progress.oom_retries
         if step.retries:  # else it says how the strategy that saved it shares a batch out
             step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
+        step.raising.failures, step.raising.steps = progress.failed_raises, progress.steps_at_size
         self.epoch, self.step = progress.epoch, progress.step
         self._loss.fill_(progress.loss if self.strategy.group.rank == 0 else 0.0)
 
