@@ -74,6 +74,18 @@ def test_state_travels_as_plain_tensors() -> None:
     assert all(torch.equal(value, tensors[name]) for name, value in optimizer_tensors(other).items())
 
 
+def test_state_from_a_file_is_laid_out_as_its_parameter() -> None:
+    weight = nn.Parameter(torch.ones(4, 3, 2, 2).to(memory_format=torch.channels_last))
+    optimizer = stepped([weight])
+    read = {name: tensor.contiguous() for name, tensor in optimizer_tensors(optimizer).items()}
+    groups = optimizer.state_dict()["param_groups"]
+    load_optimizer(optimizer, read, groups)
+    assert optimizer.state[weight]["exp_avg"].stride() == weight.stride() != read["0.exp_avg"].stride()
+    assert torch.equal(optimizer.state[weight]["exp_avg"], read["0.exp_avg"])
+    with pytest.raises(ValueError, match=r"0.exp_avg has the shape \(\)"):
+        load_optimizer(optimizer, {"0.exp_avg": torch.tensor(1.0)}, groups)
+
+
 def test_what_was_begun_when_memory_ran_out_is_forgotten() -> None:
     parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
     optimizer = stepped(parameters)

@@ -78,6 +78,8 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], groups: list[Group]) -> None:
     """Give an optimizer over the same parameters what `optimizer_tensors` took, and its `state_dict`'s groups.
 
+    Each tensor is laid out in memory as its parameter, however the given one is.
+
     Raises:
         ValueError: they are of other parameters; the optimizer is as it was.
     """
@@ -85,7 +87,12 @@ def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], groups: 
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
-        if int(index) >= len(parameters) or tensor.shape not in ((), parameters[int(index)].shape):
+        if int(index) >= len(parameters) or tensor.shape != (() if name == "step" else parameters[int(index)].shape):
             raise ValueError(f"the optimizer's {key} has the shape {tuple(tensor.shape)}, its parameter another")
-        state.setdefault(int(index), {})[name] = tensor
+        state.setdefault(int(index), {})[name] = tensor if name == "step" else _like(parameters[int(index)], tensor)
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _like(parameter: Tensor, tensor: Tensor) -> Tensor:
+    """A copy with the parameter's strides: files hold contiguous tensors, and CUDA's fused kernels refuse a mixture."""
+    return torch.empty_like(parameter, requires_grad=False).copy_(tensor)
