@@ -49,7 +49,7 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
 
 def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
     metrics = trainer(colours).run_epoch().metrics()
-    assert set(metrics) == {*METRICS, "batch_norm"}
+    assert set(metrics) == {*METRICS, "batch_norm", "step_path", "threads"}
     numbers = [metrics[name] for name in METRICS if not name.startswith("device_")]
     assert all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
     assert math.isnan(float(metrics["device_utilisation"]))
@@ -366,16 +366,3 @@ def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(c
     at_once = running.evaluator.batch_size(running.splits.validation)
     running.halve_micro_batch(2)
     assert running.evaluator.batch_size(running.splits.validation) == at_once // 4
-
-
-def test_a_step_goes_through_the_compiled_network(colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = trainer(colours)
-    through: list[int] = []
-
-    def compiled(images: torch.Tensor) -> torch.Tensor:
-        through.append(len(images))
-        return running.module(images)
-
-    monkeypatch.setattr(running._compilation, "begin_step", lambda steps_ahead: compiled)
-    running.train(steps=2)
-    assert through == [16, 16]

@@ -181,12 +181,21 @@ class TrainingStep:
         if self._group.size == 1 and self.micro_batch_size < self.largest and self.raising.after_step():
             self.micro_batch_size = min(2 * self.micro_batch_size, self.largest)
 
-    def _give_way(self, optimizer: Optimizer, size: int, reason: str, *, relieved: bool) -> None:
-        """Free what the failed step held; halve the micro-batch unless something else gave way, or the first pass."""
+    def forget(self, optimizer: Optimizer) -> None:
+        """Free what a step that failed half-way held, its gradients above all."""
         optimizer.zero_grad(set_to_none=True)
         drop_unfinished_state(optimizer)
         self._precision.forget_step()
         collect_garbage()
+
+    def undo(self, optimizer: Optimizer) -> None:
+        """Forget a step that failed half-way, with what it did to the statistics of batch norms."""
+        self._norms.put_back()
+        self.forget(optimizer)
+
+    def _give_way(self, optimizer: Optimizer, size: int, reason: str, *, relieved: bool) -> None:
+        """Free what the failed step held; halve the micro-batch unless something else gave way, or the first pass."""
+        self.forget(optimizer)
         self.retries += 1
         if relieved:
             return
