@@ -265,9 +265,10 @@ TABLE: tuple[Hyperparameter, ...] = (
     Hyperparameter(
         "precision",
         "categorical",
-        "fp32",
-        "Type of the arithmetic in matrix products and convolutions; `fp16` with its gradients scaled.",
-        choices=("fp32", "bf16", "fp16"),
+        "tf32",
+        "Type of the arithmetic in matrix products and convolutions: float32, on newer GPUs rounded to TF32's 10 bits "
+        "of mantissa (`tf32`) or not (`fp32`: slower there, elsewhere the same); `bf16`; `fp16`, its gradients scaled.",
+        choices=("tf32", "fp32", "bf16", "fp16"),
         aliases=("amp", "dtype", "mixed_precision"),
     ),
     # The loss

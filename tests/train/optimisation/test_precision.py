@@ -2,13 +2,18 @@ import pytest
 import torch
 from torch import nn
 
+from tests.train.pretend import GPU, pretending
+from tuner.errors import TrialError
 from tuner.train.optimisation.optimizer import build_optimizer, parameter_groups
 from tuner.train.optimisation.precision import Precision
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)])
+TYPES = {"tf32": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@pytest.mark.parametrize(("name", "kind"), TYPES.items())
 def test_products_are_computed_in_the_type(name: str, kind: torch.dtype) -> None:
     with Precision(name, CPU).arithmetic():
         assert nn.Linear(4, 4)(torch.ones(1, 4)).dtype == kind
@@ -22,7 +27,7 @@ def step(precision: Precision, value: float, clip_norm: float = 0.0) -> float:
     return weight.norm().item()
 
 
-@pytest.mark.parametrize("name", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ["tf32", "fp16"])
 def test_gradients_reach_the_optimizer_unscaled_and_clipped(name: str) -> None:
     assert step(Precision(name, CPU), 3.0) == pytest.approx(18**0.5)
     assert step(Precision(name, CPU), 3.0, clip_norm=0.5) == pytest.approx(0.5, rel=1e-4)
@@ -64,3 +69,50 @@ def test_an_overflow_in_one_process_counts_in_all() -> None:
         before = weight.detach().clone()
         precision.step(optimizer, 0.0, lambda found, others=others: found + others)  # type: ignore[misc]
         assert torch.equal(weight, before) is (others > 0)
+
+
+def rounding() -> tuple[bool, str, bool]:
+    """Whether a GPU's convolutions use TF32, its matrix products' precision, and whether cuDNN searches."""
+    return (
+        torch.backends.cudnn.allow_tf32,
+        torch.get_float32_matmul_precision(),
+        torch.backends.cudnn.benchmark,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("tf32", (True, "high")), ("fp32", (False, "highest")), ("bf16", (True, "high")), ("fp16", (True, "high"))],
+)
+def test_on_a_gpu_float32_is_rounded_as_the_name_says(name: str, expected: tuple[bool, str]) -> None:
+    before = rounding()
+    with pretending():
+        precision = Precision(name, GPU)
+        with precision.kernels(search=True):
+            assert rounding() == (*expected, True)
+            with precision.kernels():
+                assert rounding() == (*expected, False)
+            assert rounding() == (*expected, True)
+        with pytest.raises(RuntimeError), precision.kernels():
+            raise RuntimeError
+    assert rounding() == before
+
+
+def test_on_the_cpu_nothing_is_rounded() -> None:
+    before = rounding()
+    with Precision("tf32", CPU).kernels(search=True):
+        assert rounding() == before
+
+
+def test_a_gpu_that_emulates_bf16_refuses_it() -> None:
+    with pretending(capability=(7, 5)):
+        with pytest.raises(TrialError) as refused:
+            Precision("bf16", GPU)
+        assert Precision("fp16", GPU).name == "fp16"
+    assert str(refused.value) == (
+        "precision='bf16' needs a GPU that computes in it (compute capability 8.0 or newer), got pretended with 7.5, "
+        "which emulates it; use 'fp16' or 'tf32'"
+    )
+    with pretending(capability=(8, 0)):
+        assert Precision("bf16", GPU).name == "bf16"
+    assert Precision("bf16", CPU).name == "bf16"

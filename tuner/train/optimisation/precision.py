@@ -1,9 +1,9 @@
-"""Mixed precision through `torch.amp`: the type of matrix products and convolutions, and the scaling of gradients."""
+"""The type of matrix products and convolutions, mixed precision through `torch.amp`, and the scaling of gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -11,24 +11,55 @@ from torch import Tensor
 from torch.amp import GradScaler, autocast
 from torch.optim import Optimizer
 
+from tuner.errors import TrialError
 from tuner.train.optimisation.optimizer import begin_momentum
 
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """One of fp32, bf16 and fp16 on a device; fp16's gradients are scaled so that small ones don't become zero."""
+    """One of tf32, fp32, bf16 and fp16 on a device.
+
+    `tf32` is float32 whose matrix products and convolutions a GPU may round to 10 bits of mantissa, on NVIDIA's from
+    compute capability 8.0 (https://docs.pytorch.org/docs/stable/notes/cuda.html#tf32-on-ampere); elsewhere, and on the
+    CPU, it is `fp32`, which rounds nothing. fp16's gradients are scaled so that small ones don't become zero.
+    """
 
     def __init__(self, name: str, device: torch.device) -> None:
+        """Take a precision by its name.
+
+        Raises:
+            TrialError: the GPU only emulates bf16, which is slower than float32 there.
+        """
+        if name == "bf16" and device.type == "cuda":
+            _check_bf16(device)
         self.name = name
         self._device = device.type
         self._scaler = GradScaler(self._device, enabled=name == "fp16")
 
     def arithmetic(self) -> AbstractContextManager[object]:
         """Within it, forward passes compute in the type."""
-        if self.name == "fp32":
+        if self.name not in HALF:
             return nullcontext()
-        return autocast(self._device, TYPES[self.name])
+        return autocast(self._device, HALF[self.name])
+
+    @contextmanager
+    def kernels(self, *, search: bool = False) -> Iterator[None]:
+        """Within it, forward and backward passes on a GPU round float32 as the precision allows; of all threads.
+
+        Args:
+            search: let cuDNN try its algorithms for each new shape and keep the fastest
+        """
+        if self._device != "cuda":
+            yield
+            return
+        tf32, products = self.name != "fp32", torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high" if tf32 else "highest")
+        try:
+            with torch.backends.cudnn.flags(enabled=True, benchmark=search, allow_tf32=tf32):
+                yield
+        finally:
+            torch.set_float32_matmul_precision(products)
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradients to the parameters', scaled."""
@@ -85,3 +116,14 @@ class Precision:
         """Go on with what `state` gave."""
         if state:
             self._scaler.load_state_dict(state)
+
+
+def _check_bf16(device: torch.device) -> None:
+    with torch.cuda.device(device):
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return
+    major, minor = torch.cuda.get_device_capability(device)
+    raise TrialError(
+        "precision='bf16' needs a GPU that computes in it (compute capability 8.0 or newer), got "
+        f"{torch.cuda.get_device_name(device)} with {major}.{minor}, which emulates it; use 'fp16' or 'tf32'"
+    )
