@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.train.pretend import pretending
 from tuner.train import Trainer
 from tuner.train.data import cache
 from tuner.train.features import backbone_key, head_is_last
@@ -102,13 +103,20 @@ def keys(tmp_path: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "change",
-    [{"precision": "bf16"}, {"image_size": 16}],
+    [{"precision": "bf16"}, {"precision": "fp32"}, {"image_size": 16}],
 )
 def test_another_type_or_size_is_another_entry(
     pretrained: ImageClassifier, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     trainer(pretrained).run_epoch()
     trainer(pretrained, **change).run_epoch()
+    assert len(keys(tmp_path)) == 2
+
+
+def test_a_gpu_has_an_entry_of_its_own(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    trainer(pretrained).run_epoch()
+    with pretending():
+        Trainer(pretrained, CONFIG, epochs=3, seed=0, split_seed=0, device="cuda").run_epoch()
     assert len(keys(tmp_path)) == 2
 
 

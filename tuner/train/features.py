@@ -76,7 +76,7 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
     builder = _Extraction(network, splits, evaluator)
     notes: tuple[str, ...] = ()
     if keep and splits.key is not None:
-        settings = network.head, splits.key, repr(splits.normalisation), evaluator.precision.name
+        settings = network.head, splits.key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
         key = cache_key("features", model, backbone_key(network), *settings)
         try:
             entry = ArrayCache().get(key, builder.build)
