@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,8 @@ from tuner.train.data.splits import Split
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
 
-VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**23}  # pixels a step; few on the CPU, whose caches are small
+# Pixels, or features, at once: few on the CPU, whose caches are small, and on a GPU what keeps it busy.
+VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**20}
 TOP = 5
 
 
@@ -35,15 +37,13 @@ class Metrics:
 
 
 class Evaluator:
-    """Runs models over splits in evaluation mode, in the largest batches that fit.
-
-    The batch starts large and is halved, for good, whenever memory runs out.
-    """
+    """Runs models over splits in evaluation mode, in batches that are halved, for good, whenever memory runs out."""
 
     def __init__(self, device: torch.device | str = "cpu", precision: Precision | None = None) -> None:
         self.device = torch.device(device)
         self.precision = precision or Precision("fp32", self.device)
-        self._values = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"])
+        self._halvings = 0
+        self._most: int | None = None
 
     def logits(
         self,
@@ -75,7 +75,8 @@ class Evaluator:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or size == 1:
                     raise
-            self._values = self._values // size * (min(size, len(split)) // 2)
+            while self.batch_size(split) > max(1, min(size, len(indices)) // 2):
+                self._halvings += 1
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
@@ -85,20 +86,37 @@ class Evaluator:
 
     def halve(self, times: int) -> None:
         """Ask about half as many images at once, so often."""
-        self._values = max(1, self._values // 2**times)
+        self._halvings += times
+
+    @contextmanager
+    def at_most(self, images: int) -> Iterator[None]:
+        """Within it so many images at once, which memory was enough for before; large ones on the CPU fewer."""
+        self._most = images
+        try:
+            yield
+        finally:
+            self._most = None
 
     def batch_size(self, split: Split) -> int:
         """Images of the split that are asked about at once."""
-        values = split.images(torch.zeros(1, dtype=torch.int64))[0, 0].numel()
-        return max(1, self._values // values)
+        size: int = VALUES_PER_BATCH.get(self.device.type, VALUES_PER_BATCH["cpu"]) // _values(split)
+        if self._most is not None:
+            size = self._most if self.device.type == "cuda" else min(size, self._most)
+        return max(1, size >> self._halvings)
 
     def _in_batches(
         self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor], chosen: Tensor, size: int
     ) -> Tensor:
-        with torch.inference_mode(), self.precision.arithmetic():
+        with torch.inference_mode(), self.precision.kernels(), self.precision.arithmetic():
             parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
             batches = split.batches(parts, self.device)
             return torch.cat([module(normalise(images)).float() for images, _ in batches])
+
+
+def _values(split: Split) -> int:
+    """Pixels of an image, or the number of its features."""
+    example = split.images(torch.zeros(1, dtype=torch.int64))[0]
+    return example.numel() if example.ndim == 1 else example[0].numel()
 
 
 def metrics_of(logits: Tensor, labels: Tensor) -> Metrics:

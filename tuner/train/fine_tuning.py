@@ -50,6 +50,11 @@ class FineTuning:
         """Whether everything before the head is as it was loaded, and stays so in this epoch."""
         return len(self._open) == 1 and not self.learns_beside_the_head
 
+    @property
+    def everything_learns(self) -> bool:
+        """Whether all stages do."""
+        return len(self._open) == len(self._stages)
+
     def due(self, epoch: int) -> int:
         """How many stages are open in the epoch after `epoch` finished ones."""
         if self._kind == "all":
@@ -68,7 +73,7 @@ class FineTuning:
     def set_mode(self) -> None:
         """Training mode for what learns, evaluation mode for the rest."""
         self._network.module.eval()
-        if len(self._open) == len(self._stages):
+        if self.everything_learns:
             self._network.module.train()
             return
         for name in [*(name for stage in self._open for name in stage.modules), *self._network.new]:

@@ -17,7 +17,7 @@ from tuner.train.capture import RememberedSeconds, remembered_steps
 from tuner.train.checkpoint import Checkpoint, Progress, read_checkpoint, write_checkpoint
 from tuner.train.checks import check_images, check_loss, check_outputs
 from tuner.train.data import Split, load_splits
-from tuner.train.devices import fast_convolutions, with_index
+from tuner.train.devices import with_index
 from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.feed import Feed, Feeds
@@ -41,6 +41,7 @@ from tuner.train.randomness import derive_seed, derive_seeds, seeded
 from tuner.train.stepping import Stepping
 from tuner.trial import ImageClassifier
 
+STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
 INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
@@ -82,6 +83,7 @@ class Trainer:
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
+            TrialError: the GPU only emulates the precision, or the user's model doesn't fit the data.
             TrialOutOfMemory: model and data don't fit on the device.
         """
         self.trial, self.config = trial, config
@@ -207,7 +209,7 @@ class Trainer:
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.device)
-        with generators, fast_convolutions(self.device), explained(self._watch, self.config):
+        with generators, self.precision.kernels(search=True), explained(self._watch, self.config):
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
             split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
@@ -273,15 +275,21 @@ class Trainer:
     def validate(self) -> Metrics:
         """What the model's answers to the validation split are worth."""
         with memory_errors("validation with one image at a time", SMALLER_MODEL):
-            module = self.best_module if self._feed.whole else self.best_module.get_submodule(self.network.head)
-            return self._metrics(module, self._feed.validation, self._feed.normalise)
+            if self._feed.whole:
+                return self.evaluate(self._feed.validation)
+            head = self.best_module.get_submodule(self.network.head)
+            return self._metrics(head, self._feed.validation, self._feed.normalise)
 
     def evaluate(self, split: Split) -> Metrics:
-        """What the model's answers to any split of images are worth."""
-        return self._metrics(self.best_module, split, self.splits.normalisation)
+        """What the model's answers to any split of images are worth; takes no more memory than a training step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        steps = STEPS_AT_ONCE if self.fine_tuning.everything_learns else 1
+        with self.evaluator.at_most(steps * self.training_step.micro_batch_size):
+            return self._metrics(self.best_module, split, self.splits.normalisation)
 
     def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
-        return metrics_of(self.strategy.logits(self.evaluator, module, split, normalise), split.labels)
+        with self.precision.kernels():
+            return metrics_of(self.strategy.logits(self.evaluator, module, split, normalise), split.labels)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once.
