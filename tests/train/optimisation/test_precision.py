@@ -1,11 +1,16 @@
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from tests.train.pretend import GPU, pretending
 from tuner.errors import TrialError
-from tuner.train.optimisation.optimizer import build_optimizer, parameter_groups
+from tuner.train.optimisation.optimizer import build_optimizer, drop_unfinished_state, parameter_groups
 from tuner.train.optimisation.precision import Precision
+from tuner.trial import ImageClassifier
 
 CPU = torch.device("cpu")
 
@@ -57,6 +62,52 @@ def test_a_first_step_that_is_left_out_leaves_no_trace_in_the_momentum() -> None
         precision.step(optimizer, 0.0)
     assert weight.detach().tolist() == pytest.approx([-(1 + 1.9)] * 4096, rel=1e-3)
     assert optimizer.state[weight]["momentum_buffer"].tolist() == pytest.approx([1.9] * 4096, rel=1e-3)
+
+
+class ScarceMemory(TorchFunctionMode):
+    """An allocator that has no room when it is asked the nth time."""
+
+    def __init__(self, fails_at: int) -> None:
+        super().__init__()
+        self._left = fails_at
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.zeros, torch.zeros_like, torch.empty_like):
+            self._left -= 1
+            if self._left == 0:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return func(*args, **(kwargs or {}))
+
+
+def after_a_step(name: str, config: dict[str, Any], fails_at: int) -> tuple[list[float], bool]:
+    """Weights of two groups after a step that is taken again where memory runs out, and whether it did."""
+    precision = Precision(name, CPU)
+    weights = [nn.Parameter(torch.full((2, 2), 0.5)), nn.Parameter(torch.full((2,), 0.5))]
+    groups = parameter_groups([(weight, 1.0) for weight in weights], 0.1)
+    optimizer = build_optimizer(groups, ImageClassifier().hyperparameters(config))
+    failed = False
+    for memory in (ScarceMemory(fails_at), nullcontext()):
+        optimizer.zero_grad()
+        precision.backward(sum(weight.square().sum() for weight in weights))  # type: ignore[arg-type]
+        try:
+            with memory:
+                precision.step(optimizer, clip_norm=1.0)
+            break
+        except torch.OutOfMemoryError:
+            failed = True
+            drop_unfinished_state(optimizer)
+    return [value for weight in weights for value in weight.flatten().tolist()], failed
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("name", ["tf32", "fp16"])
+def test_a_step_whose_memory_ran_out_is_as_if_never_begun(name: str, optimizer: str) -> None:
+    config = {"optimizer": optimizer, "lr": 0.1}
+    expected, failed = after_a_step(name, config, fails_at=0)
+    assert not failed
+    results = [after_a_step(name, config, fails_at=place) for place in range(1, 9)]
+    assert sum(failed for _, failed in results) >= 2
+    assert all(weights == expected for weights, _ in results)
 
 
 def test_an_overflow_in_one_process_counts_in_all() -> None:

@@ -44,18 +44,33 @@ def set_learning_rate(optimizer: Optimizer, lr: float) -> None:
         group["lr"] = lr * group["lr_scale"]
 
 
-def begin_momentum(optimizer: Optimizer) -> None:
-    """Give SGD's parameters that have a gradient the momentum that they start with, 0.
+def begin_state(optimizer: Optimizer) -> None:
+    """Allocate the state that parameters with a gradient don't have yet, before a step changes any of them.
 
-    Torch's fused SGD makes room for it in its first step and fills it only if that step isn't left out, as one with a
-    gradient that overflowed is: momentum would then start with whatever the memory held (torch 2.15).
+    Torch does it group by group, so that memory that runs out for a later group finds the earlier ones updated. And its
+    fused SGD fills momentum only if the first step isn't left out, as one with a gradient that overflowed is: momentum
+    would then start with whatever the memory held (torch 2.15).
     """
-    if not isinstance(optimizer, SGD):
+    groups = optimizer.param_groups
+    if len(optimizer.state) == sum(len(group["params"]) for group in groups):  # as in all steps but the first
         return
-    for group in optimizer.param_groups:
-        for parameter in group["params"] if group["momentum"] else ():
-            if parameter.grad is not None and optimizer.state[parameter].get("momentum_buffer") is None:
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    for group in groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and not optimizer.state.get(parameter):
+                begun = _first_state(optimizer, group, parameter)
+                if begun:
+                    optimizer.state[parameter] = begun
+
+
+def _first_state(optimizer: Optimizer, group: Group, parameter: Tensor) -> dict[str, Tensor]:
+    """What torch's fused optimizers start from."""
+    if isinstance(optimizer, SGD):
+        return {"momentum_buffer": torch.zeros_like(parameter)} if group["momentum"] else {}
+    return {
+        "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
 
 
 def drop_unfinished_state(optimizer: Optimizer) -> None:

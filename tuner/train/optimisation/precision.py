@@ -12,7 +12,7 @@ from torch.amp import GradScaler, autocast
 from torch.optim import Optimizer
 
 from tuner.errors import TrialError
-from tuner.train.optimisation.optimizer import begin_momentum
+from tuner.train.optimisation.optimizer import begin_state
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -80,6 +80,7 @@ class Precision:
             clip_norm: greatest norm of the whole gradient
             summed: sums a tensor over the processes that hold other parameters of the same model; None for none
         """
+        begin_state(optimizer)  # the last that may find no memory, so that a step can be taken again
         if clip_norm or summed is not None:
             self._scaler.unscale_(optimizer)
         if summed is not None and self._scaler.is_enabled():
@@ -91,8 +92,6 @@ class Precision:
             if summed is not None:
                 norm = summed(norm.square()).sqrt()
             torch.nn.utils.clip_grads_with_norm_(parameters, clip_norm, norm, foreach=True)
-        if self._scaler.is_enabled():
-            begin_momentum(optimizer)
         self._scaler.step(optimizer)
         self._scaler.update()
 
