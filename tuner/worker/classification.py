@@ -10,6 +10,7 @@ from tuner.trial import ImageClassifier
 from tuner.worker.implementation import Implementation
 
 if TYPE_CHECKING:
+    from tuner.train import Trainer
     from tuner.worker.order import Order
     from tuner.worker.reporting import WorkerSession
 
@@ -66,9 +67,7 @@ class Classification(Implementation[ImageClassifier]):
 
 def _train_in_this_process(trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
     from tuner.train import Trainer
-    from tuner.train.checkpoint import load_first_whole
     from tuner.train.parallel import OneProcess
-    from tuner.worker.saving import SavingPolicy
 
     strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
     trainer = Trainer(
@@ -80,6 +79,16 @@ def _train_in_this_process(trial: ImageClassifier, order: Order, session: Worker
         device="cuda" if order.gpus else "cpu",
         strategy=strategy,
     )
+    try:
+        _train(trainer, order, session)
+    finally:
+        trainer.close()
+
+
+def _train(trainer: Trainer, order: Order, session: WorkerSession) -> None:
+    from tuner.train.checkpoint import load_first_whole
+    from tuner.worker.saving import SavingPolicy
+
     session.notes += load_first_whole(trainer, session.checkpoints())
     trainer.halve_micro_batch(order.halvings)
     policy, said = SavingPolicy(order), 0
