@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "tuner"
 # room -> (rooms of tuner, heavy libraries) it may import; itself always
 MAY_IMPORT = {
     "errors": (set(), set()),
-    "machine": (set(), set()),
+    "nvml": (set(), set()),
+    "machine": ({"nvml"}, set()),
     "starting": (set(), set()),
     "temporary": (set(), set()),
     "session": (set(), set()),
@@ -26,7 +27,7 @@ MAY_IMPORT = {
     "budget": ({"space", "errors"}, set()),
     "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
-    "train": ({"trial", "machine", "errors", "temporary"}, {"torch", "torchvision"}),
+    "train": ({"trial", "machine", "nvml", "errors", "temporary"}, {"torch", "torchvision"}),
     "results": (
         {"study", "study_file", "budget", "space", "search", "trial", "errors", "temporary"},
         {"pandas", "optuna", "wandb", "obstore"},

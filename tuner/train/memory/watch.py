@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
+
+from tuner.nvml import GpuMonitor
 
 WARM_UP = 2  # epochs in which caches and optimizer states come to their size
 LEAKING = 5  # epochs in a row that memory must grow in
@@ -66,7 +67,7 @@ class MemoryWatch:
         self._device, self._each = device, [device] if gpus == 1 else list(range(gpus))
         self._growth = GrowthDetector()
         self._epochs = 0
-        self._nvml = _Nvml.of(device) if device.type == "cuda" else None
+        self._gpu = _monitor(device)
 
     def start_epoch(self) -> None:
         """Begin to look for the peak."""
@@ -75,8 +76,8 @@ class MemoryWatch:
                 torch.cuda.reset_peak_memory_stats(each)
         else:
             _reset_resident_peak()
-        if self._nvml is not None:
-            self._nvml.utilisation()
+        if self._gpu is not None:
+            self._gpu.utilisation()
 
     def end_epoch(self) -> Usage:
         """What the epoch used."""
@@ -87,9 +88,9 @@ class MemoryWatch:
             peak, held = _resident("VmHWM"), _resident("VmRSS")
         self._epochs += 1
         self._growth.add(held)
-        if self._nvml is None:
+        if self._gpu is None:
             return Usage(peak, held)
-        return Usage(peak, held, self._nvml.utilisation(), self._nvml.memory_bytes())
+        return Usage(peak, held, self._gpu.utilisation(), self._gpu.memory_bytes())
 
     @property
     def leak(self) -> str | None:
@@ -104,47 +105,14 @@ class MemoryWatch:
         )
 
 
-class _Nvml:
-    """One GPU through NVIDIA's management library; whatever it can't say is NaN from then on."""
-
-    def __init__(self, library: Any, handle: Any) -> None:
-        self._library, self._handle = library, handle
-        self._seen = 0
-
-    @classmethod
-    def of(cls, device: torch.device) -> _Nvml | None:
-        """The GPU by its UUID, as CUDA_VISIBLE_DEVICES changes numbers; None without the library or the driver."""
-        try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-            return cls(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
-        except Exception:
-            return None
-
-    def utilisation(self) -> float:
-        """Mean share of busy time since the last call."""
-        return self._value(self._mean_of_samples)
-
-    def memory_bytes(self) -> float:
-        """Used on the whole GPU."""
-        return self._value(lambda: float(self._library.nvmlDeviceGetMemoryInfo(self._handle).used))
-
-    def _mean_of_samples(self) -> float:
-        library = self._library
-        _, samples = library.nvmlDeviceGetSamples(self._handle, library.NVML_GPU_UTILIZATION_SAMPLES, self._seen)
-        new = [sample for sample in samples if sample.timeStamp > self._seen]
-        if not new:
-            return float(library.nvmlDeviceGetUtilizationRates(self._handle).gpu) / 100
-        self._seen = max(sample.timeStamp for sample in new)
-        return sum(float(sample.sampleValue.uiVal) for sample in new) / len(new) / 100
-
-    def _value(self, read: Callable[[], float]) -> float:
-        try:
-            return read()
-        except Exception:
-            return math.nan
+def _monitor(device: torch.device) -> GpuMonitor | None:
+    """By the GPU's UUID, as CUDA_VISIBLE_DEVICES changes numbers; None where NVML can't be asked."""
+    if device.type != "cuda":
+        return None
+    for kind in ("GPU", "MIG"):
+        with suppress(Exception):  # no NVML, or a torch that knows no UUID
+            return GpuMonitor(f"{kind}-{torch.cuda.get_device_properties(device).uuid}")
+    return None
 
 
 def _resident(name: str) -> float:
