@@ -33,7 +33,7 @@ MAY_IMPORT = {
         {"pandas", "optuna", "wandb", "obstore"},
     ),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
+    "loop": ({"study", "budget", "search", "schedule", "results", "trial", "errors"}, set()),
     "worker": (
         {"train", "inspection", "session", "study_file", "study", "trial", "results", "errors", "temporary"},
         {"ray", "torch"},
@@ -53,6 +53,7 @@ MAY_IMPORT = {
             "inspection",
             "train",
             "machine",
+            "nvml",
             "errors",
             "schedule",
             "temporary",
@@ -62,7 +63,19 @@ MAY_IMPORT = {
     "console": ({"results", "budget", "study", "space", "inspection", "errors"}, {"rich"}),
     "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
     "cli": (
-        {"console", "driver", "inspection", "results", "budget", "search", "study", "study_file", "errors", "starting"},
+        {
+            "console",
+            "driver",
+            "inspection",
+            "results",
+            "budget",
+            "resources",
+            "search",
+            "study",
+            "study_file",
+            "errors",
+            "starting",
+        },
         set(),
     ),
 }
@@ -206,7 +219,11 @@ def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
 
 
 def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
-    assert loaded_by("import tuner.loop.search_loop, tuner.loop.earlier") & {"ray", "torch", "torchvision"} == set()
+    assert (
+        loaded_by("import tuner.loop.search_loop, tuner.loop.earlier, tuner.loop.packing")
+        & {"ray", "torch", "torchvision"}
+        == set()
+    )
 
 
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:

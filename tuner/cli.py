@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner import budget
 from tuner.errors import StudyError, TrialError, one_line
+from tuner.resources import AUTO
 from tuner.results.foreign_text import printable
 from tuner.starting import release_interrupt
 
@@ -417,8 +418,10 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     """What changes the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
     _add_limits(group)
-    group.add_argument("--cpus-per-trial", type=_positive, metavar="N", dest="cpus")
-    group.add_argument("--gpus-per-trial", type=_amount, metavar="N", dest="gpus", help="may be a fraction")
+    group.add_argument(
+        "--cpus-per-trial", type=_cpus, metavar="N|auto", dest="cpus", help="auto: as many trials as fit"
+    )
+    group.add_argument("--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction")
     group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
     group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
@@ -479,7 +482,13 @@ def _read(quantity: budget.Quantity, text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _read_or_auto(quantity: budget.Quantity, text: str) -> float | str:
+    return text if text.strip().lower() == AUTO else _read(quantity, text)
+
+
 _count = partial(_read, budget.COUNT)
 _natural = partial(_read, budget.NATURAL)
 _positive = partial(_read, budget.POSITIVE)
 _amount = partial(_read, budget.AMOUNT)
+_cpus = partial(_read_or_auto, budget.POSITIVE)
+_gpus = partial(_read_or_auto, budget.AMOUNT)

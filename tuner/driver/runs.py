@@ -63,7 +63,7 @@ def run(
     check_writable(open_folder(storage))
     with (
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
-        connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+        connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
         ExitStack() as leases,
     ):
         with _room_for_the_start(storage):
@@ -76,6 +76,7 @@ def run(
                 start_from=start_from,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
+                devices=devices,
             )
         return search.perform()
 
@@ -117,7 +118,7 @@ def resume(
         conclude_only = _only_the_conclusion_is_left(earlier, ready)
         _check(ready, cluster=address is not None)
         _download(ready)
-        with connected(ready, address, interrupted=interrupted, nice=nice) as resources:
+        with connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = {
@@ -135,6 +136,7 @@ def resume(
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening={"study_file": text.now, "study_version": text.version},
                     lease=lease,
+                    devices=devices,
                 )
                 if text.changed:
                     _tell_of_changes(search, text)

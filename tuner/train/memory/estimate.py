@@ -46,6 +46,7 @@ WITHOUT_EFFECT = {  # on memory, or on the time that an image takes
     *("strategy", "sync_batch_norm", "pipeline_micro_batches", "pipeline_split"),
 }
 CHANGES_IMAGES = ("mixup", "flip", "color_jitter", "random_erasing", "crop_padding")
+MATTERS_MOST = ("batch_size", "image_size")
 ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", *CHANGES_IMAGES)
 
 
@@ -84,13 +85,15 @@ class MemoryEstimator:
 
 
 def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
-    """What configurations have in common that take as much memory, and as long for an image; JSON."""
+    """What configurations have in common that take as much memory, and as long for an image; JSON, without defaults."""
     chosen = trial.hyperparameters(config)
+    default = trial.hyperparameters({})
     for name in ON_OR_OFF:
-        chosen[name] = bool(chosen[name])
+        chosen[name], default[name] = bool(chosen[name]), bool(default[name])
     if chosen["finetune"] != "gradual":
         del chosen["unfreeze_every"], chosen["epochs"]
-    kept = {name: value for name, value in chosen.items() if name not in WITHOUT_EFFECT}
+    told = chosen.keys() - WITHOUT_EFFECT
+    kept = {name: chosen[name] for name in told if name in MATTERS_MOST or chosen[name] != default.get(name)}
     return json.dumps(kept, sort_keys=True, default=str)
 
 
