@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
 from tests.fake_nvml import GIB, Card, FakeNvml
@@ -43,6 +44,12 @@ def test_trials_on_gpus_need_cpus_as_well(cpus: int, resources: dict[str, Any], 
     devices = shared_devices(packed(gpus="auto", **resources), machine, read_gpus(cards, {}))
     assert [device.most for device in devices] == [most, most]
     assert shares(devices) == {share_name(device): 1.0 for device in devices}
+
+
+def test_a_gpu_set_to_one_process_has_one_trial() -> None:
+    alone, shared = Card("GPU-0a", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS), Card("GPU-0b")
+    devices = shared_devices(packed(gpus="auto"), BOX, read_gpus(FakeNvml(alone, shared), {}))
+    assert [device.most for device in devices] == [1, 32]
 
 
 @pytest.mark.parametrize("cards", [[], [Card("GPU-0a", memory_bytes=None)]])

@@ -394,7 +394,7 @@ def test_sharing_without_mps_is_told_once_and_so_is_each_new_number(tmp_path: Pa
         loop.report(only.trial, epoch, {"loss": 1.0, "images_per_second": 100.0, "device_utilisation": 0.6})
     assert len(starts(loop)) == 1
     assert [e["message"] for e in events_of(tmp_path) if e["event"] == "notice"] == [
-        "2 trials at once on each H100 from now on",
+        "trials at once on each H100 from now on: 2",
         "several trials share a GPU and take turns on it; their work would overlap under NVIDIA's MPS, which "
         "`nvidia-cuda-mps-control -d` starts",
     ]

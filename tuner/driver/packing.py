@@ -96,7 +96,9 @@ class MemoryEstimates:
         key = json.dumps(config, sort_keys=True, default=str)
         if key in self._known:
             return self._known[key]
-        task, since = self._asked.setdefault(key, (self._worker.of.remote(config), time.monotonic()))
+        if key not in self._asked:
+            self._asked[key] = self._worker.of.remote(config), time.monotonic()
+        task, since = self._asked[key]
         found = self._answer(task, time.monotonic() - since)
         if found is not None:
             self._known[key] = found
@@ -133,6 +135,8 @@ class _Estimating:
 
 def _gpu(gpu: Gpu, most: int, *, overlaps: bool) -> Device:
     free = (1 - SPARED) * gpu.free_bytes
+    if gpu.compute_mode == "exclusive_process" and not overlaps:  # the driver lets one process use it, MPS's or another
+        most = 1
     return Device(gpu.uuid, gpu.name, gpu.memory_bytes, free, most, process_bytes=CUDA_BYTES, overlaps=overlaps)
 
 

@@ -213,7 +213,7 @@ class Packing:
                 UNKNOWN,
             )
         if number != (self._told_number or device.at_first):
-            return f"{number} trials at once on each {device.model} from now on", f"{AT_ONCE}{number}"
+            return f"trials at once on each {device.model} from now on: {number}", f"{AT_ONCE}{number}"
         return None
 
     def _has_room(self, device: Device, need: float) -> bool:
