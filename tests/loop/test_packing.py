@@ -178,10 +178,9 @@ def test_a_card_whose_processes_take_turns_gets_no_more_trials_once_it_is_always
 def test_alike_trials_are_compared_with_each_other_alone() -> None:
     """Large images are slow wherever they are: that all later trials have them says nothing of sharing."""
     small, large = ("small", False), ("large", False)
-    rates = [*[Rate(small, 1, 1000.0)] * 2, *[Rate(large, 1, 100.0)] * 2, *[Rate(large, 2, 90.0)] * 2]
-    assert trials_at_once(rates, 1, 32) == 4
-    slow = [*[Rate(small, 1, 1000.0)] * 2, *[Rate(small, 2, 500.0)] * 2, *[Rate(large, 2, 5000.0)] * 2]
-    assert trials_at_once(slow, 1, 32) == 1
+    one = [Rate(small, 1000.0), Rate(large, 100.0)]
+    assert trials_at_once({1: one, 2: [Rate(large, 90.0)] * 2}, 1, 32) == 4
+    assert trials_at_once({1: one, 2: [Rate(small, 500.0), Rate(("larger", False), 5000.0)]}, 1, 32) == 1
 
 
 # What is not known

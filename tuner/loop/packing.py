@@ -9,8 +9,8 @@ but events is looked at, a search that goes on after an interruption knows all t
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from tuner.trial import MemoryEstimate
 LEAST_GAIN = 1.05  # of images per second, for more trials at once to be worth it
 EPOCHS_COMPARED = 2  # at least, with a number of trials at once, before it is judged; and one of each of them
 IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials surely help below, and hardly above
+RATES_KEPT = 100  # for each number of trials at once, the newest
 UNSTEADY = 0.25  # an epoch counts whose number of trials changed by no more than such a share
 MARGIN = 1.1  # of memory, for what lies unused between the parts that an allocator hands out
 NO_MPS, UNKNOWN, AT_ONCE = "no_mps", "memory_unknown", "at_once_"  # codes of notices, the last with the number
@@ -122,10 +123,9 @@ class _Stay:
 
 @dataclass(frozen=True)
 class Rate:
-    """Images per second of one trial in one epoch; its device had `at_once` trials then, and was busy so much."""
+    """Images per second of one trial in one epoch, and the share of the time that its device was busy."""
 
     unit: tuple[str, bool]  # what can be compared: alike trials, in their first epoch on a worker or in a later one
-    at_once: int
     images_per_second: float
     utilisation: float = math.nan
 
@@ -139,18 +139,19 @@ class Packing:
 
     devices: Sequence[Device]
     unknown: str = ""  # why the memory of some trials isn't known
-    _running: dict[str, _Stay] = field(default_factory=dict)
-    _trial_seconds: dict[str, tuple[float, float]] = field(default_factory=dict)  # of each device, and up to when
-    _rates: list[Rate] = field(default_factory=list)
-    _peaks: dict[str, float] = field(default_factory=dict)  # what alike trials reported, process included
-    _retries: dict[str, float] = field(default_factory=dict)
-    _correction: float = 1.0
-    _ceiling: float = math.inf
-    _known: Any = None  # the devices that evidence is of
-    _told: set[str] = field(default_factory=set)  # codes of notices
-    _told_number: int | None = None
-    _judged: int = field(default=-1, compare=False)  # how many rates `_found` is from
-    _found: int = field(default=1, compare=False)
+    _running: dict[str, _Stay] = field(init=False, default_factory=dict)
+    _trial_seconds: dict[str, tuple[float, float]] = field(
+        init=False, default_factory=dict
+    )  # by device
+    _rates: dict[int, deque[Rate]] = field(init=False, default_factory=dict)  # by number of trials at once
+    _peaks: dict[str, float] = field(init=False, default_factory=dict)  # what alike trials took, with their processes
+    _retries: dict[str, float] = field(init=False, default_factory=dict)
+    _correction: float = field(init=False, default=1.0)
+    _ceiling: float = field(init=False, default=math.inf)
+    _known: Any = field(init=False, default=None)  # the devices that evidence is of
+    _told: set[str] = field(init=False, default_factory=set)  # codes of notices
+    _told_number: int | None = field(init=False, default=None)
+    _found: int | None = field(init=False, default=None, compare=False)  # None where rates have come since
 
     def apply(self, event: Event) -> None:
         """Take one event of the run, whoever wrote it."""
@@ -163,8 +164,8 @@ class Packing:
     @property
     def at_once(self) -> int:
         """Trials that one device may have now."""
-        if self._judged != len(self._rates):
-            device, self._judged = self.devices[0], len(self._rates)
+        if self._found is None:
+            device = self.devices[0]
             self._found = trials_at_once(self._rates, device.at_first, device.most, overlaps=device.overlaps)
         return int(max(1, min(self._found, self._ceiling)))
 
@@ -249,6 +250,7 @@ class Packing:
         devices = event.get("devices")
         if devices is not None and _kinds(devices) != self._known:
             self._rates.clear()
+            self._found = None
             self._peaks.clear()
             self._correction, self._ceiling, self._known = 1.0, math.inf, _kinds(devices)
 
@@ -320,7 +322,9 @@ class Packing:
         at_once = stay.at_once(now, seconds)
         if at_once is not None and finite(rate) and rate > 0:
             unit = stay.alike, stay.epochs == 0
-            self._rates.append(Rate(unit, at_once, rate, busy if finite(busy) else math.nan))
+            rates = self._rates.setdefault(at_once, deque(maxlen=RATES_KEPT))
+            rates.append(Rate(unit, rate, busy if finite(busy) else math.nan))
+            self._found = None
         stay.begin_epoch(now, seconds, self._count(stay.device))
         stay.epochs += 1
 
@@ -368,14 +372,13 @@ class Admission:
         return self.packing.place(estimate) or Wait()
 
 
-def trials_at_once(rates: Sequence[Rate], at_first: int, most: int, *, overlaps: bool = True) -> int:
-    """The number of trials that a device should have, by what was measured with other numbers of them.
+def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: int, *, overlaps: bool = True) -> int:
+    """The number of trials that a device should have, by what was measured with each number of them.
 
     It is doubled as long as all together then train at least 5 % more images per second; where they don't, the number
     halfway is tried before it goes back. A device that is busy all the time is left as it is where processes take
     turns on it, and one that is busy for less than half of the time gets more trials at once.
     """
-    measured = _by_number(rates)
     best = min(at_first, most)
     while best < most and best in measured:
         busy = _mean([rate.utilisation for rate in measured[best] if math.isfinite(rate.utilisation)])
@@ -387,7 +390,7 @@ def trials_at_once(rates: Sequence[Rate], at_first: int, most: int, *, overlaps:
         tried = max((number for number in measured if best < number <= doubled), default=doubled)
         if not _is_judged(measured, tried):
             return doubled
-        if _gain(measured[best], measured[tried]) < LEAST_GAIN:
+        if _gain(measured, best, tried) < LEAST_GAIN:
             return _halfway(measured, best, tried)
         if tried < doubled:  # memory kept more from being tried
             return doubled
@@ -395,40 +398,33 @@ def trials_at_once(rates: Sequence[Rate], at_first: int, most: int, *, overlaps:
     return best
 
 
-def _is_judged(measured: dict[int, list[Rate]], number: int) -> bool:
+def _is_judged(measured: Mapping[int, Sequence[Rate]], number: int) -> bool:
     return len(measured.get(number, ())) >= max(EPOCHS_COMPARED, number)
 
 
-def _halfway(measured: dict[int, list[Rate]], best: int, tried: int) -> int:
+def _halfway(measured: Mapping[int, Sequence[Rate]], best: int, tried: int) -> int:
     """The number between one that is good and one that isn't, unless it was tried and isn't good either."""
     between = (best + tried) // 2
     if between == best or not _is_judged(measured, between):
         return between
-    return between if _gain(measured[best], measured[between]) >= LEAST_GAIN else best
+    return between if _gain(measured, best, between) >= LEAST_GAIN else best
 
 
-def _gain(before: list[Rate], after: list[Rate]) -> float:
+def _gain(measured: Mapping[int, Sequence[Rate]], before: int, after: int) -> float:
     """Images per second of all trials together, as a multiple: by alike trials, or by all where none are alike."""
-    old, new = _by_unit(before), _by_unit(after)
+    old, new = _by_unit(measured[before]), _by_unit(measured[after])
     pairs = [(old[unit], new[unit]) for unit in sorted(old.keys() & new.keys())]
     pairs = pairs or [(_mean(list(old.values())), _mean(list(new.values())))]
     slower = math.exp(_mean([then - now for now, then in pairs]))
-    return slower * after[0].at_once / before[0].at_once
+    return slower * after / before
 
 
-def _by_unit(rates: list[Rate]) -> dict[tuple[str, bool], float]:
+def _by_unit(rates: Sequence[Rate]) -> dict[tuple[str, bool], float]:
     """Mean logarithm of the images per second of what can be compared."""
     found: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for rate in rates:
         found[rate.unit].append(math.log(rate.images_per_second))
     return {unit: _mean(values) for unit, values in found.items()}
-
-
-def _by_number(rates: Sequence[Rate]) -> dict[int, list[Rate]]:
-    found: dict[int, list[Rate]] = defaultdict(list)
-    for rate in rates:
-        found[rate.at_once].append(rate)
-    return dict(found)
 
 
 def _mean(values: Sequence[float]) -> float:
