@@ -134,6 +134,28 @@ def test_a_worker_killed_for_memory_takes_a_trial_away_too() -> None:
     assert trace.packing.place(needing(0.2)) is not None
 
 
+def test_a_trial_that_was_lost_for_memory_gets_twice_as_much_and_then_a_device_alone() -> None:
+    trace = Trace(Packing([card(at_first=8, most=8)]), saturating(8))
+    assert trace.fill(needing(10)) == 6  # of 11.8 GB
+    shares = []
+    for _ in range(2):
+        trace.tell("trial_lost", trial="00005", cause="out_of_memory", message="it needs more")
+        for other in ("00004", "00003") if not shares else ():
+            trace.end(other)
+        place = trace.packing.place(needing(10), "00005")
+        assert place is not None or shares
+        shares.append(0.0 if place is None else place.share)
+        trace.tell("trial_started", trial="00005", device="GPU-0", predicted_bytes=10 * GB, alike="small")
+    assert shares == [pytest.approx(2 * 11.77 / 80), 0.0]
+    trace.tell("trial_lost", trial="00005", cause="lost", message="gone")
+    for other in list(trace.on):
+        trace.end(other)
+    alone = trace.packing.place(needing(10), "00005")
+    assert alone is not None
+    trace.tell("trial_started", trial="00005", **alone.fields)
+    assert trace.packing.place(needing(0.1, alike="tiny")) is None
+
+
 def test_two_cards_are_filled_alike_the_emptier_one_first() -> None:
     trace = Trace(Packing([card("GPU-a"), card("GPU-b", 70)]), saturating(4))
     trace.fill(needing(1))

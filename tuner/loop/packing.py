@@ -140,12 +140,11 @@ class Packing:
     devices: Sequence[Device]
     unknown: str = ""  # why the memory of some trials isn't known
     _running: dict[str, _Stay] = field(init=False, default_factory=dict)
-    _trial_seconds: dict[str, tuple[float, float]] = field(
-        init=False, default_factory=dict
-    )  # by device
+    _trial_seconds: dict[str, tuple[float, float]] = field(init=False, default_factory=dict)  # by device
     _rates: dict[int, deque[Rate]] = field(init=False, default_factory=dict)  # by number of trials at once
     _peaks: dict[str, float] = field(init=False, default_factory=dict)  # what alike trials took, with their processes
     _retries: dict[str, float] = field(init=False, default_factory=dict)
+    _losses: dict[str, int] = field(init=False, default_factory=dict)  # of trials whose memory ran out
     _correction: float = field(init=False, default=1.0)
     _ceiling: float = field(init=False, default=math.inf)
     _known: Any = field(init=False, default=None)  # the devices that evidence is of
@@ -169,13 +168,13 @@ class Packing:
             self._found = trials_at_once(self._rates, device.at_first, device.most, overlaps=device.overlaps)
         return int(max(1, min(self._found, self._ceiling)))
 
-    def place(self, estimate: MemoryEstimate) -> Place | None:
+    def place(self, estimate: MemoryEstimate, trial: str = "") -> Place | None:
         """Where a trial of that much memory may start now, the device with most room; None where it has to wait."""
-        free = [device for device in self.devices if self._has_room(device, self._need(device, estimate))]
+        free = [device for device in self.devices if self._has_room(device, self._need(device, estimate, trial))]
         if not free:
             return None
         device = max(free, key=self._free_bytes)  # the first of equals
-        need, fair = self._need(device, estimate), device.memory_bytes / self.at_once
+        need, fair = self._need(device, estimate, trial), device.memory_bytes / self.at_once
         share = min(1.0, max(need, fair) / device.total_bytes) if self.at_once > 1 else 1.0
         return Place(device, share, estimate.peak_bytes, estimate.alike)
 
@@ -223,21 +222,27 @@ class Packing:
 
     def _free_bytes(self, device: Device) -> float:
         taken = (
-            self._need(device, MemoryEstimate(_whole(stay.predicted_bytes), alike=stay.alike))
-            for stay in self._running.values()
+            self._need(device, MemoryEstimate(_whole(stay.predicted_bytes), alike=stay.alike), trial)
+            for trial, stay in self._running.items()
             if stay.device == device.name
         )
         return device.memory_bytes - sum(taken)
 
-    def _need(self, device: Device, estimate: MemoryEstimate) -> float:
-        """What is set aside for a trial: what alike ones took, or the corrected estimate, or all where nobody knows."""
+    def _need(self, device: Device, estimate: MemoryEstimate, trial: str) -> float:
+        """What is set aside for a trial: what alike ones took, or the corrected estimate, or all where nobody knows.
+
+        Twice as much where its memory ran out beside others, all of the device where it did so again.
+        """
+        losses = self._losses.get(trial, 0)
+        if losses > 1:
+            return device.memory_bytes
         if estimate.alike in self._peaks and estimate.alike:
             need = self._peaks[estimate.alike]
         elif estimate.peak_bytes is None:
             return device.memory_bytes
         else:
             need = (device.process_bytes + estimate.peak_bytes) * self._correction
-        return min(device.memory_bytes, need * MARGIN)
+        return min(device.memory_bytes, need * MARGIN * 2**losses)
 
     def _count(self, device: str) -> int:
         return sum(stay.device == device for stay in self._running.values())
@@ -288,6 +293,7 @@ class Packing:
         stay = self._running.get(event["trial"])
         if stay is not None and event.get("cause") == "out_of_memory":
             self._shrink(stay)
+            self._losses[event["trial"]] = self._losses.get(event["trial"], 0) + 1
         self._leave(event)
 
     _on_trial_ended = _on_trial_lost
@@ -361,7 +367,7 @@ class Admission:
     packing: Packing
     estimate: Callable[[dict[str, Any]], MemoryEstimate | None]
 
-    def of(self, config: dict[str, Any], *, new: bool) -> Place | Wait | Refusal:
+    def of(self, trial: str, config: dict[str, Any], *, new: bool) -> Place | Wait | Refusal:
         """What becomes of a trial; one that isn't new has trained before, so it is never refused."""
         estimate = self.estimate(config)
         if estimate is None:
@@ -369,7 +375,7 @@ class Admission:
         self.packing.unknown = self.packing.unknown or estimate.unknown
         if new and estimate.least_bytes is not None and not self.packing.fits(estimate):
             return Refusal(estimate.least_bytes, self.packing.largest)
-        return self.packing.place(estimate) or Wait()
+        return self.packing.place(estimate, trial) or Wait()
 
 
 def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: int, *, overlaps: bool = True) -> int:

@@ -268,7 +268,8 @@ class SearchLoop:
 
     def _admit(self, entry: _Entry) -> Place | Wait | Refusal | None:
         """None where trials are alike to their devices: Ray finds a place for it."""
-        return None if self._admission is None else self._admission.of(entry.start.config, new=entry.new)
+        start = entry.start
+        return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
 
     def _refuse(self, entry: _Entry, refusal: Refusal) -> None:
         """The configuration becomes no trial; after too many in a row no more are looked for."""
