@@ -9,8 +9,9 @@ import pytest
 
 from tests.loop.simulation import build, events_of, study
 from tuner import Budget, choice
-from tuner.loop.packing import Admission, Device, Packing, Place, Rate, trials_at_once
+from tuner.loop.packing import Admission, Device, Packing, Place
 from tuner.loop.search_loop import SearchLoop, Start
+from tuner.loop.throughput import Rate, trials_at_once
 from tuner.results.folder import LocalFolder
 from tuner.trial import MemoryEstimate
 
@@ -162,6 +163,12 @@ def test_two_cards_are_filled_alike_the_emptier_one_first() -> None:
     assert list(trace.on.values()) == ["GPU-a", "GPU-b"]
     assert trace.settle(needing(1)) == 8
     assert sorted(trace.on.values()) == ["GPU-a"] * 4 + ["GPU-b"] * 4
+
+
+def test_a_card_that_is_allowed_one_trial_keeps_the_others_from_nothing() -> None:
+    trace = Trace(Packing([card("GPU-a", most=1), card("GPU-b")]), saturating(4))
+    assert trace.settle(needing(1)) == 5
+    assert sorted(trace.on.values()) == ["GPU-a"] + ["GPU-b"] * 4
 
 
 def test_trials_that_come_and_go_are_counted_by_their_time_together() -> None:

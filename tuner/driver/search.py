@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tuner.driver import packing
@@ -48,8 +49,9 @@ class Search:
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease = interrupted, lease
-        most = sum(device.most for device in devices)
-        self.workers = min(most, limit or most) if devices else cluster_concurrency(resources, limit)
+        self.workers = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
+        if devices:
+            self.workers = min(self.workers, sum(device.most for device in devices))
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)

@@ -9,17 +9,15 @@ but events is looked at, a search that goes on after an interruption knows all t
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tuner.loop.throughput import Rate, trials_at_once
 from tuner.results.events import Event, finite
 from tuner.trial import MemoryEstimate
 
-LEAST_GAIN = 1.05  # of images per second, for more trials at once to be worth it
-EPOCHS_COMPARED = 2  # at least, with a number of trials at once, before it is judged; and one of each of them
-IDLE, BUSY = 0.5, 0.98  # shares of the time that a device is busy: more trials surely help below, and hardly above
 RATES_KEPT = 100  # for each number of trials at once, the newest
 UNSTEADY = 0.25  # an epoch counts whose number of trials changed by no more than such a share
 MARGIN = 1.1  # of memory, for what lies unused between the parts that an allocator hands out
@@ -121,15 +119,6 @@ class _Stay:
         return round(mean) if steady and mean >= UNSTEADY else None
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Images per second of one trial in one epoch, and the share of the time that its device was busy."""
-
-    unit: tuple[str, bool]  # what can be compared: alike trials, in their first epoch on a worker or in a later one
-    images_per_second: float
-    utilisation: float = math.nan
-
-
 @dataclass
 class Packing:
     """Follows a run's events by `apply`, and says where a further trial may go.
@@ -162,10 +151,10 @@ class Packing:
 
     @property
     def at_once(self) -> int:
-        """Trials that one device may have now."""
+        """Trials that one device may have now, unless it is allowed fewer."""
         if self._found is None:
-            device = self.devices[0]
-            self._found = trials_at_once(self._rates, device.at_first, device.most, overlaps=device.overlaps)
+            most, overlaps = max(device.most for device in self.devices), all(d.overlaps for d in self.devices)
+            self._found = trials_at_once(self._rates, self.devices[0].at_first, most, overlaps=overlaps)
         return int(max(1, min(self._found, self._ceiling)))
 
     def place(self, estimate: MemoryEstimate, trial: str = "") -> Place | None:
@@ -218,7 +207,7 @@ class Packing:
 
     def _has_room(self, device: Device, need: float) -> bool:
         count = self._count(device.name)
-        return count == 0 or (count < self.at_once and need <= self._free_bytes(device))
+        return count == 0 or (count < min(self.at_once, device.most) and need <= self._free_bytes(device))
 
     def _free_bytes(self, device: Device) -> float:
         taken = (
@@ -264,7 +253,7 @@ class Packing:
     def _on_notice(self, event: Event) -> None:
         code = event.get("code") or ""
         self._told.add(code)
-        if code.startswith(AT_ONCE):
+        if code.startswith(AT_ONCE) and code.removeprefix(AT_ONCE).isdecimal():
             self._told_number = int(code.removeprefix(AT_ONCE))
 
     def _on_trial_started(self, event: Event) -> None:
@@ -376,65 +365,6 @@ class Admission:
         if new and estimate.least_bytes is not None and not self.packing.fits(estimate):
             return Refusal(estimate.least_bytes, self.packing.largest)
         return self.packing.place(estimate, trial) or Wait()
-
-
-def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: int, *, overlaps: bool = True) -> int:
-    """The number of trials that a device should have, by what was measured with each number of them.
-
-    It is doubled as long as all together then train at least 5 % more images per second; where they don't, the number
-    halfway is tried before it goes back. A device that is busy all the time is left as it is where processes take
-    turns on it, and one that is busy for less than half of the time gets more trials at once.
-    """
-    best = min(at_first, most)
-    while best < most and best in measured:
-        busy = _mean([rate.utilisation for rate in measured[best] if math.isfinite(rate.utilisation)])
-        if busy >= BUSY and not overlaps:
-            return best
-        if not _is_judged(measured, best) and not busy < IDLE:
-            return best
-        doubled = min(2 * best, most)
-        tried = max((number for number in measured if best < number <= doubled), default=doubled)
-        if not _is_judged(measured, tried):
-            return doubled
-        if _gain(measured, best, tried) < LEAST_GAIN:
-            return _halfway(measured, best, tried)
-        if tried < doubled:  # memory kept more from being tried
-            return doubled
-        best = tried
-    return best
-
-
-def _is_judged(measured: Mapping[int, Sequence[Rate]], number: int) -> bool:
-    return len(measured.get(number, ())) >= max(EPOCHS_COMPARED, number)
-
-
-def _halfway(measured: Mapping[int, Sequence[Rate]], best: int, tried: int) -> int:
-    """The number between one that is good and one that isn't, unless it was tried and isn't good either."""
-    between = (best + tried) // 2
-    if between == best or not _is_judged(measured, between):
-        return between
-    return between if _gain(measured, best, between) >= LEAST_GAIN else best
-
-
-def _gain(measured: Mapping[int, Sequence[Rate]], before: int, after: int) -> float:
-    """Images per second of all trials together, as a multiple: by alike trials, or by all where none are alike."""
-    old, new = _by_unit(measured[before]), _by_unit(measured[after])
-    pairs = [(old[unit], new[unit]) for unit in sorted(old.keys() & new.keys())]
-    pairs = pairs or [(_mean(list(old.values())), _mean(list(new.values())))]
-    slower = math.exp(_mean([then - now for now, then in pairs]))
-    return slower * after / before
-
-
-def _by_unit(rates: Sequence[Rate]) -> dict[tuple[str, bool], float]:
-    """Mean logarithm of the images per second of what can be compared."""
-    found: dict[tuple[str, bool], list[float]] = defaultdict(list)
-    for rate in rates:
-        found[rate.unit].append(math.log(rate.images_per_second))
-    return {unit: _mean(values) for unit, values in found.items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
 
 
 def _whole(value: float | None) -> int | None:
