@@ -18,10 +18,16 @@ pytestmark = pytest.mark.ray
 ON_THE_CPU = """
 import tuner
 from tuner.driver import packing
-packing._available_bytes = lambda machine: 2_300_000_000  # for two trials of 0.9 GB, not for three
-study = tuner.Study("packed", trial=tuner.ImageClassifier("digits", weights=None),
-    space={"lr": tuner.loguniform(1e-4, 1e-2), "finetune": "head", "batch_size": tuner.choice([32, 4096])},
-    start_from=[{"batch_size": 32}] * 3, search=tuner.Random(), scheduler=tuner.NoEarlyStopping(),
+packing._available_bytes = lambda machine: 2_000_000_000  # for two processes of 0.8 GB, not for three
+
+def network(config):
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(24 * 24, config["width"]), nn.ReLU(), nn.Linear(config["width"], 10))
+
+study = tuner.Study("packed", trial=tuner.ImageClassifier("digits", model=network, weights=None),
+    space={"lr": tuner.loguniform(1e-4, 1e-2), "width": 100},
+    search=tuner.Random(), scheduler=tuner.NoEarlyStopping(),
     budget=tuner.Budget(trials=3, max_epochs=1), resources=tuner.Resources(cpus="auto"), warm_start=None)
 tuner.run(study, storage="out", wandb="off")
 """
@@ -81,10 +87,11 @@ def test_trials_share_the_cpu_as_memory_and_cores_allow(tmp_path: Path) -> None:
     assert [trial.status for trial in run.record.trials.values()] == ["completed"] * 3
     assert most_at_once(run.events) == min(2, run.info["machine"]["cpus"])
     assert {event["device"] for event in started} == {"cpu"}
-    assert all(4e7 < event["predicted_bytes"] < 4e8 for event in started)
-    assert [json.loads(event["alike"])["finetune"] for event in started] == ["head"] * 3
+    weights = 4 * (24 * 24 * 100 + 100 + 100 * 10 + 10)
+    assert all(4 * weights < event["predicted_bytes"] < 100 * weights for event in started)
+    assert [json.loads(event["alike"])["width"] for event in started] == [100] * 3
     (device,) = run.events[0]["devices"]
-    assert device["memory_bytes"] == pytest.approx(0.95 * 2.3e9)
+    assert device["memory_bytes"] == pytest.approx(0.95 * 2.0e9)
 
 
 def test_each_trial_sees_the_gpu_that_it_was_given_and_a_worker_stays_with_its_own(tmp_path: Path) -> None:

@@ -419,9 +419,11 @@ def _add_study_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("study")
     _add_limits(group)
     group.add_argument(
-        "--cpus-per-trial", type=_cpus, metavar="N|auto", dest="cpus", help="auto: as many trials as fit"
+        "--cpus-per-trial", type=_cpus, metavar="N|auto", dest="cpus", help="auto: a thread each, as many as fit"
     )
-    group.add_argument("--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction")
+    group.add_argument(
+        "--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction; auto: shared"
+    )
     group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
     group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
