@@ -231,7 +231,7 @@ class Packing:
             return device.memory_bytes
         else:
             need = (device.process_bytes + estimate.peak_bytes) * self._correction
-        return min(device.memory_bytes, need * MARGIN * 2**losses)
+        return min(device.memory_bytes, need * MARGIN * 2.0**losses)
 
     def _count(self, device: str) -> int:
         return sum(stay.device == device for stay in self._running.values())
