@@ -9,6 +9,7 @@ import pytest
 from tests.fake_nvml import GIB, Card, FakeNvml
 from tests.loop.test_packing import Trace, needing, saturating
 from tuner import ImageClassifier, Random, Resources, Study, StudyError, loguniform
+from tuner.driver.cluster import connected
 from tuner.driver.packing import mps_runs, share_name, shared_devices, shares
 from tuner.loop.packing import Packing
 from tuner.machine import Machine
@@ -62,7 +63,17 @@ def test_on_the_cpu_a_trial_has_a_thread_and_its_memory() -> None:
     (device,) = shared_devices(packed(cpus="auto"), BOX)
     assert (device.name, device.most, device.at_first, device.reports_process) == ("cpu", 64, 64, True)
     assert 0 < device.memory_bytes < BOX.memory_bytes
+    assert device.largest_trial == BOX.memory_bytes
     assert shares([device]) == {}
+
+
+def test_packed_trials_need_the_ray_that_tuner_starts() -> None:
+    study, message = (
+        packed(cpus="auto"),
+        r"^cpus='auto' needs Ray as tuner starts it on this machine, got address='a:1'; ",
+    )
+    with pytest.raises(StudyError, match=message), connected(study, "a:1"):
+        pass
 
 
 def test_a_study_with_fixed_amounts_shares_nothing() -> None:

@@ -257,6 +257,7 @@ def test_a_trial_larger_than_a_card_gets_it_alone() -> None:
     assert trace.fill(needing(200)) == 1
     assert Packing([card()]).fits(needing(200, least=79))
     assert not Packing([card()]).fits(needing(200, least=80))
+    assert Packing([card(alone_bytes=90 * GB)]).fits(needing(200, least=80))
 
 
 # Going on with a run
@@ -357,7 +358,7 @@ def test_a_configuration_that_fits_nowhere_is_replaced_counted_and_told_once(tmp
     assert {config["size"] for config in refused} == {9}
     told = [event["message"] for event in events if event["event"] == "notice" and event["code"] == "refused"]
     assert told == [
-        "a configuration needs a device that holds one image at a time, got 95.0 GB for the 80.0 GB that are free on "
+        "a configuration needs a device that holds one image at a time, got 95.0 GB for the 80.0 GB of the "
         "H100; such ones are passed over, so leave them out of the space to search faster",
         f"{len(refused)} configurations were passed over, as they fit on no device",
     ]

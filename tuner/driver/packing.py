@@ -122,6 +122,7 @@ class _Estimating:
     def __init__(
         self, pickled: bytes, import_path: list[str], epochs: int, split_seed: int, device: str, free_bytes: float
     ) -> None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a user's network that looks for a GPU would take memory there
         sys.path.extend(entry for entry in import_path if entry not in sys.path)
         trial = cloudpickle.loads(pickled)
         self._estimate = implementation_of(trial).memory_estimator(
@@ -145,11 +146,12 @@ def _all_cpus(machine: Machine) -> Device:
         "cpu",
         "CPU",
         machine.memory_bytes,
-        (1 - SPARED) * _available_bytes(machine),
+        max(0.0, (1 - SPARED) * _available_bytes(machine) - PROCESS_BYTES),  # of the process that estimates
         most=machine.cpus,
         at_first=machine.cpus,  # a thread each: more can't be done at the same time
         process_bytes=PROCESS_BYTES,
         reports_process=True,
+        alone_bytes=machine.memory_bytes,  # what others hold now they may give back
     )
 
 

@@ -34,6 +34,7 @@ class Device:
         model: what it is, for people; devices of the same model are as fast
         total_bytes: memory that it has
         memory_bytes: memory that trials may take between them
+        alone_bytes: memory that a trial alone could ever have; None for as much
         most: trials at once that are allowed at all
         at_first: trials at once while nothing is known of their speed
         process_bytes: that a trial's process takes beside what was estimated, as for a CUDA context
@@ -50,6 +51,12 @@ class Device:
     process_bytes: float = 0.0
     reports_process: bool = False
     overlaps: bool = True
+    alone_bytes: float | None = None
+
+    @property
+    def largest_trial(self) -> float:
+        """Bytes of the largest trial that there is any hope for, its process included."""
+        return self.memory_bytes if self.alone_bytes is None else self.alone_bytes
 
     def record(self) -> dict[str, Any]:
         """As plain data, for the event that a driver begins with."""
@@ -87,8 +94,8 @@ class Refusal:
         """For the user."""
         return (
             f"a configuration needs a device that holds one image at a time, got {self.least_bytes / 1e9:.1f} GB for "
-            f"the {self.device.memory_bytes / 1e9:.1f} GB that are free on {self.device.model}; such ones are passed "
-            "over, so leave them out of the space to search faster"
+            f"the {self.device.largest_trial / 1e9:.1f} GB of the {self.device.model}; such ones are passed over, so "
+            "leave them out of the space to search faster"
         )
 
 
@@ -170,7 +177,7 @@ class Packing:
     def fits(self, estimate: MemoryEstimate) -> bool:
         """Whether a trial could run alone on a device, one image at a time; True where nobody knows."""
         least = estimate.least_bytes
-        return least is None or any(device.process_bytes + least <= device.memory_bytes for device in self.devices)
+        return least is None or any(device.process_bytes + least <= device.largest_trial for device in self.devices)
 
     def shares(self, trial: str) -> bool:
         """Whether the trial runs beside others on its device."""
@@ -180,7 +187,7 @@ class Packing:
     @property
     def largest(self) -> Device:
         """The device with most memory."""
-        return max(self.devices, key=lambda device: device.memory_bytes)
+        return max(self.devices, key=lambda device: device.largest_trial)
 
     @property
     def _shared(self) -> bool:
