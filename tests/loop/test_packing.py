@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.loop.simulation import build, events_of, study
-from tuner import Budget, choice
+from tuner import Budget, HyperOpt, choice
 from tuner.loop.packing import Admission, Device, Packing, Place
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.loop.throughput import Rate, trials_at_once
@@ -332,6 +332,24 @@ def test_a_trial_that_has_no_room_waits_and_is_the_next_to_start(tmp_path: Path)
     assert {(event["device"], event["predicted_bytes"], event["alike"]) for event in written} == {
         ("GPU-0", 25 * GB, "small")
     }
+
+
+@pytest.mark.parametrize("limit", [{"most": 1}, {"gigabytes": 2.5, "most": 8, "at_first": 8}], ids=["number", "memory"])
+def test_a_configuration_is_chosen_when_there_is_room_for_it_by_all_that_is_known_then(
+    tmp_path: Path, limit: dict[str, Any]
+) -> None:
+    """One trial after another on a packed device is the search with one worker, though Ray asks all the time."""
+    declared = study(search=HyperOpt(startup_trials=2), budget=Budget(trials=8, max_epochs=3))
+    admission = Admission(Packing([card(**limit)]), lambda config: needing(1))
+    packed = build(declared, tmp_path / "packed", concurrency=8, admission=admission)
+    alone = build(declared, tmp_path / "alone", concurrency=1)
+    for loop in (packed, alone):
+        while not loop.finished:
+            for started in starts(loop):
+                for epoch in range(1, 4):
+                    loop.report(started.trial, epoch, {"loss": (started.config["x"] - 0.3) ** 2})
+                    loop.next_action() if epoch < 3 else None
+    assert [t.config for t in packed.record.trials.values()] == [t.config for t in alone.record.trials.values()]
 
 
 def test_a_trial_waits_for_its_estimate(tmp_path: Path) -> None:

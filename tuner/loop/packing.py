@@ -174,6 +174,14 @@ class Packing:
         share = min(1.0, max(need, fair) / device.total_bytes) if self.at_once > 1 else 1.0
         return Place(device, share, estimate.peak_bytes, estimate.alike)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a trial as small as the smallest that runs on some device may start there.
+
+        Only then is the next one chosen: by results that come until there is room it may be another.
+        """
+        return any(self._has_room(device, self._smallest_need(device)) for device in self.devices)
+
     def fits(self, estimate: MemoryEstimate) -> bool:
         """Whether a trial could run alone on a device, one image at a time; True where nobody knows."""
         least = estimate.least_bytes
@@ -217,12 +225,18 @@ class Packing:
         return count == 0 or (count < min(self.at_once, device.most) and need <= self._free_bytes(device))
 
     def _free_bytes(self, device: Device) -> float:
-        taken = (
+        return device.memory_bytes - sum(self._needs(device))
+
+    def _smallest_need(self, device: Device) -> float:
+        return min(self._needs(device), default=0.0)
+
+    def _needs(self, device: Device) -> list[float]:
+        """What is set aside for each trial that runs on a device."""
+        return [
             self._need(device, MemoryEstimate(_whole(stay.predicted_bytes), alike=stay.alike), trial)
             for trial, stay in self._running.items()
             if stay.device == device.name
-        )
-        return device.memory_bytes - sum(taken)
+        ]
 
     def _need(self, device: Device, estimate: MemoryEstimate, trial: str) -> float:
         """What is set aside for a trial: what alike ones took, or the corrected estimate, or all where nobody knows.

@@ -248,6 +248,8 @@ class SearchLoop:
 
     def _start_next(self) -> Start | None:
         """Start what waits or comes next, if there is room for it; configurations that fit nowhere are passed over."""
+        if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
+            return None
         entry, self._waiting = self._waiting or self._next_entry(), None
         while entry is not None:
             place = self._admit(entry)
