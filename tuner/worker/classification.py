@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.trial import ImageClassifier
+from tuner.trial import ImageClassifier, MemoryEstimate
 from tuner.worker.implementation import Implementation
 
 if TYPE_CHECKING:
@@ -46,6 +46,17 @@ class Classification(Implementation[ImageClassifier]):
         chain = find_chain(network.module, trial.model_name)
         for split in splits:
             split_at(chain, split, stages)
+
+    def memory_estimator(
+        self, trial: ImageClassifier, *, epochs: int, split_seed: int, device: str, free_bytes: float
+    ) -> Callable[[dict[str, Any]], MemoryEstimate]:
+        """See `Implementation.memory_estimator`."""
+        import torch
+
+        from tuner.train.memory.estimate import MemoryEstimator
+
+        torch.set_num_threads(1)
+        return MemoryEstimator(trial, epochs=epochs, split_seed=split_seed, device=device, free_bytes=free_bytes)
 
     def score(
         self,
