@@ -1,12 +1,13 @@
 """What a trial's training costs: tuner's trainer against the plain PyTorch loop, in the same run.
 
-    python benchmarks/training.py [--quick] [--data-dir DIR] [--device cpu|cuda]
+    python benchmarks/training.py [--quick] [--operators] [--data-dir DIR] [--device cpu|cuda]
 
 The plain loop is the usual one: a torchvision data set with `ToTensor` and `Normalize`, a `DataLoader` at its best
 number of workers, fp32, no compilation. Both sides start from the same weights, which the benchmark draws, and get
 the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
 mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
-full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit.
+full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio. `--operators` counts the
+operators of a step and nothing else: on a GPU each of them is a launch at least, views are none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +31,7 @@ from typing import Any
 import torch
 import torchvision
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.flop_counter import FlopCounterMode
 from torchvision.transforms import v2
@@ -284,6 +286,50 @@ def measure_full(rows: Rows, folder: Path, weights: Path, sizes: Sizes, device: 
     }
 
 
+class Operators(TorchDispatchMode):
+    """Counts the operators that compute or copy something; views of tensors do neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Called for each operator, those of the backward pass included."""
+        aliases = [returned.alias_info for returned in operator._schema.returns]
+        self.count += not any(alias is not None and not alias.is_write for alias in aliases)
+        return operator(*args, **(kwargs or {}))
+
+
+def operators_of(work: Callable[[], Any]) -> int:
+    """How many some work takes."""
+    with Operators() as counter:
+        work()
+    return counter.count
+
+
+def measure_operators(rows: Rows, folder: Path, weights: Path, device: str) -> None:
+    """Of a step on all layers of ResNet18: both with a fused Adam, images on the device, the loss looked at or kept."""
+    running = Trainer(
+        ImageClassifier("fashion-mnist", weights=weights, data_dir=folder),
+        {"batch_size": BATCH, "stem": "sum"},
+        epochs=1,
+        device=device,
+    )
+    model = plain_model(weights).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    split = running.splits.train
+    images, labels = next(split.batches([torch.arange(BATCH)], running.device))
+    batch = [(running.splits.normalisation(images), labels)]
+    plain_epoch(model, batch, optimizer, device, frozen=False)  # the first step makes the optimizer's state
+    plain = operators_of(lambda: plain_epoch(model, batch, optimizer, device, frozen=False))
+    running.train(1)
+    running.train_step(images, labels, 0, BATCH)
+    ours = operators_of(lambda: running.train_step(images, labels, 1, BATCH))
+    rows.add("operators a step, all layers, views not counted", plain, ours)
+    rows.figures["operators_ratio"] = ours / plain
+    print(f"  {ours / plain - 1:+.1%}")
+
+
 def seconds_of(work: Any, device: str) -> float:
     """Wall-clock of work on the device."""
     begun = time.perf_counter()
@@ -363,6 +409,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing"
     )
+    parser.add_argument("--operators", action="store_true", help="count the operators of a step, and measure nothing")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -380,6 +427,10 @@ def main() -> None:
         torch.save(random_network("resnet18", channels=3, classes=1000, seed=0).module.state_dict(), weights)
         folder = Path(temporary) / "study"
         write_subset(source, folder, round(sizes.study_images / 0.9), 100)
+        measure_operators(rows, folder, weights, options.device)
+        if options.operators:
+            print(json.dumps(rows.figures))
+            return
         measure_loader(rows, folder, sizes)
         measure_head(rows, folder, weights, sizes, options.device)
         whole = folder if options.device == "cpu" or source is None else source

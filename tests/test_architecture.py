@@ -40,7 +40,7 @@ MAY_IMPORT = {
         {"pandas", "optuna", "wandb", "obstore"},
     ),
     "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "budget", "search", "schedule", "results", "errors"}, set()),
+    "loop": ({"study", "budget", "search", "schedule", "results", "trial", "errors"}, set()),
     "worker": (
         {
             "train",
@@ -73,6 +73,7 @@ MAY_IMPORT = {
             "machine",
             "doctor",
             "techniques",
+            "nvml",
             "errors",
             "schedule",
             "temporary",
@@ -87,8 +88,8 @@ MAY_IMPORT = {
     "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
     "cli": (
         {
-            *("console", "driver", "doctor", "inspection", "results", "budget", "search", "study", "study_file"),
-            *("errors", "starting"),
+            *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
+            *("study_file", "errors", "starting"),
         },
         set(),
     ),
@@ -240,7 +241,11 @@ def test_reading_a_run_loads_neither_ray_nor_torch() -> None:
 
 
 def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
-    assert loaded_by("import tuner.loop.search_loop, tuner.loop.earlier") & {"ray", "torch", "torchvision"} == set()
+    assert (
+        loaded_by("import tuner.loop.search_loop, tuner.loop.earlier, tuner.loop.packing")
+        & {"ray", "torch", "torchvision"}
+        == set()
+    )
 
 
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:

@@ -247,6 +247,7 @@ def test_a_bad_option_value_is_refused_with_its_rule(
         (["--set", "lr=fast"], "lr must be a float from 1e-08 to 10, got 'fast'; move it into that range"),
         (["--set", "lr={[]: 1}"], "lr must be a float from 1e-08 to 10, got '{[]: 1}'; move it into that range"),
         (["--set", "lr="], "lr must be a float from 1e-08 to 10, got ''; move it into that range"),
+        (["--gpus-per-trial", "Auto"], "Resources.gpus needs a number or 'auto', got 'Auto'; write 'auto'"),
         (["--gpus-per-trial", "1.5"], "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
         (["--placement", "apart"], "Resources.placement needs 'pack' or 'spread', got 'apart'; choose one"),
         (

@@ -246,6 +246,13 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (lambda: Resources(cpus="2"), "Resources.cpus needs a number above 0, got '2'; a trial needs some CPU to run on"),  # type: ignore[arg-type]
     (lambda: Resources(gpus="1"), "Resources.gpus needs a number of at least 0, got '1'; use 0.5 for half a GPU"),  # type: ignore[arg-type]
     (lambda: Resources(gpus=1.5), "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
+    (lambda: Resources(gpus="Auto"), "Resources.gpus needs a number or 'auto', got 'Auto'; write 'auto'"),  # type: ignore[arg-type]
+    (lambda: Resources(cpus=" AUTO"), "Resources.cpus needs a number or 'auto', got ' AUTO'; write 'auto'"),  # type: ignore[arg-type]
+    (
+        lambda: Resources(cpus="auto", gpus=1),
+        "Resources.cpus='auto' packs trials that train on the CPU, got gpus=1 beside it; use gpus='auto' alone, or "
+        "gpus=0",
+    ),
     (lambda: Resources(gpus=-1), "Resources.gpus needs a number of at least 0, got -1; use 0.5 for half a GPU"),
 ]
 
@@ -320,12 +327,39 @@ def test_sample_from_is_refused_where_a_model_would_have_to_learn_from_it() -> N
             "a trial can have at most the GPUs that this machine has (4), got Resources(gpus=8); "
             "use at most 4 (also --gpus-per-trial)",
         ),
+        (
+            Resources(gpus="auto"),
+            LAPTOP,
+            "gpus='auto' needs a GPU that trials can share, got a machine with none; use cpus='auto', which packs "
+            "trials on the CPU, or leave gpus out (also --gpus-per-trial)",
+        ),
+        (
+            Resources(gpus="auto", strategy="ddp"),
+            BOX,
+            "strategy='ddp' needs a whole number of devices for each trial, got gpus='auto', by which trials share one; "
+            "use gpus=2, or leave strategy out",
+        ),
+        (
+            Resources(cpus="auto", placement="spread"),
+            BOX,
+            "placement='spread' needs several devices for each trial, got cpus='auto'; leave it out",
+        ),
     ],
 )
 def test_more_than_the_machine_has_is_refused(resources: Resources, machine: Machine, message: str) -> None:
     with pytest.raises(StudyError) as caught:
         build(resources=resources).check_machine(machine)
     assert str(caught.value) == message
+
+
+def test_what_a_packed_trial_holds_is_no_number_for_device_hours() -> None:
+    packed = build(resources=Resources(gpus="auto"), budget=Budget(device_hours=2))
+    with pytest.raises(StudyError) as caught:
+        packed.check_machine(BOX)
+    assert str(caught.value) == (
+        "Budget.device_hours needs the same amount of devices for each trial, got gpus='auto'; use hours, in which a "
+        "search holds all GPUs of the machine"
+    )
 
 
 def test_more_than_the_cluster_has_is_refused_by_its_name() -> None:
@@ -338,6 +372,8 @@ def test_all_that_a_machine_has_may_be_asked_for() -> None:
     build(resources=Resources(cpus=0.5, gpus=0.25)).check_machine(BOX)
     build(resources=Resources(gpus=0)).check_machine(LAPTOP)
     build().check_machine(LAPTOP)
+    build(resources=Resources(gpus="auto")).check_machine(BOX)
+    build(resources=Resources(cpus="auto")).check_machine(LAPTOP)
 
 
 def test_a_check_looks_at_this_machine_unless_a_cluster_is_to_do_the_work() -> None:
@@ -362,6 +398,12 @@ def test_an_image_classifier_gets_a_gpu_where_there_is_one_and_a_function_only_i
     assert classifier.resources.resolve(gpus_present=4, uses_gpu=classifier.uses_gpu) == Resources(cpus=1, gpus=1)
     assert classifier.resources.resolve(gpus_present=0, uses_gpu=classifier.uses_gpu) == Resources(cpus=1, gpus=0)
     assert function.resources.resolve(gpus_present=4, uses_gpu=function.uses_gpu) == Resources(cpus=1, gpus=0)
+
+
+def test_packed_trials_are_counted_by_their_least_share() -> None:
+    assert Resources(gpus="auto").resolve(gpus_present=2, uses_gpu=True) == Resources(cpus=1, gpus=1 / 32)
+    assert Resources(cpus="auto").resolve(gpus_present=2, uses_gpu=True) == Resources(cpus=1, gpus=0)
+    assert [Resources(gpus="auto").packed, Resources(cpus="auto").packed, Resources().packed] == ["gpus", "cpus", None]
 
 
 def test_a_study_can_try_no_more_trials_than_its_space_has() -> None:

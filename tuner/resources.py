@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, GridSearch, Space
 from tuner.space.values import is_number, is_one_of
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, Trial
 
+AUTO: Literal["auto"] = "auto"
+Amount = float | Literal["auto"]
+MOST_ON_A_GPU = 32  # trials at once that gpus="auto" may come to; MPS serves 48 (60 from Hopper on)
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 GPUS_ALONE = ("dp", "balanced_dp")
 PLACEMENTS = ("pack", "spread")
@@ -21,31 +25,34 @@ class Resources:
     """What one trial gets. `gpus` may be a fraction, so that several trials share a device.
 
     None stands for a default: one CPU; one GPU where the machine or cluster has any and the trial can use it.
+    `gpus="auto"` lets as many trials share each GPU as their memory allows and as are faster together, found while the
+    search runs; `cpus="auto"` does so on the CPU, a thread for each trial.
     `strategy` trains an image classifier on all of its GPUs, or CPUs where it has none: "ddp" (a process with a copy of
     the network for each), "pipeline" (a process with a part of the network for each), "dp" or "balanced_dp" (one
     process for all GPUs); the hyperparameter of that name in the space goes before it. `placement="spread"` spreads the
     processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one.
     """
 
-    cpus: float | None = None
-    gpus: float | None = None
+    cpus: Amount | None = None
+    gpus: Amount | None = None
     strategy: str | None = None
     placement: str = "pack"
 
     def __post_init__(self) -> None:
         """Refuse amounts that Ray could never grant."""
-        if self.cpus is not None and not (is_number(self.cpus) and self.cpus > 0):
+        for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
+            if _nearly_auto(value) and not _is_auto(value):
+                raise StudyError(f"Resources.{name} needs a number or 'auto', got {value!r}; write 'auto'")
+        if self.cpus is not None and not _is_auto(self.cpus) and not (is_number(self.cpus) and self.cpus > 0):
             raise StudyError(
                 f"Resources.cpus needs a number above 0, got {shown(self.cpus)}; a trial needs some CPU to run on"
             )
-        if self.gpus is not None and not (is_number(self.gpus) and self.gpus >= 0):
+        if not _is_auto(self.gpus):
+            self._check_gpus(self.gpus)
+        if _is_auto(self.cpus) and self.gpus:
             raise StudyError(
-                f"Resources.gpus needs a number of at least 0, got {shown(self.gpus)}; use 0.5 for half a GPU"
-            )
-        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
-            raise StudyError(
-                f"Resources.gpus above 1 needs a whole number, got {self.gpus!r}; "
-                f"use {int(self.gpus)} or {int(self.gpus) + 1}"
+                f"Resources.cpus='auto' packs trials that train on the CPU, got gpus={self.gpus!r} beside it; "
+                "use gpus='auto' alone, or gpus=0"
             )
         if self.strategy is not None and not is_one_of(self.strategy, STRATEGIES):
             raise StudyError(
@@ -56,19 +63,45 @@ class Resources:
         if not is_one_of(self.placement, PLACEMENTS):
             raise StudyError(f"Resources.placement needs 'pack' or 'spread', got {shown(self.placement)}; choose one")
 
+    def _check_gpus(self, gpus: object) -> None:
+        if gpus is not None and not (is_number(gpus) and gpus >= 0):
+            raise StudyError(f"Resources.gpus needs a number of at least 0, got {shown(gpus)}; use 0.5 for half a GPU")
+        if is_number(gpus) and gpus > 1 and gpus != int(gpus):
+            raise StudyError(
+                f"Resources.gpus above 1 needs a whole number, got {gpus!r}; use {int(gpus)} or {int(gpus) + 1}"
+            )
+
     def resolve(self, *, gpus_present: int, uses_gpu: bool) -> Resources:
-        """The same with the defaults filled in for a machine or cluster that has `gpus_present` GPUs."""
-        default_gpus = 1 if gpus_present and uses_gpu else 0
+        """The same with numbers for a machine or cluster that has `gpus_present` GPUs.
+
+        Of "auto" it is the least share that a trial can have.
+        """
+        default_gpus = 1 if gpus_present and uses_gpu and self.cpus != AUTO else 0
         return replace(
             self,
-            cpus=1 if self.cpus is None else self.cpus,
-            gpus=default_gpus if self.gpus is None else self.gpus,
+            cpus=1 if self.cpus in (None, AUTO) else self.cpus,
+            gpus=default_gpus if self.gpus is None else 1 / MOST_ON_A_GPU if self.gpus == AUTO else self.gpus,
         )
+
+    @property
+    def packed(self) -> str | None:
+        """What trials share as they fit, "gpus" or "cpus"; None where each has a fixed amount."""
+        return "gpus" if self.gpus == AUTO else "cpus" if self.cpus == AUTO else None
+
+    @property
+    def cpu_count(self) -> float:
+        """CPUs of a trial, once resolved."""
+        return float(self.cpus or 1)
+
+    @property
+    def gpu_count(self) -> float:
+        """GPUs of a trial, once resolved."""
+        return float(self.gpus or 0)
 
     @property
     def devices(self) -> float:
         """What a trial holds, once resolved: its GPUs, or its CPUs where it has none."""
-        return self.gpus or self.cpus or 1
+        return self.gpu_count or self.cpu_count
 
     def strategies(self, space: Space) -> tuple[str, ...]:
         """Those that a trial of the space may use."""
@@ -77,6 +110,24 @@ class Resources:
             return tuple(map(str, domain.values()))
         chosen = space.constants.get("strategy", self.strategy)
         return () if chosen is None else (str(chosen),)
+
+    def check_packing(self, space: Space, *, gpus_present: int) -> None:
+        """Raise StudyError where "auto" can't be had, before it is resolved."""
+        if self.packed is None:
+            return
+        setting, strategies = f"{self.packed}='auto'", self.strategies(space)
+        if strategies:
+            raise StudyError(
+                f"strategy={strategies[0]!r} needs a whole number of devices for each trial, got {setting}, by which "
+                f"trials share one; use {self.packed}=2, or leave strategy out"
+            )
+        if self.placement == "spread":
+            raise StudyError(f"placement='spread' needs several devices for each trial, got {setting}; leave it out")
+        if self.packed == "gpus" and not gpus_present:
+            raise StudyError(
+                "gpus='auto' needs a GPU that trials can share, got a machine with none; use cpus='auto', which packs "
+                "trials on the CPU, or leave gpus out (also --gpus-per-trial)"
+            )
 
     def check_strategies(self, trial: Trial, space: Space) -> None:
         """Raise StudyError where a trial of the space can't use the devices, once resolved, as its strategy would."""
@@ -99,7 +150,7 @@ class Resources:
                 self._check_shares(strategy, _smallest(space, "batch_size", batch_size.default))
 
     def _check_devices(self, strategy: str) -> None:
-        if strategy in GPUS_ALONE and not self.gpus:
+        if strategy in GPUS_ALONE and not self.gpu_count:
             raise StudyError(
                 f"strategy={strategy!r} needs two GPUs or more, as torch's DataParallel does nothing on the CPU, "
                 "got none; use strategy='ddp' or 'pipeline'"
@@ -119,6 +170,14 @@ class Resources:
                 f"strategy={strategy!r} needs {LEAST_SHARE} images of a batch or more for each of the {devices} "
                 f"devices, got a batch_size of {smallest:g}; raise it to {LEAST_SHARE * devices}, or use fewer devices"
             )
+
+
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == AUTO
+
+
+def _nearly_auto(value: object) -> bool:
+    return isinstance(value, str) and value.strip().lower() == AUTO
 
 
 def _smallest(space: Space, name: str, default: float) -> float:

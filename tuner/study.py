@@ -15,7 +15,7 @@ import numpy as np
 from tuner.budget import Budget, check_names
 from tuner.errors import SpaceError, StudyError, did_you_mean, shown
 from tuner.machine import Machine, this_machine
-from tuner.resources import Resources
+from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
 from tuner.space import Space
@@ -166,11 +166,13 @@ class Study:
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
         """Raise StudyError where one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
+        self.resources.check_packing(self.search_space, gpus_present=machine.gpus)
+        self._check_device_hours()
         resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)
         resources.check_strategies(self.declared_trial, self.search_space)
         wanted: dict[str, tuple[float, int]] = {
-            "cpus": (resources.cpus or 0, machine.cpus),
-            "gpus": (resources.gpus or 0, machine.gpus),
+            "cpus": (resources.cpu_count, machine.cpus),
+            "gpus": (resources.gpu_count, machine.gpus),
         }
         for kind, (got, present) in wanted.items():
             if got > present:
@@ -180,12 +182,21 @@ class Study:
                     f"got Resources({kind}={got:g}); {fix} (also --{kind}-per-trial)"
                 )
 
+    def _check_device_hours(self) -> None:
+        """What a trial holds of a device isn't one number where trials are packed."""
+        packed = self.resources.packed
+        if packed and self.budget.device_hours is not None:
+            raise StudyError(
+                f"Budget.device_hours needs the same amount of devices for each trial, got {packed}='auto'; use hours, "
+                f"in which a search holds all {packed[:-1].upper()}s of the machine"
+            )
+
     def with_options(
         self,
         *,
         name: str | None = None,
-        cpus: float | None = None,
-        gpus: float | None = None,
+        cpus: Amount | None = None,
+        gpus: Amount | None = None,
         strategy: str | None = None,
         placement: str | None = None,
         seed: int | None = None,

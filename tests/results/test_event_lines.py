@@ -92,6 +92,9 @@ def test_brackets_in_a_text_nest_nothing() -> None:
         ({"config": []}, "trial_started has config []"),
         ({"seed": 10**400}, "trial_started has seed a number out of range"),
         ({"from_epoch": "1"}, "trial_started has from_epoch '1'"),
+        ({"device": 0}, "trial_started has device 0"),
+        ({"alike": None}, "trial_started has alike None"),
+        ({"predicted_bytes": "1 GB"}, "trial_started has predicted_bytes '1 GB'"),
     ],
 )
 def test_a_field_of_another_type_is_named(changed: dict[str, Any], why: str) -> None:

@@ -136,3 +136,17 @@ def test_a_replay_goes_on_as_if_nothing_had_happened(search: SearchAlgorithm, cu
     assert [replayed.suggest(number) for number in range(cut, cut + 5)] == [
         live.suggest(number) for number in range(cut, cut + 5)
     ]
+
+
+def test_a_refused_configuration_is_proposed_no_more_and_its_trial_gets_another() -> None:
+    problem = Problem(Space({"x": choice([1, 2, 3])}), mode="min", seed=0, trials=2, max_epochs=1)
+    proposals = Proposals(problem, Random().build(problem), starting_points=[{"x": 2}])
+    assert proposals.propose(0) == {"x": 2}
+    proposals.refuse({"x": 2})
+    taken = proposals.suggest(0)
+    assert taken in ({"x": 1}, {"x": 3})
+    left = {1, 3} - {taken["x"]}  # type: ignore[index]
+    assert proposals.propose(1) == {"x": left.pop()}
+    proposals.refuse({"x": 1})
+    proposals.refuse({"x": 3})
+    assert proposals.propose(1) is None

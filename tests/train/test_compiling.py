@@ -1,156 +1,170 @@
+import gc
+import os
+import subprocess
+import weakref
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tuner.train import compiling
-from tuner.train.compiling import MEASURED_STEPS, WARM_UP_STEPS, Compilation, Forward
+from tuner.train import EpochResult, Trainer
+from tuner.train.capture import COMPILED
+from tuner.train.compiling import CompiledNetwork, Forward
+from tuner.train.stepping import Stepping
+from tuner.trial import ImageClassifier
 
 CPU = torch.device("cpu")
-FIRST = WARM_UP_STEPS + MEASURED_STEPS
-
-
-class Clock:
-    """Steps take as long as the network that was used says."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr(compiling.time, "perf_counter", lambda: self.now)
 
 
 class Network(nn.Module):
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.clock = clock
         self.sizes: list[int] = []
 
     def forward(self, images: Tensor) -> Tensor:
-        self.clock.now += 1.0
         self.sizes.append(len(images))
         return images
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def failing(module: nn.Module, error: Exception) -> Forward:
+    def forward(images: Tensor) -> Tensor:
+        raise error
+
+    return forward
 
 
-def steps(compilation: Compilation, count: int, *, ahead: int = 10_000, size: int = 4) -> None:
-    for step in range(count):
-        compilation.begin_step(ahead - step)(torch.zeros(size, 1))
-
-
-def taking(clock: Clock, seconds: float) -> Callable[[nn.Module], Forward]:
-    def compiled(module: nn.Module) -> Forward:
-        def forward(images: Tensor) -> Tensor:
-            clock.now += seconds
-            return images
-
-        return forward
-
-    return compiled
-
-
-def test_a_faster_network_is_kept_and_the_gain_told(clock: Clock) -> None:
-    module = Network(clock)
-    compilation = Compilation(module, CPU, batch_size=4, compiled=taking(clock, 0.5))
-    steps(compilation, FIRST)
-    assert not compilation.active
-    steps(compilation, FIRST + 2)
-    assert compilation.active
-    assert compilation.note == "torch.compile makes a step 2.00 times as fast (1000.00 ms to 500.00 ms), and is on"
-    before = len(module.sizes)
-    steps(compilation, 5)
-    assert len(module.sizes) == before
-
-
-def test_a_slower_one_is_dropped(clock: Clock) -> None:
-    module = Network(clock)
-    compilation = Compilation(module, CPU, batch_size=4, compiled=taking(clock, 0.98))
-    steps(compilation, 2 * FIRST + 2)
-    assert not compilation.active
-    assert (
-        compilation.note == "torch.compile would make a step 1.02 times as fast (1000.00 ms to 980.00 ms), and is off"
-    )
-
-
-def test_short_trials_are_never_compiled(clock: Clock) -> None:
-    compilation = Compilation(Network(clock), CPU, batch_size=4, compiled=taking(clock, 0.1))
-    steps(compilation, 100, ahead=110)
-    assert (compilation.active, compilation.note) == (False, None)
-
-
-def test_nor_is_anything_on_the_cpu() -> None:
-    compilation = Compilation(nn.Identity(), CPU, batch_size=4)
-    steps(compilation, 100, ahead=10**9)
-    assert (compilation.active, compilation.note) == (False, None)
-
-
-def test_batches_of_another_size_go_through_the_plain_network(clock: Clock) -> None:
-    module = Network(clock)
-    compilation = Compilation(module, CPU, batch_size=4, compiled=taking(clock, 0.5))
-    steps(compilation, 2 * FIRST + 2)
-    steps(compilation, 1, size=3)
-    assert module.sizes[-1] == 3
+def test_batches_of_another_size_go_through_the_plain_network() -> None:
+    module = Network()
+    network = CompiledNetwork(module, CPU, batch_size=4, compiled=lambda _: lambda images: images)
+    for size in (4, 3, 4):
+        network(torch.zeros(size, 1))
+    assert module.sizes == [3]
 
 
 @pytest.mark.parametrize("when", ["building", "running"])
-def test_a_compiler_that_fails_is_switched_off_with_a_line_of_notice(clock: Clock, when: str) -> None:
-    def failing(module: nn.Module) -> Forward:
+def test_what_fails_is_never_tried_again(when: str) -> None:
+    error, tries = RuntimeError("Failed to find a working triton installation\nand so on"), []
+
+    def compiled(module: nn.Module) -> Forward:
+        tries.append(1)
         if when == "building":
-            raise RuntimeError("Failed to find a working triton installation\nand so on")
+            raise error
+        return failing(module, error)
 
-        def forward(images: Tensor) -> Tensor:
-            raise RuntimeError("Failed to find a working triton installation\nand so on")
-
-        return forward
-
-    module = Network(clock)
-    compilation = Compilation(module, CPU, batch_size=4, compiled=failing)
-    steps(compilation, FIRST + 3)
-    assert compilation.note == (
-        "torch.compile failed and is off: RuntimeError: Failed to find a working triton installation"
-    )
-    assert len(module.sizes) == FIRST + 3
+    module = Network()
+    network = CompiledNetwork(module, CPU, batch_size=4, compiled=compiled)
+    for _ in range(3):
+        network(torch.zeros(4, 1))
+    assert (network.failure, len(tries), module.sizes) == (error, 1, [4, 4, 4])
 
 
-def test_memory_that_runs_out_is_left_to_the_step(clock: Clock) -> None:
-    def starving(module: nn.Module) -> Forward:
-        def forward(images: Tensor) -> Tensor:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-        return forward
-
-    compilation = Compilation(Network(clock), CPU, batch_size=4, compiled=starving)
+def test_memory_that_runs_out_is_left_to_the_step() -> None:
+    error = torch.OutOfMemoryError("CUDA out of memory")
+    network = CompiledNetwork(Network(), CPU, batch_size=4, compiled=partial(failing, error=error))
     with pytest.raises(torch.OutOfMemoryError):
-        steps(compilation, FIRST + 1)
+        network(torch.zeros(4, 1))
+    assert network.failure is None
 
 
-def test_a_really_compiled_network_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "PAYS_AFTER_SECONDS", 0.0)
-    monkeypatch.setattr(compiling, "LEAST_GAIN", 0.0)
-    results = []
-    for compiled in (None, lambda module: torch.compile(module, backend="aot_eager")):
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-        compilation = Compilation(module, CPU, batch_size=6, compiled=compiled)
-        for step in range(2 * FIRST + 10):
-            images = torch.rand(6, 5, generator=torch.Generator().manual_seed(step))
-            loss = compilation.begin_step(100)(images).square().mean()
-            module.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter.sub_(0.1 * parameter.grad)  # type: ignore[operator]
-        results.append(float(loss.detach()))
-        assert compilation.active == (compiled is not None)
-    assert results[0] == pytest.approx(results[1], rel=1e-5)
+# Within a trial
 
 
-def test_it_is_not_even_tried_where_this_machine_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TUNER_SWITCHED_OFF", "compile")
-    module = nn.Linear(2, 2)
-    compilation = Compilation(module, torch.device("cuda"), batch_size=4)
-    assert all(compilation.begin_step(10**6) is module for _ in range(60))  # the first measurement would need a GPU
-    assert compilation.note is None
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def by(compiled: Callable[[nn.Module], Forward]) -> None:
+        monkeypatch.setattr("tuner.train.trainer.Stepping", partial(Stepping, compiled=compiled))
+
+    return by
+
+
+def trainer(trial: ImageClassifier, *, path: str | None = COMPILED, **config: Any) -> Trainer:
+    config = {"batch_size": 16, "image_size": 12} | config
+    small = replace(trial, model="shufflenet_v2_x0_5")
+    return Trainer(small, config, epochs=2, seed=0, split_seed=0, step_path=path)
+
+
+def statistics(running: Trainer) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in running.module.named_buffers()}
+
+
+def test_a_really_compiled_network_learns_the_same_and_is_forgotten_at_the_end(
+    colours: ImageClassifier, compiling: Callable[..., None]
+) -> None:
+    def result(running: Trainer) -> EpochResult:
+        return running.run_epoch()
+
+    expected = result(trainer(colours, path=None))
+    compiling(lambda module: torch.compile(module, backend="aot_eager"))
+    running = trainer(colours)
+    found = result(running)
+    assert (found.step_path, expected.step_path) == ("compiled", "eager")
+    assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-4)
+    module = weakref.ref(running.module)
+    running.close()
+    assert running.run_epoch().step_path == "eager"
+    del running
+    gc.collect()
+    assert module() is None
+
+
+def test_a_backward_pass_that_fails_is_taken_again_without_a_trace(
+    colours: ImageClassifier, compiling: Callable[..., None]
+) -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, logits: Tensor) -> Tensor:
+            return logits.clone()
+
+        @staticmethod
+        def backward(context: Any, *gradients: Tensor) -> Tensor:
+            raise RuntimeError("a kernel is missing\nand so on")
+
+    plain = trainer(colours, path=None)
+    plain.train(2)
+    compiling(lambda module: lambda images: Failing.apply(module(images)))
+    running = trainer(colours)
+    running.train(2)
+    expected = statistics(plain)
+    assert all(torch.equal(value, expected[name]) for name, value in statistics(running).items())
+    assert running.notes[-1] == "steps are no longer taken with torch.compile: RuntimeError: a kernel is missing"
+    assert running.run_epoch().step_path == "eager"
+
+
+def test_memory_that_runs_out_in_the_compiled_pass_costs_the_compiled_pass_alone(
+    colours: ImageClassifier, compiling: Callable[..., None]
+) -> None:
+    plain = trainer(colours, path=None)
+    expected = plain.run_epoch()
+    compiling(partial(failing, error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand so on")))
+    running = trainer(colours)
+    result = running.run_epoch()
+    assert (result.micro_batch_size, result.oom_retries, result.step_path) == (16, 1, "eager")
+    assert (result.train_loss, result.val_loss) == (expected.train_loss, expected.val_loss)
+    assert running.notes[-1] == (
+        "steps are no longer taken with torch.compile: CUDA out of memory. Tried to allocate 2 GiB"
+    )
+
+
+def compilers_of(process: int) -> int:
+    listed = subprocess.run(
+        ["ps", "-ww", "--no-headers", "-o", "cmd", "--ppid", str(process)], capture_output=True, text=True, check=True
+    )
+    return listed.stdout.count("compile_worker")
+
+
+def test_processes_that_compile_end_with_the_trial() -> None:
+    def compiled(module: nn.Module) -> Forward:
+        from torch._inductor.async_compile import AsyncCompile
+
+        AsyncCompile.process_pool()  # as inductor does where there is more than a kernel to compile
+        return module
+
+    network = CompiledNetwork(Network(), CPU, batch_size=4, compiled=compiled)
+    network(torch.zeros(4, 1))
+    assert compilers_of(os.getpid()) > 0
+    network.release()
+    assert compilers_of(os.getpid()) == 0

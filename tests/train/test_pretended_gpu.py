@@ -199,3 +199,15 @@ def test_a_trial_that_runs_out_of_memory_goes_on_in_parts(
     second.train(1)
     assert not gpu.syncs
     assert not gpu.mixed
+
+
+@pytest.mark.parametrize(
+    ("switched_off", "ways"),
+    [("", ["eager", "graph", "compiled"]), ("graph", ["eager", "compiled"]), ("graph, compile", ["eager"])],
+)
+def test_ways_of_taking_steps_that_do_not_work_on_this_gpu_are_not_tried(
+    gpu: PretendedGPU, small: ImageClassifier, monkeypatch: pytest.MonkeyPatch, switched_off: str, ways: list[str]
+) -> None:
+    monkeypatch.setenv("TUNER_SWITCHED_OFF", switched_off)
+    running = trainer(small)
+    assert list(running.stepping._choices[True]._ways) == ways

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuner.errors import TrialOutOfMemory
+from tuner.train.memory import raising
 from tuner.train.optimisation import Objective, Precision, build_optimizer, parameter_groups
 from tuner.train.parallel import Group
 from tuner.train.randomness import reseed, seeded
@@ -200,6 +201,89 @@ def fail_once() -> Callable[..., None]:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     return hook
+
+
+def test_what_steps_can_do_without_gives_way_before_the_micro_batch_does() -> None:
+    module = network().eval()
+    memory = Memory(module, room=7)
+    step, optimizer = stepper(module)
+    spare, reasons = ["compiled code"], []
+
+    def relieve(reason: str) -> bool:
+        reasons.append(reason)
+        return bool(spare and spare.pop())
+
+    with seeded(0):
+        step(optimizer, batch, lambda: reseed(5, CPU), 13, relieve)
+    assert memory.sizes == [13, 13, 7, 6]
+    assert (step.micro_batch_size, step.retries) == (7, 2)
+    assert reasons == ["CUDA out of memory. Tried to allocate 20.00 MiB."] * 2
+
+
+def test_a_step_whose_gradients_were_already_unscaled_is_taken_again() -> None:
+    module = network().float()
+    step, optimizer = stepper(module)
+    step = TrainingStep(module, Objective(), Precision("fp16", CPU), batch_size=13, clip_norm=1.0)
+    failing = fail_once()
+    stepping = optimizer.register_step_pre_hook(failing)
+    images, labels = batch()
+    take(step, optimizer, lambda: (images.float(), labels))
+    stepping.remove()
+    assert step.retries == 1
+    assert step.micro_batch_size == 7
+
+
+def counted(step: TrainingStep, optimizer: torch.optim.Optimizer, steps: int) -> list[int]:
+    """Micro-batch sizes after each of some steps."""
+    return [(take(step, optimizer), step.micro_batch_size)[1] for _ in range(steps)]
+
+
+@pytest.fixture
+def roomy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[TrainingStep, torch.optim.Optimizer, Memory]]:
+    """A step whose memory runs out above `room` images, a raise tried after 3 steps where `says` agrees."""
+    monkeypatch.setattr(raising, "STEPS", 3)
+
+    def make(room: int, says: Callable[[], bool] = lambda: True) -> tuple[TrainingStep, torch.optim.Optimizer, Memory]:
+        module = network().eval()
+        memory = Memory(module, room)
+        _, optimizer = stepper(module)
+        objective, precision = Objective(), Precision("fp32", CPU)
+        return TrainingStep(module, objective, precision, batch_size=13, clip_norm=0.0, room=says), optimizer, memory
+
+    return make
+
+
+def test_a_micro_batch_is_raised_again_once_memory_is_there(roomy: Any) -> None:
+    step, optimizer, memory = roomy(4)
+    assert counted(step, optimizer, 1) == [2]
+    memory.room = 13
+    assert counted(step, optimizer, 10) == [2, 4, 4, 4, 8, 8, 8, 13, 13, 13]
+    assert (step.retries, step.raising.failures) == (3, 0)
+
+
+def test_attempts_to_raise_it_are_few_and_further_and_further_apart(roomy: Any) -> None:
+    step, optimizer, _ = roomy(8)
+    sizes = counted(step, optimizer, 40)
+    assert sizes == [7, 7, 13, *[7] * 5, 13, *[7] * 31]
+    assert (step.retries, step.raising.failures) == (3, 2)
+
+
+def test_it_isnt_raised_where_nothing_says_that_there_is_room(roomy: Any) -> None:
+    asked: list[int] = []
+
+    def none() -> bool:
+        asked.append(1)
+        return False
+
+    step, optimizer, _ = roomy(8, none)
+    assert counted(step, optimizer, 10) == [7] * 10
+    assert (len(asked), step.raising.failures) == (3, 0)
+
+
+def test_it_isnt_raised_above_what_it_was_given(roomy: Any) -> None:
+    step, optimizer, _ = roomy(13)
+    step.micro_batch_size, step.largest = 3, 5
+    assert counted(step, optimizer, 8)[-1] == 5
 
 
 @pytest.mark.parametrize(("batch_size", "count"), [(38, 41), (12, 15), (8, 11), (64, 67), (8, 8), (7, 7)])

@@ -49,7 +49,7 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
 
 def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
     metrics = trainer(colours).run_epoch().metrics()
-    assert set(metrics) == {*METRICS, "batch_norm"}
+    assert set(metrics) == {*METRICS, "batch_norm", "step_path", "threads"}
     numbers = [metrics[name] for name in METRICS if not name.startswith("device_")]
     assert all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
     assert math.isnan(float(metrics["device_utilisation"]))
@@ -124,6 +124,22 @@ def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClas
     result = second.run_epoch()
     assert (result.micro_batch_size, result.oom_retries) == (4, 2)
     assert result.batch_norm == "first pass over the whole batch"
+
+
+def test_a_checkpoint_keeps_how_often_raising_them_failed(colours: ImageClassifier, tmp_path: Path) -> None:
+    first = trainer(colours)
+    first.training_step.raising.failures, first.training_step.raising.steps = 2, 7
+    first.save(tmp_path)
+    second = trainer(colours)
+    second.load(tmp_path)
+    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (2, 7)
+    older = {
+        name: value
+        for name, value in first.snapshot().scalars.items()
+        if name not in ("failed_raises", "steps_at_size")
+    }
+    second.restore(replace(first.snapshot(), scalars=older))
+    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (0, 0)
 
 
 def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageClassifier, tmp_path: Path) -> None:
@@ -341,6 +357,7 @@ def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageCla
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
     assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)
+    assert running.training_step.largest == 4
 
 
 def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(colours: ImageClassifier) -> None:
@@ -349,16 +366,3 @@ def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(c
     at_once = running.evaluator.batch_size(running.splits.validation)
     running.halve_micro_batch(2)
     assert running.evaluator.batch_size(running.splits.validation) == at_once // 4
-
-
-def test_a_step_goes_through_the_compiled_network(colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = trainer(colours)
-    through: list[int] = []
-
-    def compiled(images: torch.Tensor) -> torch.Tensor:
-        through.append(len(images))
-        return running.module(images)
-
-    monkeypatch.setattr(running._compilation, "begin_step", lambda steps_ahead: compiled)
-    running.train(steps=2)
-    assert through == [16, 16]

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from tuner import budget
 from tuner.cli.outcome import BAD_INPUT
 from tuner.errors import StudyError
+from tuner.resources import AUTO
 
 Verbs = Any  # what ArgumentParser.add_subparsers returns
 RUN = "a run folder, or a storage folder for its newest run"
@@ -36,8 +37,12 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     """What changes the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
     add_limits(group)
-    group.add_argument("--cpus-per-trial", type=positive, metavar="N", dest="cpus", help="may be a fraction")
-    group.add_argument("--gpus-per-trial", type=amount, metavar="N", dest="gpus", help="may be a fraction")
+    group.add_argument(
+        "--cpus-per-trial", type=_cpus, metavar="N|auto", dest="cpus", help="auto: a thread each, as many as fit"
+    )
+    group.add_argument(
+        "--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction; auto: shared"
+    )
     group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
     group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
@@ -104,7 +109,13 @@ def _read(quantity: budget.Quantity, text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _read_or_auto(quantity: budget.Quantity, text: str) -> float | str:
+    return text if text.strip().lower() == AUTO else _read(quantity, text)
+
+
 count = partial(_read, budget.COUNT)
 natural = partial(_read, budget.NATURAL)
 positive = partial(_read, budget.POSITIVE)
 amount = partial(_read, budget.AMOUNT)
+_cpus = partial(_read_or_auto, budget.POSITIVE)
+_gpus = partial(_read_or_auto, budget.AMOUNT)

@@ -23,6 +23,8 @@ from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.interruption import SearchLeft
+from tuner.driver.packing import share_name
+from tuner.loop.packing import Place
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.resources import Resources
 from tuner.results.checkpoints import CheckpointStore
@@ -270,7 +272,7 @@ class Bridge:
             trial_id=name,
             storage=experiment.spec["storage"],
             checkpoint_config=experiment.spec["checkpoint_config"],
-            placement_group_factory=self._placement(),
+            placement_group_factory=self._placement(start.place),
             trial_dirname_creator=lambda _: name,
             max_failures=0,
         )
@@ -279,7 +281,7 @@ class Bridge:
         return trial
 
     def _order(self, start: Start) -> Order:
-        study = self.loop.study
+        study, gpu = self.loop.study, start.place if self.resources.gpu_count else None
         return Order(
             trial=start.trial,
             config=start.config,
@@ -290,8 +292,9 @@ class Bridge:
             metric=study.metric,
             mode=study.mode,
             study_seed=study.seed,
-            cpus=self.resources.cpus or 1,
-            gpus=self.resources.gpus or 0,
+            cpus=self.resources.cpu_count,
+            gpus=self.resources.gpu_count if gpu is None else gpu.share,
+            device=None if gpu is None else gpu.device.name,
             strategy=start.config.get("strategy", self.resources.strategy),
             placement=self.resources.placement,
             run_uri=self.run_uri,
@@ -299,9 +302,15 @@ class Bridge:
             halvings=start.halvings,
         )
 
-    def _placement(self) -> ray.tune.PlacementGroupFactory:
-        """One bundle, whose devices all processes of a trial share out; or one for each process, over the nodes."""
-        cpus, gpus = float(self.resources.cpus or 1), float(self.resources.gpus or 0)
+    def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:
+        """One bundle, whose devices all processes of a trial share out; or one for each process, over the nodes.
+
+        A trial that shares a GPU has a part of a resource that stands for this GPU: Ray itself would fill one after
+        another, and a worker that is used again stays with its GPU, where it holds memory.
+        """
+        cpus, gpus = self.resources.cpu_count, self.resources.gpu_count
+        if place is not None and gpus:
+            return ray.tune.PlacementGroupFactory([{"CPU": cpus, share_name(place.device): gpus}])
         count = int(self.resources.devices) if self.resources.placement == "spread" else 1
         bundle = {"CPU": cpus / count} | ({"GPU": gpus / count} if gpus else {})
         return ray.tune.PlacementGroupFactory([bundle] * count, strategy="SPREAD" if count > 1 else "PACK")

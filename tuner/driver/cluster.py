@@ -9,7 +9,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,13 @@ import ray
 from ray._private import worker
 from ray.experimental import internal_kv
 
+from tuner.driver import packing
 from tuner.driver.interruption import Interruption
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
 from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError
+from tuner.loop.packing import Device
 from tuner.machine import Machine, this_machine
 from tuner.resources import Resources
 from tuner.study import Study
@@ -59,8 +61,8 @@ _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ER
 @contextmanager
 def connected(
     study: Study, address: str | None = None, *, interrupted: Interruption | None = None, nice: int | None = None
-) -> Iterator[Resources]:
-    """Ray for the length of the block; yields what one trial of the study gets.
+) -> Iterator[tuple[Resources, tuple[Device, ...]]]:
+    """Ray for the length of the block; yields what one trial of the study gets, and the devices that packed ones share.
 
     Without an address a cluster of this machine is started, its workers `nice` (0 by default) steps of niceness below
     this process, and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
@@ -69,6 +71,11 @@ def connected(
     what it asks for; KeyboardInterrupt where the search is told to end before Ray has started.
     """
     _check_nice(nice, address)
+    if address is not None and study.resources.packed:
+        raise StudyError(
+            f"{study.resources.packed}='auto' needs Ray as tuner starts it on this machine, got address={address!r}; "
+            "leave --address out, or use a number"
+        )
     if ray.is_initialized():
         raise StudyError(
             "a search starts or joins Ray by itself, got a process that is connected to it already; "
@@ -77,9 +84,11 @@ def connected(
     interrupted = interrupted or Interruption()
     with ExitStack() as stack:
         stack.enter_context(_prepared())
+        devices = packing.shared_devices(study, this_machine())
         with interrupted.at_once():
             preload = _preload(study)
-            is_gone = stack.enter_context(_started(nice or 0) if address is None else _joined(address))
+            started = _started(nice or 0, packing.shares(devices)) if address is None else _joined(address)
+            is_gone = stack.enter_context(started)
             interrupted.take_signals()
             preload.join()
             stack.enter_context(_tune_subdued())
@@ -87,7 +96,7 @@ def connected(
         machine = this_machine() if address is None else _cluster(study.resources)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
-        yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
+        yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), devices
 
 
 def _check_nice(nice: int | None, address: str | None) -> None:
@@ -171,7 +180,7 @@ def prepare_environment() -> None:
 def concurrency(resources: Resources, limit: int | None) -> int:
     """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
     count = int(resources.devices) if resources.placement == "spread" else 1
-    cpus, gpus = (resources.cpus or 1) / count, (resources.gpus or 0) / count
+    cpus, gpus = resources.cpu_count / count, resources.gpu_count / count
     fits = 0
     for node in ray.nodes():
         if node["Alive"]:
@@ -187,15 +196,18 @@ def _on_gpus(present: float, each: float) -> int:
 
 
 @contextmanager
-def _started(nice: int) -> Iterator[Callable[[], bool]]:
-    with warnings.catch_warnings(action="ignore"), local_ray(this_machine(), _SETTINGS, nice=nice) as started:
+def _started(nice: int, shares: Mapping[str, float]) -> Iterator[Callable[[], bool]]:
+    with (
+        warnings.catch_warnings(action="ignore"),
+        local_ray(this_machine(), _SETTINGS, nice=nice, shares=shares) as started,
+    ):
         yield started.is_gone
 
 
 @contextmanager
 def ray_apart() -> Iterator[Any]:
     """Ray as a search starts it, for who wants to know whether it does; yields Ray's module. Raises StudyError."""
-    with _prepared(), _started(0):
+    with _prepared(), _started(0, {}):
         yield ray
 
 

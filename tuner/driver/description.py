@@ -39,6 +39,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
             "gpus": resources.gpus,
             "strategy": resources.strategy,
             "placement": resources.placement,
+            "packed": study.resources.packed,
         },
         "trial": repr(study.declared_trial),
         "started_from": study.declared_trial.started_from,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partialmethod
 from pathlib import Path
@@ -111,8 +111,10 @@ def shut_down(seconds: float) -> None:
 
 
 @contextmanager
-def local_ray(machine: Machine, settings: dict[str, Any], *, nice: int) -> Iterator[LocalRay]:
-    """Ray on this machine for the length of the block.
+def local_ray(
+    machine: Machine, settings: dict[str, Any], *, nice: int, shares: Mapping[str, float] | None = None
+) -> Iterator[LocalRay]:
+    """Ray on this machine for the length of the block; `shares` are resources that it has beside CPUs and GPUs.
 
     Raises StudyError where it starts neither at once nor when it is tried again.
     """
@@ -123,7 +125,7 @@ def local_ray(machine: Machine, settings: dict[str, Any], *, nice: int) -> Itera
         stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it lies in no file
         _forget_token()
         stack.enter_context(environment(_each_instance()))
-        started = _start(machine, settings, nice)
+        started = _start(machine, {**settings, "resources": dict(shares or {})}, nice)
         try:
             yield started
         finally:

@@ -65,7 +65,7 @@ def run(
     with (
         gpus_checked(ready, address) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
-        connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+        connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
         ExitStack() as leases,
     ):
         with _room_for_the_start(storage):
@@ -78,6 +78,7 @@ def run(
                 start_from=start_from,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
+                devices=devices,
             )
         search.tell(notices)
         return search.perform()
@@ -122,7 +123,7 @@ def resume(
         _download(ready)
         with (
             gpus_checked(ready, address) as notices,
-            connected(ready, address, interrupted=interrupted, nice=nice) as resources,
+            connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
         ):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
@@ -141,6 +142,7 @@ def resume(
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening={"study_file": text.now, "study_version": text.version},
                     lease=lease,
+                    devices=devices,
                 )
                 if text.changed:
                     _tell_of_changes(search, text)

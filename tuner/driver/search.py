@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
 from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 from tuner.errors import RunFolderError
+from tuner.loop.packing import Device
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.results.events import Event, Listener
@@ -42,11 +45,15 @@ class Search:
         opening: Mapping[str, Any] | None = None,
         *,
         lease: Lease,
+        devices: Sequence[Device] = (),
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease = interrupted, lease
-        self.workers = cluster_concurrency(resources, limit)
-        self.info |= {"concurrency": self.workers, "status": "running"}
+        self.workers = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
+        if devices:
+            self.workers = min(self.workers, sum(device.most for device in devices))
+        gpus = len(devices) if study.resources.packed == "gpus" else None
+        self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
         self.loop = SearchLoop(
             study,
@@ -56,7 +63,8 @@ class Search:
             history=history,
             learned=start_from,
             listeners=[*listeners, _InfoWriter(self)],
-            opening=opening,
+            opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
+            admission=packing.admission(study, devices),
             before_writing=self._check_lease,
         )
 

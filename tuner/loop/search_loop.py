@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from tuner.loop.earlier import describe
 from tuner.loop.keeping import not_needed
 from tuner.loop.limits import Limits
+from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.stopping import Stopping
 from tuner.results.checkpoints import CheckpointStore
 from tuner.results.events import Event, EventLog, Listener, finite
@@ -35,7 +36,8 @@ LEARNED = "learned"
 LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
 SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
 EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
-EARLY_STOPPING = "early_stopping"
+EARLY_STOPPING, OUT_OF_MEMORY = "early_stopping", "out_of_memory"
+MOST_REFUSED = 100  # configurations in a row that fit on no device: the rest of the space won't either
 Ending = dict[str, Any]  # fields of the event that ends a trial
 
 
@@ -44,7 +46,7 @@ class Start:
     """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
 
     `reported` of its `epochs` are recorded: it goes on from the newest checkpoint of these. `halvings` says how often a
-    worker was killed for the memory that it took.
+    worker was killed for the memory that it took; `place` is where it goes, None where that is Ray's affair.
     """
 
     trial: str
@@ -54,16 +56,27 @@ class Start:
     epochs: int
     reported: int = 0
     halvings: int = 0
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """What would run next: the event that says so, the trial, and further fields of the event."""
+
+    kind: str
+    start: Start
+    fields: dict[str, Any]
+    new: bool = False
 
 
 class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`; `learned` is what earlier studies suggest to start from, for a run that has no history; `opening`
-    are further fields of this driver's first event. `before_writing` is called before each event and may raise, as
-    where another driver took the run over. Each method raises what that raises, or OSError where an event can't be
-    written: what is in the run folder is whole then, and this object of no more use.
+    so many `devices`, or where `admission` lets them; `learned` is what earlier studies suggest to start from, for a
+    run that has no history; `opening` are further fields of this driver's first event. `before_writing` is called
+    before each event and may raise, as where another driver took the run over. Each method raises what that raises, or
+    OSError where an event can't be written: what is in the run folder is whole then, and this object of no more use.
     """
 
     def __init__(
@@ -78,10 +91,13 @@ class SearchLoop:
         listeners: Iterable[Listener] = (),
         opening: Mapping[str, Any] | None = None,
         before_writing: Callable[[], None] = lambda: None,
+        admission: Admission | None = None,
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners, self._before_writing = list(listeners), before_writing
+        self._admission, self._refused, self._refused_in_a_row = admission, 0, 0
+        self._waiting: _Entry | None = None  # until there is room for it
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else _learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -113,10 +129,8 @@ class SearchLoop:
         self._end_eliminated()
         if len(self._running) >= self.concurrency or self._limits.reached():
             return None
-        if self._again:
-            return self._start_again(self._again.pop(0))
-        action = self._resume_paused() or self._start_new() or self._resume_paused()
-        self._idle = action is None and self._exhausted and not self._running
+        action = self._start_next()
+        self._idle = action is None and self._waiting is None and self._exhausted and not self._running
         if self._idle:
             self._end_eliminated()
         return action
@@ -168,6 +182,7 @@ class SearchLoop:
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **why)
         for each in saved:
             self.saved(trial, each)
+        self._tell_of_packing()
         if record.due is not None:
             self._carry_out(record)
         return decision
@@ -190,8 +205,10 @@ class SearchLoop:
             self.failed(trial, "error", message)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
-        """The trial is spoilt."""
-        if trial in self._running:
+        """The trial is spoilt; one whose memory ran out because it shared a device only has to go on elsewhere."""
+        if cause == OUT_OF_MEMORY and self._admission is not None and self._admission.packing.shares(trial):
+            self.lost(trial, cause, message)
+        elif trial in self._running:
             self._end(trial, status="failed", cause=cause, message=message, traceback=traceback)
 
     def lost(self, trial: str, cause: str, message: str) -> None:
@@ -218,6 +235,8 @@ class SearchLoop:
         for trial in sorted(self._running):  # they hang: a limit was reached long ago
             self._end(trial, status="stopped", by=self.end_reason)
         self._end_eliminated()
+        if self._refused:
+            self.notice(f"{self._refused} configurations were passed over, as they fit on no device", code="refused")
         self._compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
 
@@ -227,21 +246,63 @@ class SearchLoop:
 
     # Inside: what to do next
 
-    def _start_new(self) -> Start | None:
+    def _start_next(self) -> Start | None:
+        """Start what waits or comes next, if there is room for it; configurations that fit nowhere are passed over."""
+        if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
+            return None
+        entry, self._waiting = self._waiting or self._next_entry(), None
+        while entry is not None:
+            place = self._admit(entry)
+            if isinstance(place, Wait):
+                self._waiting = entry
+                return None
+            if not isinstance(place, Refusal):
+                return self._enter(entry, place)
+            self._refuse(entry, place)
+            entry = self._next_entry()
+        return None
+
+    def _next_entry(self) -> _Entry | None:
+        if self._again:
+            record = self._again.pop(0)
+            return _Entry("trial_started", self._start_of(record), {"number": record.number})
+        return self._resume_paused() or self._suggest() or self._resume_paused()
+
+    def _admit(self, entry: _Entry) -> Place | Wait | Refusal | None:
+        """None where trials are alike to their devices: Ray finds a place for it."""
+        start = entry.start
+        return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
+
+    def _refuse(self, entry: _Entry, refusal: Refusal) -> None:
+        """The configuration becomes no trial; after too many in a row no more are looked for."""
+        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes)
+        self._pass_over(entry.start.config)
+        if self._refused == 1:
+            self.notice(str(refusal), code="refused")
+        if self._refused_in_a_row >= MOST_REFUSED:
+            self.notice(f"{MOST_REFUSED} configurations in a row fit on no device; no more are tried", code="refused")
+            self._suggest_no_more()
+
+    def _pass_over(self, config: dict[str, Any]) -> None:
+        self._proposals.refuse(config)
+        self._refused += 1
+        self._refused_in_a_row += 1
+
+    def _suggest(self) -> _Entry | None:
         if self._exhausted:
             return None
         number = len(self.record.trials)
         self._nothing_expected = self._expects_too_little(number)
-        config = None if self._nothing_expected else self._proposals.suggest(number)
+        config = None if self._nothing_expected else self._proposals.propose(number)
         if config is None:
-            self._exhausted = True
-            self._stopping.no_more_coming()
+            self._suggest_no_more()
             return None
-        trial = f"{number:05d}"
-        start = Start(trial, number, config, trial_seed(self.study.seed, number), self._length(config))
-        self._enter("trial_started", start, number=number, config=config, seed=start.seed)
-        self._stopping.start(trial, trusted=self._proposals.is_learned(config))
-        return start
+        start = Start(f"{number:05d}", number, config, trial_seed(self.study.seed, number), self._length(config))
+        return _Entry("trial_started", start, {"number": number}, new=True)
+
+    def _suggest_no_more(self) -> None:
+        self._exhausted = True
+        self._stopping.no_more_coming()
 
     def _expects_too_little(self, number: int) -> bool:
         least = self.study.budget.min_improvement
@@ -250,20 +311,14 @@ class SearchLoop:
         expected = self._proposals.expected_improvement(number)
         return expected is not None and expected < least
 
-    def _start_again(self, record: TrialRecord) -> Start:
-        start = self._start_of(record)
-        self._enter("trial_started", start, number=start.number, config=start.config, seed=start.seed)
-        return start
-
-    def _resume_paused(self) -> Start | None:
+    def _resume_paused(self) -> _Entry | None:
         trial = self._stopping.resumable()
         while trial is not None and self.record.trials[trial].status != "paused":
             trial = self._stopping.resumable()  # it couldn't pause, or has ended meanwhile
         if trial is None:
             return None
         start = self._start_of(self.record.trials[trial])
-        self._enter("trial_resumed", start, epoch=start.reported)
-        return start
+        return _Entry("trial_resumed", start, {"epoch": start.reported})
 
     def _start_of(self, record: TrialRecord) -> Start:
         length = self._length(record.config)
@@ -271,11 +326,27 @@ class SearchLoop:
             record.trial, record.number, record.config, record.seed, length, record.epoch, record.memory_losses
         )
 
-    def _enter(self, kind: str, start: Start, **fields: Any) -> None:
+    def _enter(self, entry: _Entry, place: Place | None) -> Start:
+        start = replace(entry.start, place=place)
         known = self.record.trials.get(start.trial)
-        self._emit(kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
+        fields = entry.fields | ({} if place is None else place.fields)
+        if entry.kind == "trial_started":
+            fields |= {"config": start.config, "seed": start.seed}
+        if entry.new:
+            self._proposals.adopt(start.number, start.config)
+            self._refused_in_a_row = 0
+        self._emit(entry.kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
         self._running.add(start.trial)
         self._last_report[start.trial] = time.monotonic()
+        if entry.new:
+            self._stopping.start(start.trial, trusted=self._proposals.is_learned(start.config))
+        self._tell_of_packing()
+        return start
+
+    def _tell_of_packing(self) -> None:
+        news = self._admission and self._admission.packing.news()
+        if news:
+            self.notice(news[0], code=news[1])
 
     def _end_eliminated(self) -> None:
         """End the trials that wait and will never go on: paused ones, and once a limit is reached, lost ones too."""
@@ -285,6 +356,7 @@ class SearchLoop:
         if self.finished:
             limit = self._limits.reached() or EARLY_STOPPING
             self._again.clear()
+            self._waiting = None
             for record in [trial for trial in self.record.trials.values() if trial.live]:
                 self._end(record.trial, status="stopped", by=limit)
 
@@ -358,7 +430,7 @@ class SearchLoop:
         """Write an event, then apply it, then show it."""
         self._before_writing()
         event = self._log.append(kind, **fields)
-        self.record.apply(event)
+        self._take_in(event)
         for listener in list(self._listeners):
             if not any(listener is known for known in self._listeners):
                 continue  # left out while another one's failure was told
@@ -367,6 +439,11 @@ class SearchLoop:
             except Exception as error:  # a fault in what only looks on must not end a search
                 self._listeners = [known for known in self._listeners if known is not listener]
                 self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
+
+    def _take_in(self, event: Event) -> None:
+        self.record.apply(event)
+        if self._admission is not None:
+            self._admission.packing.apply(event)
 
     def _prune(self, changed: str | None = None) -> None:
         """Delete what a change of this trial has made needless; None for anything."""
@@ -418,7 +495,9 @@ class SearchLoop:
             self._replay_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
-        self.record.apply(event)
+        elif kind == "configuration_refused":
+            self._pass_over(event["config"])
+        self._take_in(event)
 
     def _replay_known(self, kind: str, record: TrialRecord, event: Event) -> None:
         if kind == "trial_resumed" or (kind == "trial_started" and record.paused):

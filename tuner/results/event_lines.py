@@ -132,6 +132,13 @@ def _are_mappings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
+def _is_device(value: object) -> bool:
+    """Whether it says what a driver's trials shared, as `tuner.loop.packing` reads it."""
+    if not isinstance(value, dict):
+        return False
+    return _is_text(value.get("model")) and isinstance(value.get("overlaps"), bool)
+
+
 Check = Callable[[object], bool]
 _EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_count}
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
@@ -145,11 +152,18 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_ended": {"trial": _is_trial, "status": _is_outcome},
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
+    "configuration_refused": {"config": _is_mapping},
+}
+_PACKED: Mapping[str, Check] = {"devices": lambda value: isinstance(value, list) and all(map(_is_device, value))}
+_PLACED: Mapping[str, Check] = {
+    "device": _is_text,
+    "alike": _is_text,
+    "predicted_bytes": lambda value: value is None or finite(value),
 }
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
-    "study_started": {"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings},
-    "study_resumed": {"study_file": _is_text, "study_version": _is_count},
-    **{kind: {"from_epoch": _is_count} for kind in ("trial_started", "trial_resumed")},
+    "study_started": {"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings, **_PACKED},
+    "study_resumed": {"study_file": _is_text, "study_version": _is_count, **_PACKED},
+    **{kind: {"from_epoch": _is_count, **_PLACED} for kind in ("trial_started", "trial_resumed")},
     "trial_lost": {"cause": _is_text_or_none},
     "epoch_reported": {"ending": _is_ending},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),

@@ -3,9 +3,12 @@
 Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds and their further fields:
 
     study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited),
-                        learned (configurations of earlier studies that come first)
+                        learned (configurations of earlier studies that come first), devices (that trials share where
+                        they are packed; starts of trials then have device, predicted_bytes, and alike, which is the
+                        same for trials that take as much memory: see `tuner.loop.packing`)
     study_resumed       the same, by a further driver
     trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning)
+    configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial)
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows)
     checkpoint_saved    trial, epoch                        checkpoint_deleted  trial, epoch

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.results.events import EVENTS, Event, Reading, read_all
 from tuner.results.folder import Folder
@@ -209,7 +210,9 @@ class Run:
 
     @property
     def device_hours(self) -> float:
-        """Hours of the devices of all trials together."""
+        """Hours of the devices of all trials together; of a run whose trials share GPUs, all GPUs for all its time."""
+        if self.info.get("shared_gpus"):
+            return float(self.info["shared_gpus"] * self.record.wall_seconds / SECONDS_PER_HOUR)
         return self.record.device_hours(self.devices)
 
     @property

@@ -188,7 +188,7 @@ def _are_options(value: object) -> bool:
         and _is_some(value, ("name", "strategy", "placement", "weights", "data_dir"), _is_text)
         and _is_some(value, limits, finite)
         and _is_some(value, ("seed",), _is_count)
-        and _is_some(value, ("cpus", "gpus"), _is_amount)
+        and _is_some(value, ("cpus", "gpus"), lambda one: _is_amount(one) or one == "auto")
         and _is_some(value, ("fixed",), _is_mapping)
     )
 
@@ -224,6 +224,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "options": ("options of a study", _are_options, {}),
     "seed": ("a count", _is_count, None),
     "concurrency": ("a count", _is_count, None),
+    "shared_gpus": ("a count", _is_count, None),
     "sessions": ("a count", _is_count, 1),
     "pid": ("a process", lambda value: _is_count(value) and isinstance(value, int) and value < 2**31, 0),
     "wall_seconds": ("seconds", _is_amount, None),

@@ -41,14 +41,21 @@ class Proposals:
 
     def suggest(self, number: int) -> Config | None:
         """The configuration of trial `number`, new to this search; None when there is nothing more to try."""
-        if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
-            return None
-        config = self._starting_point()
-        if config is None:
-            config = self._suggestion(number)
+        config = self.propose(number)
         if config is not None:
             self.adopt(number, config)
         return config
+
+    def propose(self, number: int) -> Config | None:
+        """The same, before it is known whether it becomes the trial: then `adopt` it, or `refuse` it."""
+        if (self._trials is not None and number >= self._trials) or len(self._seen) >= self._size:
+            return None
+        config = self._starting_point()
+        return self._suggestion(number) if config is None else config
+
+    def refuse(self, config: Config) -> None:
+        """Propose it no more: it can't be tried."""
+        self._seen.add(self._space.key(config))
 
     def expected_improvement(self, number: int) -> float | None:
         """What the searcher expects of trial `number`; unknown where it doesn't say, or a starting point is left."""

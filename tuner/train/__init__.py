@@ -10,9 +10,10 @@ while not trainer.finished:
 
 from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing
+from tuner.train.epoch_result import EpochResult
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import Network, build_network
-from tuner.train.trainer import EpochResult, Trainer
+from tuner.train.trainer import Trainer
 
 __all__ = [
     "EpochResult",

@@ -49,6 +49,8 @@ class Progress:
         average_updates: of the moving average of the weights
         micro_batch_size: images that went through the network at once
         oom_retries: steps that were taken again
+        failed_raises: attempts to raise the micro-batch again; 0 in checkpoints of before there were any
+        steps_at_size: steps since the micro-batch changed, likewise
     """
 
     epoch: int
@@ -60,11 +62,15 @@ class Progress:
     average_updates: int
     micro_batch_size: int
     oom_retries: int
+    failed_raises: int = 0
+    steps_at_size: int = 0
 
     @classmethod
     def of(cls, scalars: Mapping[str, Any]) -> Progress:
         """From what was read. Raises ValueError if something is missing or of another type."""
-        counts = ("epoch", "step", "opened", "average_updates", "micro_batch_size", "oom_retries")
+        later = {"failed_raises": 0, "steps_at_size": 0}
+        scalars = later | dict(scalars)
+        counts = ("epoch", "step", "opened", "average_updates", "micro_batch_size", "oom_retries", *later)
         types: dict[str, Any] = dict.fromkeys(counts, int) | {"loss": float | int, "param_groups": list, "scaler": dict}
         for name, kind in types.items():
             value: Any = scalars.get(name)

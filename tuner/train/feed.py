@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +14,19 @@ from tuner.train.data.augmentation import Augmentation
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import extract_features, head_is_last
 from tuner.train.models.network import Network
-from tuner.train.optimisation import mixup
+from tuner.train.optimisation import Mixup
 from tuner.train.parallel import Strategy
 
 Examples = tuple[Tensor, Tensor]
+
+
+class Prepare(Protocol):
+    """From stored training images [B, C, H, W] and labels [B] to what goes in and its targets, augmented.
+
+    `shares`, of an image itself and of the one that it is mixed with, stand for those that it would draw.
+    """
+
+    def __call__(self, images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples: ...
 
 
 @dataclass(frozen=True)
@@ -28,17 +37,19 @@ class Feed:
         whole: whether it is all of the network
         train: what training goes over
         validation: what is validated on
-        prepare: from stored training images and labels to what goes in and its targets, augmented
+        prepare: from stored training images and labels to what goes in and its targets
         normalise: from stored images to what goes in, without augmentation
         changes: whether what goes in for an image is another in every epoch
+        mixup: draws the shares of images that are mixed; None where none are
     """
 
     whole: bool
     train: Split
     validation: Split
-    prepare: Callable[[Tensor, Tensor], Examples]
+    prepare: Prepare
     normalise: Callable[[Tensor], Tensor]
     changes: bool
+    mixup: Mixup | None = None
 
 
 class Feeds:
@@ -123,16 +134,21 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
         color_jitter=chosen["color_jitter"],
         random_erasing=chosen["random_erasing"],
     )
-    mix = mixup(chosen["mixup"], len(splits.classes)) if chosen["mixup"] else _as_they_are
+    mixup = Mixup(chosen["mixup"], len(splits.classes)) if chosen["mixup"] else None
     train, validation = splits.train, splits.validation
     if drawn:
         train, validation = train.to(device), validation.to(device)
 
-    def prepare(images: Tensor, labels: Tensor) -> Examples:
+    def prepare(images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples:
         prepared = augmentation(images, splits.normalisation)
         if prepared.ndim == 4 and device.type == "cuda":
             prepared = prepared.contiguous(memory_format=torch.channels_last)
-        return mix(prepared, labels)
+        if mixup is None:
+            return prepared, labels
+        if shares is not None:
+            return mixup(prepared, labels, *shares)
+        share = mixup.draw()
+        return mixup(prepared, labels, share, 1 - share)
 
     return Feed(
         whole=True,
@@ -140,9 +156,10 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
         validation=validation,
         prepare=prepare if drawn else _as_they_are,
         normalise=splits.normalisation,
-        changes=augmentation.active or bool(chosen["mixup"]) or not train.deterministic,
+        changes=augmentation.active or mixup is not None or not train.deterministic,
+        mixup=mixup,
     )
 
 
-def _as_they_are(images: Tensor, labels: Tensor) -> Examples:
+def _as_they_are(images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples:
     return images, labels

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from tuner.errors import TrialOutOfMemory
 from tuner.train.memory.batch_norm import BatchNorms
 from tuner.train.memory.errors import first_line, is_out_of_memory
+from tuner.train.memory.raising import Raising
 from tuner.train.optimisation.objective import Objective
 from tuner.train.optimisation.optimizer import drop_unfinished_state
 from tuner.train.optimisation.precision import Precision
@@ -28,11 +29,15 @@ SMALLER = "smaller micro-batches"  # remedies of a group that runs out of memory
 class TrainingStep:
     """Takes steps on batches; when memory runs out it takes the same step again in micro-batches half the size.
 
-    Gradients of micro-batches are accumulated, so the batch size of the optimizer stays what the configuration says,
-    and the micro-batch stays small for the rest of the trial. Batch norm alone sees a difference, see `batch_norm`.
+    Gradients of micro-batches are accumulated, so the batch size of the optimizer stays what the configuration says.
+    What only made steps faster gives its memory back first. The micro-batch stays small until there was room for twice
+    of it for a while, see `Raising`; in a group, for the rest of the trial. Batch norm alone sees a difference, see
+    `batch_norm`.
 
     Attributes:
         micro_batch_size: images that go through the network at once, once memory has run out
+        largest: what the micro-batch may be raised to again
+        raising: when it is
         first_pass_fits: whether the whole batch goes through without gradient, as far as is known
         retries: steps that were taken again
         batch_norm: where the statistics of batch norms come from: the whole batch, a first pass over it without
@@ -48,18 +53,26 @@ class TrainingStep:
         batch_size: int,
         clip_norm: float,
         group: Group = ALONE,
+        room: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`room` says whether twice the micro-batch would fit into memory."""
         self._module, self._objective, self._precision, self._clip_norm = module, objective, precision, clip_norm
         self._group = group
         self._norms = BatchNorms(module)
         self._whole, self.first_pass_fits = batch_size, True
         self.forward: Callable[[Tensor], Tensor] = module  # of a group, with its gradients synchronised
-        self.micro_batch_size = batch_size
+        self.micro_batch_size = self.largest = batch_size
+        self.raising = Raising(room)
         self.retries = 0
         self.batch_norm = WHOLE_BATCH
 
     def __call__(
-        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None], count: int
+        self,
+        optimizer: Optimizer,
+        batch: Callable[[], tuple[Tensor, Tensor]],
+        seeded: Callable[[], None],
+        count: int,
+        relieve: Callable[[str], bool] = lambda _: False,
     ) -> Tensor:
         """One step; the mean loss, still on the device (of a group, this process's part of it).
 
@@ -68,29 +81,34 @@ class TrainingStep:
             batch: prepares the step's images [B, C, H, W] float32 and targets; called again when the step is
             seeded: called before, so that a step that is taken again draws the same random numbers
             count: images of the step, of a group in all processes
+            relieve: gives back, for the reason given, memory that steps can be taken without, such as compiled code's
+                and `forward`'s with it; whether there was any
 
         Raises:
             TrialOutOfMemory: a single image doesn't fit.
         """
-        restore = self._norms.snapshot()
+        self._norms.keep()
         while True:
             size = self.micro_batch_size
             try:
                 seeded()
                 images, targets = batch()
                 size = min(size, len(images))
-                return self._attempt(optimizer, images, targets, count)
+                loss = self.attempt(optimizer, images, targets, count)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
                 reason = first_line(error)
+            else:
+                self._raise_again()
+                return loss
             if self._group.size > 1:  # the others wait for gradients that will never come: all have to begin again
                 remedy = RUNNING if self._first_pass_failed else SMALLER
                 raise TrialOutOfMemory(f"{size} images at once don't fit into memory ({reason})", remedy)
             # Outside of the handler: the frames that held the activations are gone, and their memory with them.
             images = targets = None  # type: ignore[assignment]
-            restore()
-            self._give_way(optimizer, size, reason)
+            self._norms.put_back()
+            self._give_way(optimizer, size, reason, relieved=relieve(reason))
 
     def total(self, images: Tensor, targets: Tensor) -> Tensor:
         """Sum of the losses of some images."""
@@ -98,20 +116,32 @@ class TrainingStep:
             logits = self.forward(images)
         return self._objective.total(logits, targets)
 
-    def _attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor, count: int) -> Tensor:
+    def attempt(self, optimizer: Optimizer, images: Tensor, targets: Tensor, count: int) -> Tensor:
+        """One step as long as memory doesn't run out; the mean loss, as `__call__` gives it."""
         optimizer.zero_grad(set_to_none=True)
-        whole = self._at_once(-(-count // self._group.size))
-        parts = [slice(0, len(images))] if whole else micro_batches(len(images), self.micro_batch_size)
         weight = self._weight(targets)
-        total = torch.zeros((), device=images.device)
-        with self._statistics(images, whole=whole):
+        if self._at_once(-(-count // self._group.size)):
+            self.batch_norm = WHOLE_BATCH
+            mean = self._learn(images, targets, weight)
+        else:
+            mean = self._in_parts(images, targets, weight)
+        self._precision.step(optimizer, self._clip_norm)
+        return mean
+
+    def _in_parts(self, images: Tensor, targets: Tensor, weight: Tensor | int) -> Tensor:
+        parts = micro_batches(len(images), self.micro_batch_size)
+        mean = torch.zeros((), device=images.device)
+        with self._statistics(images):
             for part in parts:
                 with without_synchronising(self.forward, last=part is parts[-1]):
-                    loss = self.total(images[part], targets[part]) / weight
-                    self._precision.backward(loss * self._group.size)  # the group's gradients are averaged
-                total += loss.detach()
-        self._precision.step(optimizer, self._clip_norm)
-        return total
+                    mean += self._learn(images[part], targets[part], weight)
+        return mean
+
+    def _learn(self, images: Tensor, targets: Tensor, weight: Tensor | int) -> Tensor:
+        """Add the gradients of some images to the parameters'; their part of the mean loss."""
+        loss = self.total(images, targets) / weight
+        self._precision.backward(loss if self._group.size == 1 else loss * self._group.size)  # averaged in the group
+        return loss.detach()
 
     def _at_once(self, largest: int) -> bool:
         """Whether no process has to part its images, of which `largest` is the most: all must do the same."""
@@ -124,8 +154,8 @@ class TrainingStep:
             return weight
         return self._group.sum(torch.as_tensor(weight, dtype=torch.float32, device=targets.device))
 
-    def _statistics(self, images: Tensor, *, whole: bool) -> AbstractContextManager[None]:
-        if whole or not self._norms.learning:
+    def _statistics(self, images: Tensor) -> AbstractContextManager[None]:
+        if not self._norms.learning:
             self.batch_norm = WHOLE_BATCH
             return nullcontext()
         if self.first_pass_fits:
@@ -146,20 +176,43 @@ class TrainingStep:
             self.first_pass_fits = not is_out_of_memory(error)
             raise
 
-    def _give_way(self, optimizer: Optimizer, size: int, reason: str) -> None:
-        """Free what the failed step held, and halve the micro-batch unless it was the first pass that didn't fit."""
+    def _raise_again(self) -> None:
+        """After a step that went well."""
+        if self._group.size == 1 and self.micro_batch_size < self.largest and self.raising.after_step():
+            self.micro_batch_size = min(2 * self.micro_batch_size, self.largest)
+
+    def forget(self, optimizer: Optimizer) -> None:
+        """Free what a step that failed half-way held, its gradients above all."""
         optimizer.zero_grad(set_to_none=True)
         drop_unfinished_state(optimizer)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        self._precision.forget_step()
+        collect_garbage()
+
+    def undo(self, optimizer: Optimizer) -> None:
+        """Forget a step that failed half-way, with what it did to the statistics of batch norms."""
+        self._norms.put_back()
+        self.forget(optimizer)
+
+    def _give_way(self, optimizer: Optimizer, size: int, reason: str, *, relieved: bool) -> None:
+        """Free what the failed step held; halve the micro-batch unless something else gave way, or the first pass."""
+        self.forget(optimizer)
         self.retries += 1
+        if relieved:
+            return
         if self._first_pass_failed:
             self.batch_norm = RUNNING
             return
         if size <= 1:
             raise TrialOutOfMemory(f"a single image doesn't fit into memory ({reason})")
         self.micro_batch_size = math.ceil(size / 2)
+        self.raising.ran_out()
+
+
+def collect_garbage() -> None:
+    """Free what nothing refers to, and give a GPU's memory that is kept for later back to it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def micro_batches(images: int, size: int) -> list[slice]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tuner.errors import TrialDiverged, TrialError, TrialOutOfMemory, WeightsError
+from tuner.errors import TrialError, WeightsError
+from tuner.train.capture import RememberedSeconds, remembered_steps
 from tuner.train.checkpoint import Checkpoint, Progress, read_checkpoint, write_checkpoint
-from tuner.train.compiling import Compilation
+from tuner.train.checks import check_images, check_loss, check_outputs
 from tuner.train.data import Split, load_splits
+from tuner.train.devices import with_index
+from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.feed import Feed, Feeds
 from tuner.train.fine_tuning import FineTuning
-from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes, memory_errors
-from tuner.train.memory.watch import MemoryWatch
+from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
+from tuner.train.memory.watch import MemoryWatch, explained
 from tuner.train.models import build_network, fitting_state, load_state
 from tuner.train.optimisation import (
     AveragedWeights,
@@ -35,8 +37,8 @@ from tuner.train.optimisation import (
 )
 from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
 from tuner.train.parallel import Strategy
-from tuner.train.parallel.strategy import LEAST_BATCH
-from tuner.train.randomness import derive_seed, derive_seeds, reseed, seeded
+from tuner.train.randomness import derive_seed, derive_seeds, seeded
+from tuner.train.stepping import Stepping
 from tuner.trial import ImageClassifier
 
 STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
@@ -45,52 +47,6 @@ STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it woul
 INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
 
 OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
-
-
-@dataclass(frozen=True)
-class EpochResult:
-    """What one epoch came to.
-
-    Attributes:
-        epoch: finished epochs, this one included
-        train_loss: mean over the epoch's images of what was minimised
-        val_loss: mean cross-entropy on the validation split
-        val_accuracy: share of correct answers there
-        val_top5_accuracy: share of answers there with the right class among the five likeliest
-        val_f1: macro F1 there
-        learning_rate: of the epoch's last step, for layers that start afresh
-        seconds: training and validation
-        images_per_second: training images per second of training
-        micro_batch_size: images that went through the network at once, on each device
-        oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
-        batch_norm: where batch norms take their statistics from, see `TrainingStep`
-        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU); of
-            several devices that of the fullest one
-        memory_bytes: held at the epoch's end, likewise
-        device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
-        device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
-    """
-
-    epoch: int
-    train_loss: float
-    val_loss: float
-    val_accuracy: float
-    val_top5_accuracy: float
-    val_f1: float
-    learning_rate: float
-    seconds: float
-    images_per_second: float
-    micro_batch_size: int
-    oom_retries: int
-    batch_norm: str
-    memory_peak_bytes: float
-    memory_bytes: float
-    device_utilisation: float
-    device_memory_bytes: float
-
-    def metrics(self) -> dict[str, float | str]:
-        """Everything but the epoch's number, by name."""
-        return {name: value for name, value in asdict(self).items() if name != "epoch"}
 
 
 class Trainer:
@@ -111,6 +67,7 @@ class Trainer:
         split_seed: int = 0,
         device: torch.device | str = "cpu",
         strategy: Strategy | None = None,
+        step_path: str | None = None,
     ) -> None:
         """Load data and model, ready for the first epoch.
 
@@ -122,6 +79,7 @@ class Trainer:
             split_seed: of the study, decides which images are held out
             device: "cpu", "cuda", "cuda:1"
             strategy: on which devices, by which processes; of several, all call the same methods. None: on `device`
+            step_path: "eager", "graph" or "compiled" to take steps so without measuring, where that is possible
 
         Raises:
             StudyError: a hyperparameter's name or value can't work (DataError, WeightsError: files can't).
@@ -132,7 +90,7 @@ class Trainer:
         self.hyperparameters = chosen = trial.hyperparameters(config)
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.seed = seed
-        self.device, self.strategy = _with_index(torch.device(device)), strategy or Strategy()
+        self.device, self.strategy = with_index(torch.device(device)), strategy or Strategy()
         self.epoch = self.step = 0
         self.splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
         self.network = build_network(
@@ -147,8 +105,8 @@ class Trainer:
         self._notes = Notes([*self.splits.notes, *self.network.notes])
         self.module = self.network.module
         self.precision = Precision(chosen["precision"], self.device)
-        self._check_outputs()
-        self._check_images()
+        check_outputs(self.module, trial, self.splits)
+        check_images(len(self.splits.train), self.strategy.least_batch)
         self.evaluator = Evaluator(self.device, self.precision)
         with memory_errors("the model"):
             self._notes += self.strategy.place(self.network, self.device, self._examples, self.precision, chosen)
@@ -163,9 +121,9 @@ class Trainer:
                 model=trial.model_name,
                 note=self._notes.add,  # a method of this object would keep it alive
             )
-        self._build_steps()
+        self._build_steps(step_path)
 
-    def _build_steps(self) -> None:
+    def _build_steps(self, path: str | None) -> None:
         chosen = self.hyperparameters
         self.fine_tuning = FineTuning(self.network, chosen)
         learning = self.fine_tuning.open(self.fine_tuning.due(0))
@@ -180,8 +138,18 @@ class Trainer:
             clip_norm=chosen["clip_norm"],
         )
         self._watch = MemoryWatch(self.device, self.strategy.gpus)
-        self._compilation = Compilation(self.module, self.device, batch_size=chosen["batch_size"])
-        self._loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.stepping = Stepping(
+            self.training_step,
+            self.optimizer,
+            self.average,
+            self.module,
+            self.device,
+            batch_size=chosen["batch_size"],
+            alone=self.strategy.group.size == 1 and type(self.strategy) is Strategy,
+            path=path,
+            remembered=self._remembered,
+        )
+        self._loss = self.stepping.loss
         if chosen["finetune"] != "all" and self.network.pretrained and self.fine_tuning.learns_beside_the_head:
             self._notes.append(
                 f"finetune='{chosen['finetune']}' trains {' and '.join(self.fine_tuning.learns_beside_the_head)} too, "
@@ -241,7 +209,7 @@ class Trainer:
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.device)
-        with generators, self.precision.kernels(search=True), self._explained():
+        with generators, self.precision.kernels(search=True), explained(self._watch, self.config):
             feed = self._feed  # before the mode is set: finding features evaluates
             self.fine_tuning.set_mode()
             split = feed.train.reseeded(derive_seed(self.seed, IMAGES, self.epoch))
@@ -258,6 +226,7 @@ class Trainer:
         self.evaluator.halve(times)
         step = self.training_step
         halved = max(1, self.strategy.part_of(self.hyperparameters["batch_size"]) // 2**times)
+        step.largest = min(step.largest, halved)
         if halved < step.micro_batch_size:
             step.micro_batch_size = halved
             step.retries += 1
@@ -267,38 +236,41 @@ class Trainer:
 
         All that is random in it comes from `seed`.
         """
-        self.training_step.forward = self._forward()
-        try:
-            loss = self._step(images, labels, seed, count)
-        except Exception as error:
-            if not self._compilation.active or isinstance(error, TrialError):
-                raise
-            self._compilation.give_up(error)  # the backward pass of a compiled network may be what fails
-            self.training_step.forward = self.module
-            loss = self._step(images, labels, seed, count)
-        self._notes.add(self._compilation.note)
-        self._loss += loss.double() * count
-        if self.average is not None:
-            self.average.update()
-
-    def _step(self, images: Tensor, labels: Tensor, seed: int, count: int) -> Tensor:
-        return self.training_step(
-            self.optimizer, lambda: self._feed.prepare(images, labels), lambda: reseed(seed, self.device), count
+        feed = self._feed
+        module = self.module if feed.whole else self.network.head_layer
+        self.stepping.take(
+            feed,
+            self.strategy.forward(module, self.precision) or module,
+            images,
+            labels,
+            seed,
+            count,
+            ahead=self._steps_ahead(),
+            learning=self.fine_tuning.opened,
         )
-
-    def _forward(self) -> Callable[[Tensor], Tensor]:
-        """What the next step goes through: all of the network or its head, compiled, or as the strategy has it."""
-        module = self.module if self._feed.whole else self.network.head_layer
-        spread = self.strategy.forward(module, self.precision)
-        if spread is not None:
-            return spread
-        return self._compilation.begin_step(self._steps_ahead()) if self._feed.whole else module
+        for note in self.stepping.notes:
+            self._notes.add(note)
 
     def _steps_ahead(self) -> int:
         """Steps of the trial that are still to be taken."""
         size: int = self.hyperparameters["batch_size"]
         of_an_epoch = math.ceil(len(self.splits.train) / size)
         return (self.total_epochs - self.epoch) * of_an_epoch - self.step
+
+    def close(self) -> None:
+        """Give back what would outlive the trial in its process; afterwards steps are taken eagerly.
+
+        To be called at a trial's end where the process goes on with others: the trainer's own memory goes with its last
+        reference, but compiled code, CUDA graphs and processes that compile don't.
+        """
+        self.stepping.close()
+
+    def _remembered(self, whole: bool) -> RememberedSeconds | None:
+        """What is known of steps like this trial's; None where nothing is measured, or the model is the user's own."""
+        if self.device.type != "cuda" or not isinstance(self.trial.model, str):
+            return None
+        sizes = self.splits.channels, self.splits.image_size, len(self.splits.classes)
+        return remembered_steps(self.device, self.trial.model_name, sizes, self.hyperparameters, whole=whole)
 
     def validate(self) -> Metrics:
         """What the model's answers to the validation split are worth."""
@@ -338,6 +310,8 @@ class Trainer:
             "average_updates": self.average.updates if self.average else 0,
             "micro_batch_size": self.training_step.micro_batch_size,
             "oom_retries": self.training_step.retries,
+            "failed_raises": self.training_step.raising.failures,
+            "steps_at_size": self.training_step.raising.steps,
         }
         gathered = self.strategy.gathered
         return Checkpoint(gathered(self.best_module.state_dict()), gathered(training), scalars)
@@ -374,6 +348,7 @@ class Trainer:
         fitting_state(self.module, live or checkpoint.model, source=source, name=name)
         if self.average is not None:
             fitting_state(self.average.module, checkpoint.model, source=source, name=name)
+        self.stepping.forget_recording()
         self._open_stages(progress.opened)
         load_optimizer(self.optimizer, _named(checkpoint.training, OPTIMIZER), progress.param_groups)
         self.precision.load(progress.scaler)
@@ -385,6 +360,7 @@ class Trainer:
         step.retries = progress.oom_retries
         if step.retries:  # else it says how the strategy that saved it shares a batch out
             step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
+        step.raising.failures, step.raising.steps = progress.failed_raises, progress.steps_at_size
         self.epoch, self.step = progress.epoch, progress.step
         self._loss.fill_(progress.loss if self.strategy.group.rank == 0 else 0.0)
 
@@ -428,51 +404,8 @@ class Trainer:
             weights = balanced_weights(self.splits.train.labels, len(self.splits.classes)).to(self.device)
         return Objective(self.hyperparameters["label_smoothing"], weights)
 
-    # What can go wrong
-
-    def _check_outputs(self) -> None:
-        """Raise TrialError unless a model that is the user's function has an output for every class."""
-        if isinstance(self.trial.model, str):
-            return
-        example = self.splits.normalisation(self.splits.validation.images(torch.arange(2)))
-        with torch.inference_mode(), memory_errors("two images", SMALLER_MODEL):
-            logits = self.module.eval()(example)
-        if logits.ndim != 2 or logits.shape[1] < len(self.splits.classes):
-            raise TrialError(
-                f"a model must return logits [N, {len(self.splits.classes)}], got {list(logits.shape)} for 2 images "
-                f"from {self.trial.model_name}; give it an output for every class"
-            )
-
-    def _check_images(self) -> None:
-        """Raise TrialError where several devices have too few training images between them."""
-        images, least = len(self.splits.train), self.strategy.least_batch
-        if images < least > LEAST_BATCH:
-            raise TrialError(
-                f"devices that share batches out need {LEAST_BATCH} training images each, {least} in all, "
-                f"got {images}; use fewer devices, or give more images"
-            )
-
     def _check_loss(self, loss: float, kind: str) -> None:
-        if not math.isfinite(loss):
-            raise TrialDiverged(
-                f"the loss must stay finite, got a {kind} loss of {loss} in epoch {self.epoch + 1} with "
-                f"lr={self.learning_rate:g}; lower lr"
-            )
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
-        try:
-            yield
-        except TrialOutOfMemory as error:
-            usage = self._watch.end_epoch()
-            settings = " ".join(f"{name}={value}" for name, value in self.config.items())
-            fix = "" if error.remedy else f"; {SMALLER_MODEL}"
-            raise TrialOutOfMemory(
-                f"{error}; at most {usage.memory_peak_bytes / 1e9:.2f} GB of {capacity_bytes(self.device) / 1e9:.2f} "
-                f"were held, with {settings or 'defaults'}{fix}",
-                error.remedy,
-            ) from error
+        check_loss(loss, kind, epoch=self.epoch + 1, lr=self.learning_rate)
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
         usage = self._watch.end_epoch()
@@ -492,25 +425,13 @@ class Trainer:
             images_per_second=images_per_second,
             micro_batch_size=self.training_step.micro_batch_size,
             oom_retries=self.training_step.retries,
+            step_path=self.stepping.path,
+            threads=torch.get_num_threads(),
             batch_norm=self.training_step.batch_norm,
             **asdict(usage),
         )
 
 
-class Notes(list[str]):
-    """What the user should know, each sentence once."""
-
-    def add(self, sentence: str | None) -> None:
-        """One more, if it is one and new."""
-        if sentence is not None and sentence not in self:
-            self.append(sentence)
-
-
 def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names start so, by what follows."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _with_index(device: torch.device) -> torch.device:
-    """The device by its number, so that it compares equal to that of its tensors."""
-    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device

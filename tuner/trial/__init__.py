@@ -5,8 +5,18 @@ from tuner.trial.base import Trial
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES, Hyperparameter
+from tuner.trial.memory import MemoryEstimate
 
-__all__ = ["HYPERPARAMETERS", "STRATEGIES", "FunctionTrial", "Hyperparameter", "ImageClassifier", "Trial", "as_trial"]
+__all__ = [
+    "HYPERPARAMETERS",
+    "STRATEGIES",
+    "FunctionTrial",
+    "Hyperparameter",
+    "ImageClassifier",
+    "MemoryEstimate",
+    "Trial",
+    "as_trial",
+]
 
 
 def as_trial(trial: object) -> Trial:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.trial import ImageClassifier
+from tuner.trial import ImageClassifier, MemoryEstimate
 from tuner.worker.implementation import Implementation
 
 if TYPE_CHECKING:
+    from tuner.train import Trainer
     from tuner.worker.order import Order
     from tuner.worker.reporting import WorkerSession
 
@@ -46,6 +47,17 @@ class Classification(Implementation[ImageClassifier]):
         for split in splits:
             split_at(chain, split, stages)
 
+    def memory_estimator(
+        self, trial: ImageClassifier, *, epochs: int, split_seed: int, device: str, free_bytes: float
+    ) -> Callable[[dict[str, Any]], MemoryEstimate]:
+        """See `Implementation.memory_estimator`."""
+        import torch
+
+        from tuner.train.memory.estimate import MemoryEstimator
+
+        torch.set_num_threads(1)
+        return MemoryEstimator(trial, epochs=epochs, split_seed=split_seed, device=device, free_bytes=free_bytes)
+
     def score(
         self,
         trial: ImageClassifier,
@@ -66,9 +78,7 @@ class Classification(Implementation[ImageClassifier]):
 
 def _train_in_this_process(trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
     from tuner.train import Trainer
-    from tuner.train.checkpoint import load_first_whole
     from tuner.train.parallel import OneProcess
-    from tuner.worker.saving import SavingPolicy
 
     strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
     trainer = Trainer(
@@ -80,6 +90,16 @@ def _train_in_this_process(trial: ImageClassifier, order: Order, session: Worker
         device="cuda" if order.gpus else "cpu",
         strategy=strategy,
     )
+    try:
+        _train(trainer, order, session)
+    finally:
+        trainer.close()
+
+
+def _train(trainer: Trainer, order: Order, session: WorkerSession) -> None:
+    from tuner.train.checkpoint import load_first_whole
+    from tuner.worker.saving import SavingPolicy
+
     session.notes += load_first_whole(trainer, session.checkpoints())
     trainer.halve_micro_batch(order.halvings)
     policy, said = SavingPolicy(order), 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tuner.errors import StudyError, describe_error
 from tuner.study_file import STUDY_MODULE
-from tuner.trial import Trial
+from tuner.trial import MemoryEstimate, Trial
 
 if TYPE_CHECKING:
     from tuner.worker.order import Order
@@ -41,6 +41,20 @@ class Implementation(ABC, Generic[T]):
     def check_splits(self, trial: T, config: dict[str, Any], *, stages: int, splits: Sequence[Any]) -> None:
         """Raise StudyError where a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
         return
+
+    def memory_estimator(
+        self, trial: T, *, epochs: int, split_seed: int, device: str, free_bytes: float
+    ) -> Callable[[dict[str, Any]], MemoryEstimate]:
+        """What says how much memory a configuration takes on a device, before it is tried; runs on a worker.
+
+        Args:
+            trial: whose configurations they are
+            epochs: the budget's length of a trial
+            split_seed: the study's seed
+            device: "cuda" or "cpu"
+            free_bytes: of the device
+        """
+        return lambda _: MemoryEstimate(unknown=f"nothing is known of the memory of {trial.described}")
 
     @property
     def scores(self) -> bool:

@@ -16,6 +16,8 @@ class Order:
     epoch that nobody knows would be missing. `save_epochs` are epochs after which the scheduler may pause the trial, so
     that a checkpoint must be there; `to_beat` is the best value of the trials that have ended: an epoch below it can't
     be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
+    `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
+    GPU's memory; None where Ray has chosen the GPUs.
     """
 
     trial: str
@@ -34,3 +36,4 @@ class Order:
     to_beat: float | None = None
     halvings: int = 0
     reported: int = 0
+    device: str | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib.util
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -49,6 +51,18 @@ def clean_process(*, seed: int, threads: int, gpu_share: float = 0.0) -> Iterato
         os.environ.update(environment)
         os.chdir(folder)
         sys.path[:] = path
+        _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """Free memory of the trial that ended: others may share the machine before this worker gets its next one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gc.collect()  # a failure's traceback holds the trial's tensors in a circle
+        torch.cuda.empty_cache()
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # the C library is another one than GNU's, which keeps what was freed
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _set_up_torch(seed: int, threads: int) -> None:

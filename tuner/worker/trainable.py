@@ -6,6 +6,7 @@ the process back, and a user's function is unpickled anew for each trial, so tha
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from typing import Any
@@ -33,7 +34,10 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 
     def run_trial(order: dict[str, Any]) -> None:
         sys.path.extend(folder for folder in import_path if folder not in sys.path)
-        perform(pickled, Order(**order))
+        told = Order(**order)
+        if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
+            os.environ["CUDA_VISIBLE_DEVICES"] = told.device
+        perform(pickled, told)
 
     class TrialRunner(wrap_function(run_trial)):  # type: ignore[misc]
         def cleanup(self) -> None:

@@ -28,6 +28,56 @@ def test_signs_of_exhaustion_are_told_from_other_errors(error: Exception, expect
     assert is_out_of_memory(error) is expected
 
 
+def accelerator_error(message: str, code: int) -> torch.AcceleratorError:
+    error = torch.AcceleratorError(message)
+    error.error_code = code  # as torch sets it
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (accelerator_error("CUDA error: out of memory", 2), True),
+        (accelerator_error("CUDA error", 2), True),
+        (accelerator_error("CUDA error: misaligned address", 716), False),
+    ],
+)
+def test_an_accelerators_error_is_told_by_its_code(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+DOUBTFUL = [
+    "Unable to find a valid cuDNN algorithm to run convolution",
+    "GET was unable to find an engine to execute this computation",
+    "FIND was unable to find an engine to execute this computation",
+    "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+]
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, free: float, total: float) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (int(free), int(total)))
+
+
+@pytest.mark.parametrize("message", DOUBTFUL)
+@pytest.mark.parametrize(
+    ("free", "total", "expected"), [(3e9, 80e9, True), (5e9, 80e9, False), (0.9e9, 8e9, True), (2e9, 8e9, False)]
+)
+def test_errors_of_many_causes_mean_memory_only_where_little_of_it_is_free(
+    monkeypatch: pytest.MonkeyPatch, message: str, free: float, total: float, expected: bool
+) -> None:
+    with_free(monkeypatch, free, total)
+    assert is_out_of_memory(RuntimeError(message)) is expected
+    assert not is_out_of_memory(ValueError(message))
+
+
+@pytest.mark.parametrize("message", DOUBTFUL)
+def test_they_never_mean_it_without_a_gpu(message: str) -> None:
+    assert torch.cuda.is_available() or not is_out_of_memory(RuntimeError(message))
+
+
 def test_other_errors_pass_as_they_are() -> None:
     error = RuntimeError("CUDA error: device-side assert triggered")
     with pytest.raises(RuntimeError) as caught, memory_errors("a step"):

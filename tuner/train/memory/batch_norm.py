@@ -19,22 +19,26 @@ class BatchNorms:
 
     def __init__(self, module: nn.Module) -> None:
         self._all = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+        self._kept: tuple[list[_BatchNorm], list[Copies]] = [], []
 
     @property
     def learning(self) -> list[_BatchNorm]:
         """Those that take their statistics from the batch, being in training mode."""
         return [layer for layer in self._all if layer.training]
 
-    def snapshot(self) -> Callable[[], None]:
-        """Note the running statistics; the function that is returned puts them back."""
-        buffers = [buffer for layer in self.learning for buffer in layer.buffers()]
-        copies = [buffer.clone() for buffer in buffers]
+    def keep(self) -> None:
+        """Note the running statistics of those that learn: a launch for each type of numbers, into the same memory."""
+        learning = self.learning
+        if learning != self._kept[0]:
+            self._kept = learning, copies_of([buffer for layer in learning for buffer in layer.buffers()])
+            return
+        for values, copies in self._kept[1]:
+            torch._foreach_copy_(copies, values)
 
-        def restore() -> None:
-            for buffer, copy in zip(buffers, copies, strict=True):
-                buffer.copy_(copy)
-
-        return restore
+    def put_back(self) -> None:
+        """Give the running statistics the values that `keep` noted."""
+        for values, copies in self._kept[1]:
+            torch._foreach_copy_(values, copies)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -89,3 +93,13 @@ class BatchNorms:
         finally:
             for layer, (running_mean, running_var) in kept.items():
                 layer.running_mean, layer.running_var = running_mean, running_var
+
+
+Copies = tuple[list[Tensor], list[Tensor]]
+
+
+def copies_of(tensors: list[Tensor]) -> list[Copies]:
+    """Tensors and copies of them, in lists of one type each, as `_foreach_copy_` takes them in one launch."""
+    types = dict.fromkeys(tensor.dtype for tensor in tensors)
+    lists = [[tensor for tensor in tensors if tensor.dtype == kind] for kind in types]
+    return [(values, [value.clone() for value in values]) for values in lists]

@@ -21,15 +21,43 @@ SIGNS_OF_EXHAUSTION = (
     "std::bad_alloc",
     "could not create a primitive",  # oneDNN, on the CPU
 )
+DOUBTFUL_SIGNS = (  # which have other causes too, and mean that memory ran out only where little of it is free
+    "Unable to find a valid cuDNN algorithm",
+    "GET was unable to find an engine",
+    "FIND was unable to find an engine",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+)
+LITTLE_BYTES, LITTLE_SHARE = 2**30, 0.05  # of a GPU; what is free beyond both leaves room for any workspace
+OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, in CUDA's list of errors
 SMALLER_MODEL = "use a smaller model or image_size"  # the fix where a smaller batch_size is none
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says, in one of its many ways, that the device or the host had too little memory."""
+    """Whether `error` says, in one of its many ways, that the device or the host had too little memory.
+
+    To be asked before memory is given back: some errors mean it only where little is free.
+    """
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
+    if not isinstance(error, RuntimeError):
+        return False
+    if isinstance(error, torch.AcceleratorError) and getattr(error, "error_code", None) == OUT_OF_MEMORY:
+        return True
     message = str(error).replace("could not create a primitive descriptor", "")  # that is an unsupported shape
-    return isinstance(error, RuntimeError) and any(sign in message for sign in SIGNS_OF_EXHAUSTION)
+    if any(sign in message for sign in SIGNS_OF_EXHAUSTION):
+        return True
+    return any(sign in message for sign in DOUBTFUL_SIGNS) and little_is_free()
+
+
+def little_is_free() -> bool:
+    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, whoever holds the rest."""
+    if not torch.cuda.is_available():
+        return False
+    free, total = torch.cuda.mem_get_info()
+    return free < max(LITTLE_BYTES, LITTLE_SHARE * total)
 
 
 def first_line(error: BaseException) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
+from tuner.errors import TrialOutOfMemory
 from tuner.nvml import GpuMonitor
+from tuner.train.memory.errors import SMALLER_MODEL, capacity_bytes
 
 WARM_UP = 2  # epochs in which caches and optimizer states come to their size
 LEAKING = 5  # epochs in a row that memory must grow in
@@ -64,14 +68,14 @@ class MemoryWatch:
     """
 
     def __init__(self, device: torch.device, gpus: int = 1) -> None:
-        self._device, self._each = device, [device] if gpus == 1 else list(range(gpus))
+        self.device, self._each = device, [device] if gpus == 1 else list(range(gpus))
         self._growth = GrowthDetector()
         self._epochs = 0
         self._gpu = _monitor(device)
 
     def start_epoch(self) -> None:
         """Begin to look for the peak."""
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             for each in self._each:
                 torch.cuda.reset_peak_memory_stats(each)
         else:
@@ -81,7 +85,7 @@ class MemoryWatch:
 
     def end_epoch(self) -> Usage:
         """What the epoch used."""
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             peak = float(max(map(torch.cuda.max_memory_allocated, self._each)))
             held = float(max(map(torch.cuda.memory_allocated, self._each)))
         else:
@@ -113,6 +117,21 @@ def _monitor(device: torch.device) -> GpuMonitor | None:
         with suppress(Exception):  # no NVML, or a torch that knows no UUID
             return GpuMonitor(f"{kind}-{torch.cuda.get_device_properties(device).uuid}")
     return None
+
+
+@contextmanager
+def explained(watch: MemoryWatch, config: Mapping[str, Any]) -> Iterator[None]:
+    """Add to TrialOutOfMemory what was held, what there is, and with which configuration."""
+    try:
+        yield
+    except TrialOutOfMemory as error:
+        held, there = watch.end_epoch().memory_peak_bytes, capacity_bytes(watch.device)
+        settings = " ".join(f"{name}={value}" for name, value in config.items())
+        fix = "" if error.remedy else f"; {SMALLER_MODEL}"
+        raise TrialOutOfMemory(
+            f"{error}; at most {held / 1e9:.2f} GB of {there / 1e9:.2f} were held, with {settings or 'defaults'}{fix}",
+            error.remedy,
+        ) from error
 
 
 def _resident(name: str) -> float:

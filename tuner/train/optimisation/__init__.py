@@ -1,19 +1,19 @@
 """How a step is taken: loss, optimizer, learning rate, precision, averaged weights."""
 
 from tuner.train.optimisation.average import AveragedWeights
-from tuner.train.optimisation.objective import Objective, balanced_weights, mixup
+from tuner.train.optimisation.objective import Mixup, Objective, balanced_weights
 from tuner.train.optimisation.optimizer import build_optimizer, parameter_groups, set_learning_rate
 from tuner.train.optimisation.precision import Precision
 from tuner.train.optimisation.schedule import Schedule
 
 __all__ = [
     "AveragedWeights",
+    "Mixup",
     "Objective",
     "Precision",
     "Schedule",
     "balanced_weights",
     "build_optimizer",
-    "mixup",
     "parameter_groups",
     "set_learning_rate",
 ]

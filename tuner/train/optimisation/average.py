@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class AveragedWeights:
@@ -23,16 +22,23 @@ class AveragedWeights:
         self.decay = decay
         self.updates = 0
 
-    @torch.no_grad()
     def update(self) -> None:
         """Take one step towards the model's present weights; what doesn't learn isn't touched."""
-        pairs = list(self._moving())
+        self.move(self.next_weight())
+
+    def next_weight(self) -> float:
+        """The weight of the model's present weights in the update that comes, which is counted."""
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         self.updates += 1
+        return 1 - decay
+
+    @torch.no_grad()
+    def move(self, weight: float | Tensor) -> None:
+        """An update of this weight; a tensor [] on the model's device, where the update is recorded and replayed."""
+        pairs = list(self._moving())
         averages, values = [average for average, _ in pairs], [value for _, value in pairs]
-        if not pairs:
-            return
-        get_ema_multi_avg_fn(decay)(averages, values, self.updates)  # type: ignore[no-untyped-call]
+        if pairs:
+            torch._foreach_lerp_(averages, values, [weight] * len(pairs) if isinstance(weight, Tensor) else weight)
 
     def _moving(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Average and present value of what the last step may have changed."""

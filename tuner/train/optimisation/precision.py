@@ -106,6 +106,11 @@ class Precision:
         anywhere = summed(found).clamp_(max=1)  # fused optimizers leave the step out where it is exactly 1
         noted["found_inf_per_device"] = {torch.device(self._device): anywhere}
 
+    def forget_step(self) -> None:
+        """Forget what a step that failed half-way had come to, so that it can be taken again."""
+        if self._scaler.is_enabled():
+            self._scaler._per_optimizer_states.clear()
+
     def state(self) -> dict[str, Any]:
         """Scale and its counters, plain; empty where nothing is scaled."""
         return dict(self._scaler.state_dict())

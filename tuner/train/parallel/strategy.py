@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.train.data.splits import Batch, Split
+from tuner.train.memory.raising import room_for_twice
 from tuner.train.models.batch_norm import synchronise_batch_norms
 from tuner.train.models.network import Network
 from tuner.train.optimisation.objective import Objective
@@ -86,8 +87,15 @@ class Strategy:
         self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
     ) -> TrainingStep:
         """What takes the trial's steps, of batches of `batch_size` images."""
+        device = next(module.parameters()).device
         return TrainingStep(
-            module, objective, precision, batch_size=self.part_of(batch_size), clip_norm=clip_norm, group=self.group
+            module,
+            objective,
+            precision,
+            batch_size=self.part_of(batch_size),
+            clip_norm=clip_norm,
+            group=self.group,
+            room=lambda: room_for_twice(device),
         )
 
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor] | None:

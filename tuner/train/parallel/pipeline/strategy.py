@@ -207,7 +207,12 @@ class PipelineStep(TrainingStep):
         self._pipeline = pipeline
 
     def __call__(
-        self, optimizer: Optimizer, batch: Callable[[], tuple[Tensor, Tensor]], seeded: Callable[[], None], count: int
+        self,
+        optimizer: Optimizer,
+        batch: Callable[[], tuple[Tensor, Tensor]],
+        seeded: Callable[[], None],
+        count: int,
+        relieve: Callable[[str], bool] = lambda _: False,
     ) -> Tensor:
         """One step; on the last stage the mean loss, elsewhere 0."""
         stage, size = self._pipeline.stage, self.micro_batch_size

@@ -1,0 +1,95 @@
+"""What packed trials share: GPUs as a fake NVML tells of them, or the CPU; and MPS, where it runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from tests.fake_nvml import GIB, Card, FakeNvml
+from tests.loop.test_packing import Trace, needing, saturating
+from tuner import ImageClassifier, Random, Resources, Study, StudyError, loguniform
+from tuner.driver.cluster import connected
+from tuner.driver.packing import mps_runs, share_name, shared_devices, shares
+from tuner.loop.packing import Packing
+from tuner.machine import Machine
+from tuner.nvml import read_gpus
+
+BOX = Machine(cpus=64, gpus=2, memory_bytes=256 * GIB, processor="box")
+
+
+def packed(**resources: Any) -> Study:
+    return Study(
+        "packed",
+        trial=ImageClassifier("digits", weights=None),
+        space={"lr": loguniform(1e-4, 1e-1)},
+        search=Random(),
+        resources=Resources(**resources),
+    )
+
+
+def test_an_80_gb_card_has_as_many_trials_as_its_free_memory_holds() -> None:
+    """Of 80 GiB, 8 are used by others: 73.4 GB are left to share, in which a trial of 11 GB takes 12.9."""
+    cards = FakeNvml(Card("GPU-0a", used_bytes=8 * GIB))
+    devices = shared_devices(packed(gpus="auto"), BOX, read_gpus(cards, {}))
+    assert [(device.name, device.model, device.most) for device in devices] == [("GPU-0a", "NVIDIA H100 80GB HBM3", 32)]
+    assert devices[0].memory_bytes == pytest.approx(0.95 * 72 * GIB)
+    assert Trace(Packing(devices), saturating(100)).settle(needing(11)) == 5
+    assert Trace(Packing(devices), saturating(8)).settle(needing(0.5)) == 8
+
+
+@pytest.mark.parametrize(("cpus", "resources", "most"), [(64, {}, 32), (16, {}, 8), (16, {"cpus": 4}, 2), (1, {}, 1)])
+def test_trials_on_gpus_need_cpus_as_well(cpus: int, resources: dict[str, Any], most: int) -> None:
+    cards = FakeNvml(Card("GPU-0a"), Card("GPU-0b"))
+    machine = Machine(cpus=cpus, gpus=2, memory_bytes=64 * GIB, processor="box")
+    devices = shared_devices(packed(gpus="auto", **resources), machine, read_gpus(cards, {}))
+    assert [device.most for device in devices] == [most, most]
+    assert shares(devices) == {share_name(device): 1.0 for device in devices}
+
+
+def test_a_gpu_set_to_one_process_has_one_trial() -> None:
+    alone, shared = Card("GPU-0a", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS), Card("GPU-0b")
+    devices = shared_devices(packed(gpus="auto"), BOX, read_gpus(FakeNvml(alone, shared), {}))
+    assert [device.most for device in devices] == [1, 32]
+
+
+@pytest.mark.parametrize("cards", [[], [Card("GPU-0a", memory_bytes=None)]])
+def test_without_known_memory_nothing_is_shared(cards: list[Card]) -> None:
+    with pytest.raises(StudyError, match=r"^gpus='auto' needs NVML to say how much memory each GPU has, got no answer"):
+        shared_devices(packed(gpus="auto"), BOX, read_gpus(FakeNvml(*cards), {}))
+
+
+def test_on_the_cpu_a_trial_has_a_thread_and_its_memory() -> None:
+    (device,) = shared_devices(packed(cpus="auto"), BOX)
+    assert (device.name, device.most, device.at_first, device.reports_process) == ("cpu", 64, 64, True)
+    assert 0 < device.memory_bytes < BOX.memory_bytes
+    assert device.largest_trial == BOX.memory_bytes
+    assert shares([device]) == {}
+
+
+def test_packed_trials_need_the_ray_that_tuner_starts() -> None:
+    study, message = (
+        packed(cpus="auto"),
+        r"^cpus='auto' needs Ray as tuner starts it on this machine, got address='a:1'; ",
+    )
+    with pytest.raises(StudyError, match=message), connected(study, "a:1"):
+        pass
+
+
+def test_a_study_with_fixed_amounts_shares_nothing() -> None:
+    assert shared_devices(packed(gpus=0.5), BOX) == ()
+    assert shared_devices(packed(), BOX) == ()
+
+
+def test_mps_is_found_by_its_pipe_or_its_process(tmp_path: Path) -> None:
+    pipes, processes = tmp_path / "pipes", tmp_path / "proc"
+    pipes.mkdir()
+    (processes / "17").mkdir(parents=True)
+    (processes / "17" / "comm").write_text("python\n")
+    told = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+    assert not mps_runs(told, processes)
+    (pipes / "control").touch()
+    assert mps_runs(told, processes)
+    (pipes / "control").unlink()
+    (processes / "17" / "comm").write_text("nvidia-cuda-mps\n")
+    assert mps_runs(told, processes)

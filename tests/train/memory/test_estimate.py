@@ -1,0 +1,177 @@
+"""Memory estimated with tensors without contents, beside what torch's allocator really hands out on the CPU."""
+
+import gc
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._C._profiler import _EventType
+from torch.profiler import ProfilerActivity, profile
+
+from tuner.errors import StudyError
+from tuner.train import Trainer
+from tuner.train.memory.estimate import Images, LiveStorages, MemoryEstimator, alike, estimate_memory
+from tuner.trial import ImageClassifier
+
+SMALL = [
+    ("resnet18", 28, 1, {"batch_size": 64}),
+    ("resnet18", 32, 3, {"batch_size": 32, "optimizer": "sgd", "ema_decay": 0.99, "clip_norm": 1.0}),
+    ("resnet18", 48, 3, {"batch_size": 256, "finetune": "head", "flip": 0.5}),
+    ("resnet18", 32, 3, {"batch_size": 32, "precision": "bf16"}),
+    ("resnet50", 32, 3, {"batch_size": 8}),
+]
+LARGE = [
+    ("resnet18", 32, 3, {"batch_size": 512}),
+    ("resnet18", 64, 3, {"batch_size": 128}),
+    ("resnet18", 96, 3, {"batch_size": 64, "optimizer": "adamw"}),
+    ("resnet18", 224, 3, {"batch_size": 16}),
+    ("resnet50", 32, 3, {"batch_size": 128}),
+    ("resnet50", 64, 3, {"batch_size": 64}),
+    ("resnet50", 96, 3, {"batch_size": 32, "ema_decay": 0.99}),
+    ("resnet50", 128, 3, {"batch_size": 16}),
+    ("resnet50", 224, 3, {"batch_size": 16}),
+]
+
+
+def random_data(pixels: int, channels: int, images: int) -> Any:
+    def data() -> tuple[Any, Any, Any]:
+        def split(count: int) -> tuple[Tensor, Tensor]:
+            generator = torch.Generator().manual_seed(count)
+            drawn = torch.randint(0, 256, (count, channels, pixels, pixels), generator=generator, dtype=torch.uint8)
+            return drawn, torch.arange(count) % 2
+
+        return split(images), split(16), split(6)
+
+    return data
+
+
+def allocated(event: Any) -> list[tuple[int, int]]:
+    """Time and bytes of each allocation, and of each return with a minus, within an event of the profiler."""
+    own = event.tag == _EventType.Allocation
+    found = [(event.start_time_ns, event.extra_fields.alloc_size)] if own else []
+    return found + [each for child in event.children for each in allocated(child)]
+
+
+def peak_of_an_epoch(trial: ImageClassifier, config: dict[str, Any]) -> int:
+    """Bytes at the peak of the real trainer's second epoch, found by torch's profiler in its CPU allocator."""
+    running = Trainer(trial, config, epochs=2)
+    running.run_epoch()
+    running.optimizer.zero_grad(set_to_none=True)
+    gc.collect()
+    average = [] if running.average is None else list(running.average.module.state_dict().values())
+    state = [value for each in running.optimizer.state.values() for value in each.values()]
+    held = sum(tensor.nbytes for tensor in [*running.module.state_dict().values(), *average, *state])
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        running.run_epoch()
+    events = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
+    sizes = [size for _, size in sorted(each for event in events for each in allocated(event))]
+    return held + max(itertools.accumulate(sizes))
+
+
+def compare(model: str, pixels: int, channels: int, config: dict[str, Any]) -> float:
+    """The estimate as a share of the real peak."""
+    size = config["batch_size"]
+    trial = ImageClassifier(random_data(pixels, channels, size), model, weights=None)
+    found = MemoryEstimator(trial, epochs=2, split_seed=0, device="cpu", free_bytes=0)(config)
+    assert found.peak_bytes is not None, found.unknown
+    return found.peak_bytes / peak_of_an_epoch(trial, config)
+
+
+@pytest.mark.parametrize(("model", "pixels", "channels", "config"), SMALL)
+def test_an_estimate_is_within_five_percent_of_what_an_epoch_allocates(
+    model: str, pixels: int, channels: int, config: dict[str, Any]
+) -> None:
+    assert compare(model, pixels, channels, config) == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "pixels", "channels", "config"), LARGE)
+def test_so_it_is_at_five_sizes_of_two_networks(model: str, pixels: int, channels: int, config: dict[str, Any]) -> None:
+    assert compare(model, pixels, channels, config) == pytest.approx(1, abs=0.05)
+
+
+def test_a_network_of_the_users_is_estimated_too() -> None:
+    def network(config: dict[str, Any]) -> nn.Module:
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(3 * 16 * 16, config["width"]), nn.ReLU(), nn.Linear(config["width"], 2)
+        )
+
+    trial = ImageClassifier(random_data(16, 3, 8), network, weights=None)
+    estimator = MemoryEstimator(trial, epochs=1, split_seed=0, device="cpu", free_bytes=0)
+    narrow, wide = (estimator({"width": width, "batch_size": 8}).peak_bytes for width in (100, 1000))
+    weights = 4 * (3 * 16 * 16 * 1000 + 1000 + 2000 + 2)
+    assert narrow is not None
+    assert wide is not None
+    assert 4 * weights < wide < 4.1 * weights  # with their gradients and Adam's two moments
+    assert narrow < wide / 9
+
+
+def test_a_network_that_looks_at_its_values_has_no_estimate_but_a_reason() -> None:
+    class Impatient(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3 * 16 * 16, 2)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.layer(images.flatten(1)) if images.sum() > 0 else self.layer(-images.flatten(1))
+
+    trial = ImageClassifier(random_data(16, 3, 8), lambda config: Impatient(), weights=None)
+    found = MemoryEstimator(trial, epochs=1, split_seed=0, device="cpu", free_bytes=0)({"batch_size": 8})
+    assert (found.peak_bytes, found.least_bytes) == (None, None)
+    assert found.unknown.startswith("its memory can't be estimated (DataDependentOutputException")
+    assert '"batch_size": 8' in found.alike
+
+
+def test_one_image_alone_takes_less_but_not_less_than_the_weights() -> None:
+    trial = ImageClassifier(random_data(24, 3, 8), "resnet18", weights=None)
+    images = Images(3, 24, 24, 2, train=512, validation=8)
+    found = estimate_memory(trial, {"batch_size": 512}, images, epochs=1, device="cpu")
+    weights = sum(p.nbytes for p in Trainer(trial, {"batch_size": 8}, epochs=1).module.parameters())
+    assert found.peak_bytes is not None
+    assert found.least_bytes is not None
+    assert 4 * weights < found.least_bytes < found.peak_bytes / 1.5
+
+
+def test_a_gpu_holds_the_images_too_unless_they_take_more_than_a_quarter_of_it() -> None:
+    trial = ImageClassifier(random_data(16, 3, 100), "resnet18", weights=None)
+
+    def peak(device: str, free_bytes: float) -> int:
+        found = MemoryEstimator(trial, epochs=1, split_seed=0, device=device, free_bytes=free_bytes)({"batch_size": 16})
+        return found.peak_bytes or 0
+
+    held = 100 * 3 * 16 * 16
+    assert peak("cuda", 5 * held) - peak("cuda", 3 * held) == held
+    assert peak("cpu", 5 * held) == peak("cuda", 3 * held)  # a batch of validation holds all 16 images on both
+
+
+def test_configurations_that_differ_in_what_takes_no_memory_are_estimated_once() -> None:
+    trial = ImageClassifier(random_data(16, 3, 8), "resnet18", weights=None)
+    same = [{"lr": lr, "mixup": mixup, "schedule": "cosine"} for lr, mixup in ((0.1, 0.2), (0.01, 0.4))]
+    assert len({alike(trial, config) for config in same}) == 1
+    others = [{"batch_size": 8}, {"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.0}, {"ema_decay": 0.9}]
+    others += [{"finetune": "gradual"}, {"finetune": "gradual", "unfreeze_every": 2}, {"precision": "bf16"}]
+    assert len({alike(trial, config) for config in [*same, *others]}) == 1 + len(others)
+    estimator = MemoryEstimator(trial, epochs=1, split_seed=0, device="cpu", free_bytes=0)
+    assert estimator({"lr": 0.1, "batch_size": 4}) is estimator({"lr": 0.2, "batch_size": 4})
+
+
+def test_storages_that_are_gone_count_no_more_and_shared_ones_once() -> None:
+    storages = LiveStorages()
+    with storages:
+        first = torch.zeros(1000)
+        view = first[:10]
+        second = first + 1
+        del second
+    assert (storages.bytes, storages.peak, view.shape) == (4096, 8192, (10,))
+    del first
+    assert storages.bytes == 4096
+    del view
+    assert storages.bytes == 0
+
+
+def test_an_estimate_needs_hyperparameters_that_work() -> None:
+    trial = ImageClassifier(random_data(16, 3, 8), "resnet18", weights=None)
+    with pytest.raises(StudyError, match="'batch' is not a hyperparameter"):
+        estimate_memory(trial, {"batch": 8}, Images(3, 16, 16, 2, 8, 8), epochs=1, device="cpu")

@@ -1,0 +1,79 @@
+"""Work on tensors that stay where they are: recorded once as a CUDA graph, then launched as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import torch
+
+Work = Callable[[], None]
+
+
+class Recorder(Protocol):
+    """Records some work, and repeats it."""
+
+    def warming_up(self) -> AbstractContextManager[None]:
+        """Within it work runs as it will be recorded, so that what libraries do once is done before."""
+
+    def record(self, work: Work) -> None:
+        """Record the work, in place of what was recorded; nothing of it is computed."""
+
+    def replay(self, work: Work) -> None:
+        """Compute the work that was recorded."""
+
+    def release(self) -> None:
+        """Forget what was recorded, and give its memory back."""
+
+
+class CudaGraphRecorder:
+    """Records by `torch.cuda.CUDAGraph`, on a stream of its own, with memory that nothing else uses.
+
+    As torch's notes on CUDA graphs have it (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs): the
+    warm-up runs on the stream of the recording; tensors that are made within the work belong to the graph; the GPU's
+    default generator is part of every graph, which draws from the seed that the generator has when it is replayed.
+    Other threads, such as one that pins memory for a loader, may call CUDA meanwhile.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream: torch.cuda.Stream | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    @contextmanager
+    def warming_up(self) -> Iterator[None]:
+        """See `Recorder.warming_up`."""
+        side, usual = self._side_stream(), torch.cuda.current_stream(self._device)
+        side.wait_stream(usual)
+        with torch.cuda.stream(side):
+            yield
+        usual.wait_stream(side)
+
+    def record(self, work: Work) -> None:
+        """See `Recorder.record`; raises whatever CUDA does where the work can't be recorded."""
+        self.release()
+        graph, side = torch.cuda.CUDAGraph(), self._side_stream()
+        usual = torch.cuda.current_stream(self._device)
+        try:
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                work()
+        finally:
+            torch.cuda.set_stream(usual)  # torch stays on the other one where the end of a recording fails
+        self._graph = graph
+
+    def replay(self, work: Work) -> None:
+        """See `Recorder.replay`; the host doesn't wait for it."""
+        if self._graph is not None:
+            self._graph.replay()
+
+    def release(self) -> None:
+        """See `Recorder.release`."""
+        if self._graph is not None:
+            self._graph.reset()
+            self._graph = None
+
+    def _side_stream(self) -> torch.cuda.Stream:
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        return self._stream

@@ -1,0 +1,97 @@
+"""One step over buffers that stay where they are, so that it can be recorded once and replayed for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from tuner.train.feed import Feed
+from tuner.train.optimisation import AveragedWeights
+from tuner.train.step import TrainingStep
+
+
+class StaticStep:
+    """Augmentation, forward and backward pass, clipping, optimizer and averaged weights, of batches of one size.
+
+    What changes from step to step is in its buffers, and in no Python number: images and labels as they are stored,
+    learning rates, the weight of the averaged weights' update, the shares of mixup. Images are gathered outside, for
+    many steps at once. `work` computes what `TrainingStep` and `AveragedWeights.update` would, bit for bit on the CPU;
+    it makes the optimizer's state in no step, so it has to be there.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        optimizer: Optimizer,
+        average: AveragedWeights | None,
+        feed: Feed,
+        loss: Tensor,
+        *,
+        images: Tensor,
+        labels: Tensor,
+    ) -> None:
+        """Allocate the buffers.
+
+        Args:
+            step: whose `forward` is what images go through
+            optimizer: over the parameters that learn
+            average: of the weights
+            feed: prepares images
+            loss: [] float64, to which the sum of the images' losses is added
+            images: [B, ...] an example of what will be given, as it is stored
+            labels: [B] int64, likewise
+        """
+        self._step, self._optimizer, self._average, self._feed, self._loss = step, optimizer, average, feed, loss
+        self._images, self._labels = torch.empty_like(images), torch.empty_like(labels)
+        device, count = images.device, len(images)
+        self._count, self._counted = count, torch.tensor(float(count), dtype=torch.float64, device=device)
+        kind = torch.float64 if device.type == "cpu" else torch.float32  # CUDA's fused optimizers take no other
+        self._scalars = torch.zeros(len(optimizer.param_groups) + 3, dtype=kind, device=device)
+        *self._rates, self._weight, self._own, self._others = self._scalars.unbind()
+
+    @property
+    def buffers(self) -> tuple[Tensor, ...]:
+        """What is written before each step."""
+        return self._images, self._labels, self._scalars
+
+    def fill(self, images: Tensor, labels: Tensor) -> None:
+        """Take the next batch, with what the optimizer's groups, the averaged weights and mixup have for it.
+
+        To be called once for each step, after the generators were seeded for it; the host doesn't wait for the device.
+        """
+        share = 0.0 if self._feed.mixup is None else self._feed.mixup.draw()
+        weight = 0.0 if self._average is None else self._average.next_weight()
+        values = [*(group["lr"] for group in self._optimizer.param_groups), weight, share, 1 - share]
+        pinned = self._scalars.device.type == "cuda"  # and kept by torch until it was copied
+        self._scalars.copy_(torch.tensor(values, dtype=self._scalars.dtype, pin_memory=pinned), non_blocking=True)
+        self._images.copy_(images, non_blocking=True)
+        self._labels.copy_(labels, non_blocking=True)
+
+    def work(self) -> None:
+        """The step on what the buffers hold."""
+        shares = None if self._feed.mixup is None else (self._own, self._others)
+        images, targets = self._feed.prepare(self._images, self._labels, shares)
+        with self._rates_from_buffer():
+            mean = self._step.attempt(self._optimizer, images, targets, self._count)
+        self._loss.add_(mean * self._counted)
+        if self._average is not None:
+            self._average.move(self._weight)
+
+    @contextmanager
+    def _rates_from_buffer(self) -> Iterator[None]:
+        """Within it the optimizer reads its learning rates from the device; outside they are numbers, as saved ones."""
+        groups = self._optimizer.param_groups
+        before = [dict(group) for group in groups]
+        for group, rate in zip(groups, self._rates, strict=True):
+            group["lr"] = rate
+            if "capturable" in group:
+                group["capturable"] = True
+        try:
+            yield
+        finally:
+            for group, kept in zip(groups, before, strict=True):
+                group.update(kept)

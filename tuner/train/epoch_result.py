@@ -1,0 +1,64 @@
+"""What a trainer tells of an epoch, and of the whole trial."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class EpochResult:
+    """What one epoch came to.
+
+    Attributes:
+        epoch: finished epochs, this one included
+        train_loss: mean over the epoch's images of what was minimised
+        val_loss: mean cross-entropy on the validation split
+        val_accuracy: share of correct answers there
+        val_top5_accuracy: share of answers there with the right class among the five likeliest
+        val_f1: macro F1 there
+        learning_rate: of the epoch's last step, for layers that start afresh
+        seconds: training and validation
+        images_per_second: training images per second of training
+        micro_batch_size: images that went through the network at once, on each device
+        oom_retries: steps of the trial so far that were taken again in smaller parts because memory ran out
+        step_path: how steps were taken at the epoch's end: "eager", "graph" or "compiled"
+        threads: of this process, for work on the CPU
+        batch_norm: where batch norms take their statistics from, see `TrainingStep`
+        memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU); of
+            several devices that of the fullest one
+        memory_bytes: held at the epoch's end, likewise
+        device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
+        device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
+    """
+
+    epoch: int
+    train_loss: float
+    val_loss: float
+    val_accuracy: float
+    val_top5_accuracy: float
+    val_f1: float
+    learning_rate: float
+    seconds: float
+    images_per_second: float
+    micro_batch_size: int
+    oom_retries: int
+    step_path: str
+    threads: int
+    batch_norm: str
+    memory_peak_bytes: float
+    memory_bytes: float
+    device_utilisation: float
+    device_memory_bytes: float
+
+    def metrics(self) -> dict[str, float | str]:
+        """Everything but the epoch's number, by name."""
+        return {name: value for name, value in asdict(self).items() if name != "epoch"}
+
+
+class Notes(list[str]):
+    """What the user should know, each sentence once."""
+
+    def add(self, sentence: str | None) -> None:
+        """One more, if it is one and new."""
+        if sentence is not None and sentence not in self:
+            self.append(sentence)

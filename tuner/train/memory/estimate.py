@@ -1,0 +1,304 @@
+"""The most memory that a configuration's training holds at once, found without training it.
+
+The trial's network takes a step, and answers what it is asked in validation, with tensors that have shapes and no
+contents (PyTorch's `FakeTensorMode`); the storages that live at each operator are counted, rounded as CUDA's caching
+allocator rounds them. So it is the arithmetic of the real step, of the real optimizer, with what autograd keeps. What
+libraries take for themselves (a CUDA context, cuDNN's workspaces) is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from tuner.errors import describe_error
+from tuner.train.data import Splits, load_splits
+from tuner.train.data.splits import SHARE_OF_DEVICE_MEMORY, HeldSplit
+from tuner.train.evaluation import VALUES_PER_BATCH
+from tuner.train.fine_tuning import FineTuning
+from tuner.train.models import Network, build_network
+from tuner.train.optimisation import (
+    AveragedWeights,
+    Objective,
+    Precision,
+    build_optimizer,
+    parameter_groups,
+)
+from tuner.train.step import TrainingStep
+from tuner.trial import ImageClassifier, MemoryEstimate
+
+ROUNDED_TO = 512  # bytes: the least that CUDA's caching allocator hands out
+CPU = torch.device("cpu")  # where fake tensors lie: those of a GPU need a GPU
+WITHOUT_EFFECT = {  # on memory, or on the time that an image takes
+    *("lr", "weight_decay", "nesterov", "schedule", "warmup_epochs", "step_epochs", "step_factor"),
+    *("label_smoothing", "class_weights", "layer_decay", "backbone_lr_scale"),
+    *("strategy", "sync_batch_norm", "pipeline_micro_batches", "pipeline_split"),
+}
+CHANGES_IMAGES = ("mixup", "flip", "color_jitter", "random_erasing", "crop_padding")
+MATTERS_MOST = ("batch_size", "image_size")
+ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", *CHANGES_IMAGES)
+
+
+class MemoryEstimator:
+    """Says of one configuration after another of a trial what memory it takes, once of those that are alike.
+
+    Attributes:
+        device: "cuda" or "cpu", which differ in how many images they validate at once
+        free_bytes: of the device, of which images may take a part
+    """
+
+    def __init__(self, trial: ImageClassifier, *, epochs: int, split_seed: int, device: str, free_bytes: float) -> None:
+        self._trial, self._epochs, self._split_seed = trial, epochs, split_seed
+        self.device, self.free_bytes = device, free_bytes
+        self._known: dict[str, MemoryEstimate] = {}
+
+    def __call__(self, config: dict[str, Any]) -> MemoryEstimate:
+        """Of one configuration; what can't be known says why, and is no error."""
+        try:
+            key = alike(self._trial, config)
+            if key not in self._known:
+                self._known[key] = replace(self._estimate(config), alike=key)
+            return self._known[key]
+        except Exception as error:  # of a user's model, or of an operator that needs its tensors' contents
+            return MemoryEstimate(unknown=f"its memory can't be estimated ({describe_error(error)})")
+
+    def _estimate(self, config: dict[str, Any]) -> MemoryEstimate:
+        chosen = self._trial.hyperparameters(config)
+        images = Images.of(load_splits(self._trial, seed=self._split_seed, image_size=chosen["image_size"]))
+        if self.device == "cpu" or images.held_bytes > SHARE_OF_DEVICE_MEMORY * self.free_bytes:
+            images = replace(images, held_bytes=0)
+        try:
+            return estimate_memory(self._trial, config, images, epochs=self._epochs, device=self.device)
+        except Exception as error:
+            return MemoryEstimate(unknown=f"its memory can't be estimated ({describe_error(error)})")
+
+
+def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
+    """What configurations have in common that take as much memory, and as long for an image; JSON, without defaults."""
+    chosen = trial.hyperparameters(config)
+    default = trial.hyperparameters({})
+    for name in ON_OR_OFF:
+        chosen[name], default[name] = bool(chosen[name]), bool(default[name])
+    if chosen["finetune"] != "gradual":
+        del chosen["unfreeze_every"], chosen["epochs"]
+    told = chosen.keys() - WITHOUT_EFFECT
+    kept = {name: chosen[name] for name in told if name in MATTERS_MOST or chosen[name] != default.get(name)}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
+@dataclass(frozen=True)
+class Images:
+    """What a network gets: the images' channels, height and width, how many classes, and the bytes that hold them all.
+
+    `train` and `validation` are how many there are: a batch has no more.
+    """
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+    train: int
+    validation: int
+    held_bytes: int = 0
+
+    @classmethod
+    def of(cls, splits: Splits) -> Images:
+        """Those of a data set, of which a GPU holds its own copy."""
+        _, channels, height, width = splits.train.images(torch.zeros(1, dtype=torch.int64)).shape
+        held = splits.train.pool.nbytes if isinstance(splits.train, HeldSplit) else 0
+        return cls(channels, height, width, len(splits.classes), len(splits.train), len(splits.validation), held)
+
+
+def estimate_memory(
+    trial: ImageClassifier, config: dict[str, Any], images: Images, *, epochs: int, device: str
+) -> MemoryEstimate:
+    """Bytes that training and validation hold at once, and the least that they can do with.
+
+    Args:
+        trial: whose network it is; its weights are read where it has any
+        config: hyperparameters by name
+        images: what the network gets
+        epochs: the budget's length of a trial, in which `finetune="gradual"` opens stage after stage
+        device: "cuda" or "cpu", which differ in how many images they validate at once
+
+    Raises:
+        StudyError: a hyperparameter's name or value can't work (WeightsError: the weights can't be had).
+        TrialError: the user's function makes no model.
+        Exception: whatever a network raises that can't do with tensors without contents.
+    """
+    chosen = trial.hyperparameters(config)
+    total_epochs = min(epochs, chosen["epochs"] or epochs)
+    network = build_network(
+        trial, channels=images.channels, classes=images.classes, seed=0, stem=chosen["stem"], config=chosen
+    )
+    network.drop_before_head(chosen["dropout"])
+    features = _feature_bytes(network, chosen, images)
+    batch = min(chosen["batch_size"], images.train)
+    most = images.train if features else images.validation
+    asked = max(1, min(most, VALUES_PER_BATCH[device] // (images.height * images.width)))
+    with warnings.catch_warnings(action="ignore"), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        replace_contents(network.module, mode.from_tensor)
+        training = _Training(network, chosen, images.classes, total_epochs)
+        step = training.measure(batch, images)
+        answers = training.measure_answers(asked, images)
+    return MemoryEstimate(
+        peak_bytes=max(step.peak, answers.peak) + (images.held_bytes + features if device == "cuda" else 0),
+        least_bytes=max(step.for_one(batch), answers.for_one(asked)),
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bytes held before some images went through the network, and the most that were held while they did."""
+
+    before: int
+    peak: int
+
+    def for_one(self, images: int) -> int:
+        """The most that one image alone would take: all but what was there before is shared out among them."""
+        return self.before + -(-(self.peak - self.before) // images)
+
+
+class _Training:
+    """Everything that lives while a configuration is trained, its tensors without contents."""
+
+    def __init__(self, network: Network, chosen: dict[str, Any], classes: int, epochs: int) -> None:
+        module = network.module
+        fine_tuning = FineTuning(network, chosen)
+        learning = fine_tuning.open(fine_tuning.due(epochs - 1))  # most learns in the last epoch
+        fine_tuning.set_mode()
+        self._module, self._classes = module, classes
+        self._precision = Precision(chosen["precision"], CPU)
+        self._optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
+        self._average = AveragedWeights(module, chosen["ema_decay"]) if chosen["ema_decay"] else None
+        self._mixed = bool(chosen["mixup"])
+        self._step = TrainingStep(
+            module,
+            Objective(chosen["label_smoothing"]),
+            self._precision,
+            batch_size=chosen["batch_size"],
+            clip_norm=chosen["clip_norm"],
+        )
+        begin_state(self._optimizer)
+
+    def measure(self, batch: int, images: Images) -> Measured:
+        """A step after the first one, which finds the optimizer's state in place."""
+        storages = LiveStorages()
+        storages.count(self._lasting())
+
+        def prepared() -> tuple[Tensor, Tensor]:
+            inputs = torch.empty(batch, images.channels, images.height, images.width)
+            targets = torch.empty(batch, self._classes) if self._mixed else torch.zeros(batch, dtype=torch.int64)
+            return inputs, targets
+
+        with storages:
+            gradients = sum(_rounded(p.nbytes) for g in self._optimizer.param_groups for p in g["params"])
+            before = storages.bytes + gradients
+            self._step(self._optimizer, prepared, lambda: None, batch)
+            if self._average is not None:
+                self._average.update()
+        return Measured(before, max(before, storages.peak))
+
+    def measure_answers(self, count: int, images: Images) -> Measured:
+        """What is asked in validation, beside the gradients of the last step."""
+        module = self._module if self._average is None else self._average.module
+        module.eval()
+        storages = LiveStorages()
+        storages.count([*self._lasting(), *_gradients(self._optimizer)])
+        before = storages.bytes
+        with storages, torch.inference_mode(), self._precision.arithmetic():
+            module(torch.empty(count, images.channels, images.height, images.width))
+        return Measured(before, storages.peak)
+
+    def _lasting(self) -> Iterable[Tensor]:
+        """What lives from step to step."""
+        yield from [*self._module.parameters(), *self._module.buffers()]
+        if self._average is not None:
+            yield from [*self._average.module.parameters(), *self._average.module.buffers()]
+        yield from (value for state in self._optimizer.state.values() for value in state.values())
+
+
+class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all storages that operators within it make, as long as they live.
+
+    Attributes:
+        bytes: held now
+        peak: the most that were held at once
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def count(self, tensors: Iterable[object]) -> None:
+        """Count the storages of tensors, those known already excepted."""
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                continue
+            storage = tensor.untyped_storage()
+            if storage._cdata in self._sizes:
+                continue
+            self._sizes[storage._cdata] = size = _rounded(storage.nbytes())
+            self.bytes += size
+            self.peak = max(self.peak, self.bytes)
+            weakref.finalize(storage, self._drop, storage._cdata)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator, and count what it made."""
+        made = func(*args, **(kwargs or {}))
+        self.count(tree_iter(made))
+        return made
+
+    def _drop(self, key: int) -> None:
+        self.bytes -= self._sizes.pop(key, 0)
+
+
+def replace_contents(module: nn.Module, replaced: Callable[[Tensor], Tensor]) -> None:
+    """Put another tensor in the place of each of a module's parameters and buffers; shared ones stay shared."""
+    known: dict[Tensor, Tensor] = {}
+    for part in module.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if parameter not in known:
+                known[parameter] = nn.Parameter(replaced(parameter.detach()), requires_grad=parameter.requires_grad)
+            part._parameters[name] = known[parameter]  # type: ignore[assignment]
+        for name, buffer in part.named_buffers(recurse=False):
+            known.setdefault(buffer, replaced(buffer))
+            part._buffers[name] = known[buffer]
+
+
+def begin_state(optimizer: Optimizer) -> None:
+    """Let an optimizer make its state, by a step with gradients that nobody needs."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def _gradients(optimizer: Optimizer) -> list[Tensor]:
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ROUNDED_TO) * ROUNDED_TO
+
+
+def _feature_bytes(network: Network, chosen: dict[str, Any], images: Images) -> int:
+    """Of the features that stand for the images while the head alone learns; 0 where none can."""
+    changing = any(chosen[name] for name in CHANGES_IMAGES)
+    if chosen["finetune"] == "all" or changing or any(layer != network.head for layer in network.new):
+        return 0
+    return 4 * images.train * network.head_layer.get_parameter("weight").shape[1]

@@ -1,0 +1,58 @@
+"""A micro-batch that was halved, doubled again where memory is there: few attempts, further and further apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+STEPS = 200  # at a size before twice of it is tried; as many again, twice over, for each attempt that failed
+MOST_FAILURES = 2  # attempts of a trial; after them the size stays
+CERTAIN = 0.9  # share of the memory that is there which a step is trusted to find: some of it lies in pieces
+
+
+class Raising:
+    """When a micro-batch may be doubled.
+
+    Attributes:
+        steps: taken since the size changed, or since there was no room for twice of it
+        failures: attempts after which memory ran out again
+    """
+
+    def __init__(self, room: Callable[[], bool]) -> None:
+        """`room` says whether twice as many images would go through at once."""
+        self._room, self._tried = room, False
+        self.steps = self.failures = 0
+
+    def after_step(self) -> bool:
+        """Note a step at this size; whether the size is to be doubled now."""
+        self.steps += 1
+        if self.failures >= MOST_FAILURES or self.steps < STEPS * 2**self.failures:
+            return False
+        self.steps = 0
+        self._tried = self._room()
+        return self._tried
+
+    def ran_out(self) -> None:
+        """Note that memory ran out."""
+        self.steps = 0
+        self.failures += self._tried
+        self._tried = False
+
+
+def room_for_twice(device: torch.device) -> bool:
+    """Whether a step of twice as many images would find its memory.
+
+    A step's activations are what was allocated at most within the epoch beyond what is held between steps; twice that
+    has to be there, free on the GPU and within this process's share of it or kept by torch's allocator. Never on the
+    CPU: there nothing says how much the system would really give.
+    """
+    if device.type != "cuda":
+        return False
+    held = torch.cuda.memory_allocated(device)
+    activations = torch.cuda.max_memory_allocated(device) - held
+    free, total = torch.cuda.mem_get_info(device)
+    reserved = torch.cuda.memory_reserved(device)
+    share = torch.cuda.get_per_process_memory_fraction(device) * total
+    there = min(free, share - reserved) + reserved - held
+    return 2 * activations <= CERTAIN * there
