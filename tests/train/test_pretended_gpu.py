@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tests.train.pretend import GPU, PretendedGPU, on_gpu, pretending
 from tuner.train import EpochResult, Trainer
+from tuner.train.data import splits
 from tuner.trial import ImageClassifier
 
 CONFIG: dict[str, Any] = {"batch_size": 16, "image_size": 12}
@@ -109,3 +110,92 @@ def test_a_trial_of_resnet18_with_defaults_goes_on(gpu: PretendedGPU, colours: I
     second.load(tmp_path / "checkpoint")
     second.train(1)
     assert_it_fits_together(second)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_no_step_makes_the_host_wait(
+    gpu: PretendedGPU, small: ImageClassifier, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(splits, "GATHERED_BYTES", 1)  # as of large images, each batch is gathered by itself
+    running = trainer(small, batch_size=8, **config)
+    running.train(1)
+    waits = []
+    for steps in (1, 2):
+        gpu.clear()
+        running.train(steps)
+        assert not gpu.syncs
+        assert not gpu.mixed
+        waits.append(gpu.waits)
+    assert waits[0] == waits[1]  # once for the order of the images, however many steps there are
+
+
+def test_images_that_the_gpu_has_no_room_for_come_without_a_wait(small: ImageClassifier) -> None:
+    with pretending(free_bytes=1000) as gpu:
+        running = trainer(small)
+        running.train(1)
+        gpu.clear()
+        running.train(2)
+        assert gpu.copies
+        assert not gpu.waits
+        assert not gpu.mixed
+
+
+@pytest.fixture
+def pretrained(small: ImageClassifier, tmp_path: Path) -> ImageClassifier:
+    """With weights that another trial saved, so that features are worth keeping."""
+    torch.save(small_model({}).state_dict(), tmp_path / "saved.pt")
+    return replace(small, weights=tmp_path / "saved.pt")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("finetune", ["head", "gradual"])
+def test_a_head_on_frozen_features_trains_pauses_and_goes_on(
+    gpu: PretendedGPU, pretrained: ImageClassifier, tmp_path: Path, optimizer: str, finetune: str
+) -> None:
+    config = {"optimizer": optimizer, "finetune": finetune, "unfreeze_every": 2, "batch_size": 8}
+    first = trainer(pretrained, epochs=4, **config)
+    first.train(1)
+    assert not first._feed.whole
+    assert next(first._feed.train.batches([torch.arange(2)], GPU))[0].device == GPU
+    gpu.clear()
+    first.train(1)
+    assert not gpu.syncs
+    first.run_epoch()
+    first.save(tmp_path / "checkpoint")
+    second = trainer(pretrained, epochs=4, **config)
+    second.load(tmp_path / "checkpoint")
+    for _ in range(2):  # the third epoch of "gradual" goes through the network
+        assert curve([second.run_epoch()]) == curve([first.run_epoch()])
+    assert_it_fits_together(second)
+    assert not gpu.mixed
+
+
+def run_out_of_memory(running: Trainer, room: int) -> None:
+    """Let no more than `room` images through the network while it learns."""
+
+    def allocate(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if len(inputs[0]) > room and torch.is_grad_enabled():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    running.module.register_forward_pre_hook(allocate)
+
+
+@pytest.mark.parametrize("config", [CONFIGS[name] for name in ("default", "adamw", "gradual sgd", "bf16", "fp16 sgd")])
+def test_a_trial_that_runs_out_of_memory_goes_on_in_parts(
+    gpu: PretendedGPU, small: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    first = trainer(small, epochs=3, **config)
+    run_out_of_memory(first, room=4)
+    result = first.run_epoch()
+    assert (result.micro_batch_size, result.oom_retries) == (4, 2)
+    first.save(tmp_path / "checkpoint")
+    second = trainer(small, epochs=3, **config)
+    run_out_of_memory(second, room=4)
+    second.load(tmp_path / "checkpoint")
+    assert curve([second.run_epoch()]) == curve([first.run_epoch()])
+    assert second.training_step.retries == 2
+    assert_it_fits_together(second)
+    gpu.clear()
+    second.train(1)
+    assert not gpu.syncs
+    assert not gpu.mixed

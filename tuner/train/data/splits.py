@@ -91,12 +91,18 @@ class HeldSplit(Split):
     def batches(self, chosen: Iterable[Tensor], device: torch.device | str) -> Iterator[Batch]:
         """See `Split.batches`: gathered where the pool lies, several small batches at once."""
         labels = self._labels_on(self.pool.device)
-        for batches in self._blocks(chosen):
+        for batches in self._blocks(self._on_the_pools_device(list(chosen))):
             sizes = [len(indices) for indices in batches]
-            rows = torch.cat(batches).to(self.pool.device)
+            rows = torch.cat(batches)
             images = self._gather(rows).to(device, non_blocking=True)
             wanted = labels.index_select(0, rows).to(device, non_blocking=True)
             yield from zip(torch.split(images, sizes), torch.split(wanted, sizes), strict=True)
+
+    def _on_the_pools_device(self, chosen: list[Tensor]) -> Iterable[Tensor]:
+        """All of a pass's indices in one copy, as the host waits for the device with each."""
+        if self.pool.device.type == "cpu" or not chosen:
+            return chosen
+        return torch.split(torch.cat(chosen).to(self.pool.device), [len(indices) for indices in chosen])
 
     def _blocks(self, chosen: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         """Batches in groups that take about as much memory as `GATHERED_BYTES`."""
