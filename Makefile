@@ -33,6 +33,7 @@ bench: $(STAMP)  ## the measured claims
 	$(BIN)/python benchmarks/results.py
 	$(BIN)/python benchmarks/multi_device.py
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/published.py --images 4000 --epochs-scale 0.34
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"tuner needs Python >= 3.11, got {sys.version.split()[0]}; name a newer one: make PYTHON=python3.12 demo")'

@@ -129,6 +129,26 @@ def test_no_step_makes_the_host_wait(
     assert waits[0] == waits[1]  # once for the order of the images, however many steps there are
 
 
+@pytest.mark.parametrize(("precision", "expected"), [("tf32", (True, "high")), ("fp32", (False, "highest"))])
+def test_training_and_validation_round_as_the_precision_says(
+    gpu: PretendedGPU, small: ImageClassifier, precision: str, expected: tuple[bool, str]
+) -> None:
+    running = trainer(small, precision=precision)
+    seen: dict[str, set[tuple[bool, str]]] = {"forward": set(), "backward": set()}
+    convolution = running.module[0][0]
+
+    def note(kind: str) -> None:
+        seen[kind].add((torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()))
+
+    convolution.register_forward_hook(lambda *_: note("forward"))
+    convolution.weight.register_hook(lambda _: note("backward"))
+    running.train(1)
+    assert seen == {"forward": {expected}, "backward": {expected}}
+    seen["forward"].clear()
+    running.validate()
+    assert seen["forward"] == {expected}
+
+
 def test_images_that_the_gpu_has_no_room_for_come_without_a_wait(small: ImageClassifier) -> None:
     with pretending(free_bytes=1000) as gpu:
         running = trainer(small)

@@ -135,8 +135,10 @@ class Stepping:
             ahead: steps of the trial that are still to be taken
             learning: changes whenever other parameters learn
         """
-        choice = self._choices[feed.whole]
+        choice, before = self._choices[feed.whole], self.path
         self.path = choice.begin_step(ahead)
+        if self.path != before:
+            self._release(before)
         self.training_step.forward = self._network if self.path == COMPILED else forward
         eagerly = partial(self._in_parts, feed, forward, images, labels, seed, count)
         if self.path != GRAPH or not self._fits_recording(len(images)):
@@ -156,6 +158,13 @@ class Stepping:
         self._static = self._static_of = None
         self._warm = 0
 
+    def _release(self, path: str) -> None:
+        """Give back what a way of taking steps needed that isn't taken any more."""
+        if path == GRAPH:
+            self.forget_recording()
+        elif path == COMPILED:
+            self._network.release()
+
     def close(self) -> None:
         """Give back what outlives a trial in its process: recorded and compiled code, processes that compiled it.
 
@@ -163,6 +172,7 @@ class Stepping:
         """
         for choice in self._choices.values():
             choice.settle(EAGER)
+        self.path = EAGER
         self.forget_recording()
         self._network.release()
         collect_garbage()

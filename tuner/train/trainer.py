@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import TrialError, WeightsError
-from tuner.train.capture import RememberedSeconds, remembered_steps
+from tuner.train.capture import GRAPH, RememberedSeconds, remembered_steps
 from tuner.train.checkpoint import Checkpoint, Progress, read_checkpoint, write_checkpoint
 from tuner.train.checks import check_images, check_loss, check_outputs
 from tuner.train.data import Split, load_splits
@@ -408,7 +408,7 @@ class Trainer:
         check_loss(loss, kind, epoch=self.epoch + 1, lr=self.learning_rate)
 
     def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
-        usage = self._watch.end_epoch()
+        usage = self._watch.end_epoch(replayed=self.stepping.path == GRAPH)
         self._notes.add(self._watch.leak)
         held = torch.tensor([usage.memory_peak_bytes, usage.memory_bytes], dtype=torch.float64)
         peak, at_end = self.strategy.group.highest(held).tolist()

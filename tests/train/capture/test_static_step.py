@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.train.capture.repeating import Repeating
 from tests.train.step_lint import Operation, difference, recorded
 from tuner.train import EpochResult, Trainer
-from tuner.train.capture import GRAPH
+from tuner.train.capture import GRAPH, Way
 from tuner.train.stepping import Stepping
 from tuner.trial import ImageClassifier
 
@@ -196,6 +196,29 @@ def test_memory_that_runs_out_gives_the_recording_up_before_the_micro_batch(
     assert (running.training_step.micro_batch_size, running.training_step.retries) == (9, 1)
     result = running.run_epoch()
     assert (result.step_path, result.micro_batch_size) == ("eager", 9)
+
+
+@pytest.mark.parametrize(("graph_seconds", "kept"), [(0.5, "graph"), (2.0, "eager")])
+def test_a_recording_that_doesnt_pay_is_released(
+    small: ImageClassifier,
+    recording: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    graph_seconds: float,
+    kept: str,
+) -> None:
+    recorder = recording(Repeating())
+    monkeypatch.setattr("tuner.train.stepping.AS_ONE_GRAPH", Way(GRAPH, "as one CUDA graph"))
+    monkeypatch.setattr("tuner.train.capture.choice.MEASURED_STEPS", 2)
+    begun_and_done = iter([0.0, 2.0, 10.0, 10.0 + 2 * graph_seconds])
+    monkeypatch.setattr("tuner.train.stepping._now", lambda device: next(begun_and_done))
+    running = trainer(small, path=None, epochs=4)
+    results = [running.run_epoch() for _ in range(4)]
+    assert results[-1].step_path == kept
+    assert running.notes[-1] == (
+        f"a step takes 1000.00 ms eagerly, {1000 * graph_seconds:.2f} ms as one CUDA graph: steps are taken "
+        + ("as one CUDA graph" if kept == "graph" else "eagerly")
+    )
+    assert (recorder.done[-1] == "release") == (kept == "eager")
 
 
 def test_a_trainer_that_was_closed_trains_on_eagerly(small: ImageClassifier, recording: Callable[..., Any]) -> None:

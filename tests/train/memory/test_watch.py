@@ -84,6 +84,18 @@ def test_the_peak_is_the_epochs_own_and_what_isnt_there_is_nan() -> None:
     assert math.isnan(first.device_memory_bytes)
 
 
+def test_the_peak_of_replayed_steps_is_that_of_the_epoch_that_recorded_them() -> None:
+    watch = MemoryWatch(torch.device("cpu"))
+    watch.start_epoch()
+    with mmap.mmap(-1, 100_000_000) as block:
+        block.write(b"1" * 100_000_000)
+    recorded = watch.end_epoch()
+    watch.start_epoch()
+    assert watch.end_epoch(replayed=True).memory_peak_bytes == recorded.memory_peak_bytes
+    watch.start_epoch()
+    assert watch.end_epoch().memory_peak_bytes < recorded.memory_peak_bytes - 90 * MB
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_is_watched_through_nvml() -> None:

@@ -70,7 +70,7 @@ class MemoryWatch:
     def __init__(self, device: torch.device, gpus: int = 1) -> None:
         self.device, self._each = device, [device] if gpus == 1 else list(range(gpus))
         self._growth = GrowthDetector()
-        self._epochs = 0
+        self._epochs, self._highest = 0, 0.0
         self._gpu = _monitor(device)
 
     def start_epoch(self) -> None:
@@ -83,13 +83,19 @@ class MemoryWatch:
         if self._gpu is not None:
             self._gpu.utilisation()
 
-    def end_epoch(self) -> Usage:
-        """What the epoch used."""
+    def end_epoch(self, *, replayed: bool = False) -> Usage:
+        """What the epoch used.
+
+        `replayed` steps allocate nothing of their own: their activations lie in memory that belongs to the recording
+        since an earlier epoch, in which the peak was seen.
+        """
         if self.device.type == "cuda":
             peak = float(max(map(torch.cuda.max_memory_allocated, self._each)))
             held = float(max(map(torch.cuda.memory_allocated, self._each)))
         else:
             peak, held = _resident("VmHWM"), _resident("VmRSS")
+        self._highest = max(peak, self._highest) if replayed else peak
+        peak = self._highest
         self._epochs += 1
         self._growth.add(held)
         if self._gpu is None:
