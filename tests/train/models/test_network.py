@@ -13,7 +13,6 @@ from torch import nn
 from tuner.errors import TrialError, WeightsError
 from tuner.train.models import (
     build_network,
-    initialise,
     load_state,
     pretrained_network,
     random_network,
@@ -84,17 +83,13 @@ def test_random_weights_depend_on_the_seed_and_leave_torchs_generator_alone() ->
     assert not same(first.module.state_dict(), other.module.state_dict())
 
 
-def test_fresh_layers_are_xavier_uniform_with_a_bias_within_the_fan_in() -> None:
-    torch.manual_seed(0)
-    layer = nn.Linear(400, 200)
-    initialise(layer)
-    bound = (6 / 600) ** 0.5
-    assert bound * 0.99 < float(layer.weight.detach().abs().max()) <= bound
-    assert 0.05 * 0.9 < float(layer.bias.detach().abs().max()) <= 0.05
-    stem = nn.Conv2d(1, 64, 7)
-    initialise(stem)
-    assert float(stem.bias.detach().abs().max()) <= 1 / 7  # type: ignore[union-attr]
-    assert float(stem.weight.detach().abs().max()) <= (6 / (49 + 64 * 49)) ** 0.5
+def test_fresh_layers_are_drawn_within_their_fan_in() -> None:
+    network = random_network("resnet18", channels=1, classes=300, seed=0)
+    for name in (network.stem, network.head):
+        layer = network.module.get_submodule(name)
+        bound = layer.get_parameter("weight")[0].numel() ** -0.5
+        for parameter in layer.parameters():
+            assert bound * 0.95 < float(parameter.detach().abs().max()) <= bound
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
