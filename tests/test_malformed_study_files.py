@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.malformed import VALUES_MODULE, VALUES_TEXT, StudyFile, malformed
-from tests.test_study import GOOD
+from tests.test_study_file import GOOD
 from tuner.cli import main
 
 ALL = 1500
