@@ -25,7 +25,9 @@ def loss(config: dict[str, Any], epoch: int) -> float:
     return abs(config["lr"] - 0.01) * 10 + 1 / epoch
 
 
-def simulated(folder: Path, *, reports: int | None = None, curve: Curve = loss, **changes: Any) -> Run:
+def simulated(
+    folder: Path, *, reports: int | None = None, curve: Curve = loss, saves: bool = True, **changes: Any
+) -> Run:
     declared = study(
         **{
             "space": SPACE,
@@ -35,7 +37,7 @@ def simulated(folder: Path, *, reports: int | None = None, curve: Curve = loss, 
             **changes,
         }
     )
-    drive(build(declared, folder), curve, reports=reports)
+    drive(build(declared, folder), curve, reports=reports, saves=saves)
     info = {"study": "simulated", "metric": "loss", "mode": declared.mode, "status": "finished", "started": "2026"}
     info |= {
         "space": space_record(declared.search_space),

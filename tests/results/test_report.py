@@ -206,7 +206,8 @@ def test_a_run_of_which_only_the_events_are_left_is_reported(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_a_thousand_trials_of_fifty_epochs_stay_below_eight_megabytes(tmp_path: Path) -> None:
     budget = Budget(trials=1000, max_epochs=50)
-    run = simulated(tmp_path, search=Random(sobol=False), scheduler=NoEarlyStopping(), budget=budget)
+    search = Random(sobol=False)
+    run = simulated(tmp_path, saves=False, search=search, scheduler=NoEarlyStopping(), budget=budget)
     assert len(report_html(run)) < 8e6
 
 
