@@ -11,7 +11,7 @@ demo: $(STAMP)  ## a real search on embedded data, under two minutes on two core
 
 test: $(STAMP) check  ## every check and every test
 	$(BIN)/python -m pytest -m "not ray" --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest -m ray  # one by one: a search takes all cores
+	$(BIN)/python -m pytest -m ray --numprocesses 2 --dist loadfile  # searches wait more than they compute
 
 check: $(STAMP) docs  ## lint, format, strict types, documents
 	$(BIN)/ruff check .
