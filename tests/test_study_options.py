@@ -1,14 +1,12 @@
 """What lies over a study: `with_options`, and the command line's options."""
 
-from typing import Any
-
 import pytest
 
+from tests.test_study import build
 from tuner import (
     Budget,
     ImageClassifier,
     Resources,
-    Study,
     StudyError,
     choice,
     loguniform,
@@ -16,16 +14,6 @@ from tuner import (
     uniform,
 )
 from tuner.errors import SpaceError
-
-
-def build(**changes: Any) -> Study:
-    settings: dict[str, Any] = {
-        "name": "digits",
-        "trial": ImageClassifier("digits", weights=None),
-        "space": {"lr": loguniform(1e-4, 1e-1), "optimizer": choice(["adam", "sgd"])},
-        **changes,
-    }
-    return Study(settings.pop("name"), **settings)
 
 
 def test_without_options_a_study_stays_the_same_object() -> None:

@@ -78,6 +78,11 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
+def driver_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What a search runs on, as `run` and `resume` take it."""
+    return {name: getattr(options, name) for name in ("concurrency", "address", "wandb", "nice", "grace")}
+
+
 def study_options(options: argparse.Namespace) -> dict[str, Any]:
     """Those that were given, as `Study.with_options` takes them."""
     names = (*budget.NAMES, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")

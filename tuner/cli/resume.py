@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude, tell_damages
-from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, limits
+from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, driver_options, limits
 from tuner.cli.plans import plan_of
 from tuner.starting import release_interrupt
 
@@ -40,12 +40,8 @@ def perform(options: argparse.Namespace) -> int:
     ):
         finished = resume(
             options.run,
-            concurrency=options.concurrency,
-            address=options.address,
-            wandb=options.wandb,
-            nice=options.nice,
-            grace=options.grace,
             listeners=[shown],
+            **driver_options(options),
             take_over=options.take_over,
             **limits(options),
         )

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude
-from tuner.cli.parsing import Verbs, add_driver_options, add_study_options, study_options
+from tuner.cli.parsing import Verbs, add_driver_options, add_study_options, driver_options, study_options
 from tuner.starting import release_interrupt
 
 
@@ -42,12 +42,8 @@ def perform(options: argparse.Namespace) -> int:
         finished = run(
             study,
             storage=options.storage,
-            concurrency=options.concurrency,
-            address=options.address,
-            wandb=options.wandb,
-            nice=options.nice,
-            grace=options.grace,
             listeners=[shown],
+            **driver_options(options),
             **changes,
         )
     return conclude(finished, options)
