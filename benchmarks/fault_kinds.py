@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, find, kill, send
+from tuner.history.checkpoints import CheckpointStore
 from tuner.results import load_run
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import LocalFolder
+from tuner.storage.folder import LocalFolder
 
 
 def driver_killed(attempt: Attempt) -> None:

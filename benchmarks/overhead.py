@@ -140,7 +140,7 @@ def growth(trials: int, search: str) -> dict[str, float]:
     """CPU milliseconds a trial costs the search itself, without Ray: the mean of its first and its last tenth."""
     import tuner
     from tuner.loop.search_loop import SearchLoop
-    from tuner.results.folder import LocalFolder
+    from tuner.storage.folder import LocalFolder
 
     study = tuner.Study(
         "growth",

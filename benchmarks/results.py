@@ -24,12 +24,12 @@ import numpy as np
 
 import tuner
 from tuner import Budget, NoEarlyStopping, Random, Resources, Study, choice, loguniform, uniform
+from tuner.history.events import EventLog
 from tuner.machine import this_machine
 from tuner.results import export, load_run
-from tuner.results.events import EventLog
-from tuner.results.folder import LocalFolder
 from tuner.results.run import FORMAT, write_info
 from tuner.space import Space, space_record
+from tuner.storage.folder import LocalFolder
 
 SPACE = {
     "lr": loguniform(1e-4, 1e-1),

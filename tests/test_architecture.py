@@ -23,6 +23,8 @@ MAY_IMPORT = {
     "temporary": (set(), set()),
     "session": (set(), set()),
     "mode": (set(), set()),
+    "quoting": (set(), set()),
+    "foreign_text": (set(), set()),
     "space": ({"errors"}, set()),
     "search": ({"mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"mode", "space", "errors"}, set()),
@@ -35,21 +37,29 @@ MAY_IMPORT = {
         {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
         {"torch", "torchvision"},
     ),
+    "storage": ({"errors"}, {"obstore"}),
+    "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
     "results": (
-        {"study", "study_file", "budget", "space", "search", "trial", "errors", "temporary"},
-        {"pandas", "optuna", "wandb", "obstore"},
+        {
+            *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
+            *("errors", "foreign_text", "quoting"),
+        },
+        {"pandas", "optuna"},
     ),
-    "inspection": ({"train", "results", "study", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "budget", "search", "schedule", "results", "trial", "errors"}, set()),
+    "plots": ({"results", "history", "space", "search"}, {"pandas"}),
+    "report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
+    "wandb_mirror": ({"results", "report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
+    "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
+    "loop": ({"study", "budget", "search", "schedule", "results", "history", "storage", "trial"}, set()),
     "worker": (
         {
             "train",
             "inspection",
             "session",
             "study_file",
-            "study",
             "trial",
-            "results",
+            "history",
+            "storage",
             "errors",
             "device_errors",
             "temporary",
@@ -68,8 +78,11 @@ MAY_IMPORT = {
             "search",
             "trial",
             "results",
-            "inspection",
-            "train",
+            "history",
+            "storage",
+            "report",
+            "wandb_mirror",
+            "quoting",
             "machine",
             "doctor",
             "techniques",
@@ -84,12 +97,18 @@ MAY_IMPORT = {
         {"driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"},
         {"torch", "torchvision"},
     ),
-    "console": ({"results", "budget", "study", "space", "inspection", "doctor", "errors"}, {"rich"}),
-    "api": ({"console", "driver", "inspection", "results", "study", "study_file"}, set()),
+    "console": (
+        {
+            *("results", "history", "budget", "study", "space", "inspection", "doctor"),
+            *("errors", "foreign_text", "quoting"),
+        },
+        {"rich"},
+    ),
+    "api": ({"console", "driver", "inspection", "results", "history", "study", "study_file"}, set()),
     "cli": (
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
-            *("study_file", "errors", "starting"),
+            *("study_file", "errors", "starting", "report", "wandb_mirror", "foreign_text", "quoting"),
         },
         set(),
     ),
@@ -163,7 +182,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_one_module_alone_imports_wandb() -> None:
     importing = [path.name for path in MODULES if "wandb" in {name.split(".")[0] for name in imports(path)}]
-    assert importing == ["wandb_mirror.py"]
+    assert importing == ["mirror.py"]
 
 
 # The rooms that know one kind of trial: they do its work.

@@ -12,8 +12,8 @@ from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
 from tuner.machine import this_machine
-from tuner.results.folder import LocalFolder
 from tuner.results.run import FORMAT, write_info
+from tuner.storage.folder import LocalFolder
 
 SPACE = """
 from tuner import *

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.commands import ROOT, environment
+from tuner.history.events import Event
 from tuner.results import load_run
-from tuner.results.events import Event
 from tuner.results.run import Run
 
 pytestmark = pytest.mark.ray

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.history.events import Listener
 from tuner.results import Run
-from tuner.results.events import Listener
 from tuner.study import Study
 from tuner.study_file import load_study
 

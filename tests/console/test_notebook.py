@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tests.results.events_of_a_run import ended, event, reported, started
+from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.console import notebook
 from tuner.console.notebook import NotebookDisplay, in_notebook, progress_html
 from tuner.console.progress import Plan, Progress

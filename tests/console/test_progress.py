@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
-from tests.results.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
-from tuner.results.events import Event
+from tuner.history.events import Event
 from tuner.results.text import best_so_far, duration, settings, short
 
 PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)

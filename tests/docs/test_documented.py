@@ -23,13 +23,14 @@ from tuner.cli.main import parser
 from tuner.doctor.checks import CHECKS
 from tuner.doctor.findings import Status
 from tuner.driver import interruption
+from tuner.history import event_lines, events, failures
+from tuner.history.records import STATUSES
 from tuner.loop import limits, packing
-from tuner.results import event_lines, events, failures, lease
+from tuner.plots import Plots
 from tuner.results.export import Kind
-from tuner.results.plots import Plots
-from tuner.results.records import STATUSES
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
+from tuner.storage import lease
 from tuner.train.data import cache, images
 from tuner.trial import HYPERPARAMETERS, STRATEGIES
 from tuner.trial.classifier import METRICS

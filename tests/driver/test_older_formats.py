@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from tuner.driver.older_formats import bring_over_checkpoints
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import LocalFolder
+from tuner.history.checkpoints import CheckpointStore
+from tuner.storage.folder import LocalFolder
 
 
 def saved(trial: str, epoch: int, path: str) -> dict[str, object]:

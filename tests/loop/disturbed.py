@@ -12,14 +12,14 @@ from typing import Any, Literal
 from tests.loop.faults import Disk, Faults, Killed
 from tuner import Study
 from tuner.errors import TrialError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import read_events
+from tuner.history.records import ENDED, RunRecord
 from tuner.loop.keeping import not_needed
 from tuner.loop.search_loop import SearchLoop, Start
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import read_events
-from tuner.results.folder import LocalFolder
-from tuner.results.records import ENDED, RunRecord
 from tuner.schedule import Decision
 from tuner.search import Learned
+from tuner.storage.folder import LocalFolder
 
 Saving = Literal["each", "never", "some", "behind"]
 Place = tuple[str, int]  # a trial and an epoch

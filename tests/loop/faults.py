@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.results.folder import LocalFolder
+from tuner.storage.folder import LocalFolder
 
 WatchDeletion = Callable[[str], None]
 

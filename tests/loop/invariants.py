@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner import ASHA, Study
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import Event, read_events
-from tuner.results.folder import LocalFolder
-from tuner.results.records import RunRecord, TrialRecord
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event, read_events
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.storage.folder import LocalFolder
 
 OVER = ("completed", "stopped", "failed")
 AFTER_THE_END = ("checkpoint_saved", "checkpoint_deleted")

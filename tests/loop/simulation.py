@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from tuner import Budget, NoEarlyStopping, Random, Study, uniform
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event, read_events
 from tuner.loop.search_loop import SearchLoop
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import Event, read_events
-from tuner.results.folder import LocalFolder
 from tuner.schedule import Decision
+from tuner.storage.folder import LocalFolder
 
 Curve = Callable[[dict[str, Any], int], float]
 

@@ -31,12 +31,12 @@ from tuner import (
     randint,
     uniform,
 )
-from tuner.results import events
-from tuner.results.events import read_events
-from tuner.results.folder import LocalFolder
-from tuner.results.records import RunRecord
+from tuner.history import events
+from tuner.history.events import read_events
+from tuner.history.records import RunRecord
 from tuner.schedule import Scheduler
 from tuner.search import Learned, SearchAlgorithm
+from tuner.storage.folder import LocalFolder
 
 CHEAP: list[SearchAlgorithm] = [Random(), Random(sobol=False), Grid()]
 DEAR: list[SearchAlgorithm] = [

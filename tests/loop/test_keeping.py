@@ -1,11 +1,11 @@
 from pathlib import Path
 
+from tests.history.events_of_a_run import ended, event, fold, reported, saved, started
 from tests.loop.simulation import build, drive, study
-from tests.results.events_of_a_run import ended, event, fold, reported, saved, started
 from tuner import ASHA, Budget, HyperBand
+from tuner.history.events import Event
+from tuner.history.records import RunRecord
 from tuner.loop.keeping import not_needed
-from tuner.results.events import Event
-from tuner.results.records import RunRecord
 
 
 def trained(number: int, *values: float | None) -> list[Event]:

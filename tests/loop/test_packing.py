@@ -12,7 +12,7 @@ from tuner import Budget, HyperOpt, choice
 from tuner.loop.packing import Admission, Device, Packing, Place
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.loop.throughput import Rate, trials_at_once
-from tuner.results.folder import LocalFolder
+from tuner.storage.folder import LocalFolder
 from tuner.trial import MemoryEstimate
 
 GB = 10**9

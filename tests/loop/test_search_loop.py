@@ -6,13 +6,13 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, parabola, study
 from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Random, choice, randint, uniform
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event
+from tuner.history.records import saved_epochs
 from tuner.loop.search_loop import CANNOT_PAUSE, Start, trial_seed
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import Event
-from tuner.results.folder import LocalFolder
-from tuner.results.records import saved_epochs
 from tuner.schedule import Decision, Scheduler
 from tuner.search import SearchAlgorithm
+from tuner.storage.folder import LocalFolder
 
 
 def configs(folder: Path) -> list[float]:

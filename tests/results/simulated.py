@@ -6,9 +6,9 @@ from typing import Any
 from tests.loop.simulation import Curve, build, drive, study
 from tuner import ASHA, Budget, Random, choice, load_run, loguniform, randint, uniform
 from tuner.results import Run
-from tuner.results.folder import LocalFolder
 from tuner.results.run import FORMAT, write_info
 from tuner.space import space_record
+from tuner.storage.folder import LocalFolder
 
 SPACE = {
     "lr": loguniform(1e-4, 1e-1),

@@ -11,13 +11,13 @@ from pyarrow.fs import LocalFileSystem
 from tests.loop.simulation import build, drive, study
 from tuner import ASHA, Random
 from tuner.errors import RunFolderError
+from tuner.history.events import EventLog, read_events
+from tuner.history.records import RunRecord
 from tuner.results import Run, find_runs, load_run
-from tuner.results.events import EventLog, read_events
-from tuner.results.folder import LocalFolder
-from tuner.results.object_folder import ObjectFolder
-from tuner.results.records import RunRecord
 from tuner.results.run import FORMAT, write_info
 from tuner.results.tables import write_tables
+from tuner.storage.folder import LocalFolder
+from tuner.storage.object_folder import ObjectFolder
 
 
 def make_run(folder: Path, *, started: str = "2026-01-31T09:30:00+00:00", status: str = "finished") -> Run:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from tests.results.events_of_a_run import ended, fold, reported, started
-from tuner.results.folder import LocalFolder
-from tuner.results.records import CAUSES, STATUSES, RunRecord
+from tests.history.events_of_a_run import ended, fold, reported, started
+from tuner.history.records import CAUSES, STATUSES, RunRecord
 from tuner.results.tables import history_table, trials_table, write_tables
+from tuner.storage.folder import LocalFolder
 
 TRIAL_COLUMNS = {
     "trial": "str",

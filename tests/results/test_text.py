@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.results.events_of_a_run import ended, fold, reported, started
+from tests.history.events_of_a_run import ended, fold, reported, started
 from tuner.results.text import best_so_far, duration, hours, outcome, plural, settings, short, shown_path
 
 

@@ -18,8 +18,8 @@ from tuner.driver.description import describe_run
 from tuner.driver.pipelines import check_splits
 from tuner.machine import Machine
 from tuner.results.findings import advice
-from tuner.results.folder import LocalFolder
 from tuner.results.run import write_info
+from tuner.storage.folder import LocalFolder
 from tuner.study_file import load_study
 from tuner.trial import FunctionTrial, ImageClassifier
 from tuner.worker.implementation import implementation_of

@@ -2,8 +2,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.worker.test_saving import ORDER
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import LocalFolder
+from tuner.history.checkpoints import CheckpointStore
+from tuner.storage.folder import LocalFolder
 from tuner.worker.reporting import WorkerSession
 
 

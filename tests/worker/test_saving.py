@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import LocalFolder
+from tuner.history.checkpoints import CheckpointStore
+from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import Checkpoint, read_checkpoint
 from tuner.worker import saving
 from tuner.worker.order import Order

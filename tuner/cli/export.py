@@ -6,7 +6,7 @@ import argparse
 
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN, Verbs
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 
 
 def add(verbs: Verbs) -> None:

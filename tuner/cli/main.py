@@ -12,7 +12,7 @@ from tuner.cli import check, compare, doctor, export, predict, refine, report, r
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 from tuner.starting import release_interrupt
 
 VERBS = (run, check, resume, runs, show, report, refine, compare, export, predict, doctor)  # in the order of the help

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -18,7 +18,7 @@ SUCCESS, NO_WINNER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def conclude(run: Run, options: argparse.Namespace) -> int:
     """Print the outcome of a search; the exit code it deserves."""
     from tuner.console.tables import print_failure, print_winner
-    from tuner.results.quoting import command
+    from tuner.quoting import command
 
     summary = run.summary()
     if options.json:

@@ -6,7 +6,7 @@ import argparse
 
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import Verbs
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 
 
 def add(verbs: Verbs) -> None:
@@ -18,7 +18,8 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from tuner.results import load_run, write_report
+    from tuner.report import write_report
+    from tuner.results import load_run
 
     run = load_run(options.run)
     print(printable(write_report(run)))

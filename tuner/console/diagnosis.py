@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuner.errors import one_line
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 from tuner.results.text import plural
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from html import escape
 from typing import Any
 
 from tuner.console.progress import Plan, Progress
-from tuner.results.events import Event
-from tuner.results.foreign_text import in_utf8
-from tuner.results.records import TrialRecord
+from tuner.foreign_text import in_utf8
+from tuner.history.events import Event
+from tuner.history.records import TrialRecord
 from tuner.results.text import best_so_far, duration, outcome, settings, short
 
 SECONDS = 0.5  # between two drawings

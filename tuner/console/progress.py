@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tuner.budget import Pace, limits_of
 from tuner.console.charts import chart, sparkline
-from tuner.results.events import Event, finite
-from tuner.results.foreign_text import printable
-from tuner.results.records import RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.foreign_text import printable
+from tuner.history.events import Event, finite
+from tuner.history.records import RunRecord, TrialRecord, full_length, saved_epochs
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.budget import endings_beside_trials
-from tuner.results.foreign_text import printable
-from tuner.results.quoting import command
-from tuner.results.records import flat_config
+from tuner.foreign_text import printable
+from tuner.history.records import flat_config
+from tuner.quoting import command
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from ray.tune.search import SearchAlgorithm
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.interruption import SearchLeft
 from tuner.driver.packing import share_name
+from tuner.history.checkpoints import CheckpointStore
 from tuner.loop.packing import Place
 from tuner.loop.search_loop import SearchLoop, Start
 from tuner.resources import Resources
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.locations import open_folder
 from tuner.schedule import Decision
+from tuner.storage.locations import open_folder
 from tuner.worker.order import REPORT, Order
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints

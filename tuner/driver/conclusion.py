@@ -14,12 +14,12 @@ from typing import Any
 from tuner.driver.interruption import Interruption
 from tuner.driver.watchdog import RAY_IS_GONE
 from tuner.driver.winner import ScoringInterrupted, is_written, write_winner
+from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
+from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.lease import Lease
-from tuner.results.quoting import command
-from tuner.results.records import RunRecord
 from tuner.results.run import BEST, Run, now, write_info
+from tuner.storage.lease import Lease
 
 _log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
 SECONDS_FOR_REPORT = 5.0  # of the grace period that have to be left for it
@@ -116,7 +116,7 @@ class Conclusion:
         }
 
     def _write_report(self) -> None:
-        from tuner.results.report import write_report
+        from tuner.report import write_report
 
         run = Run(self.loop.folder)
         run.info = self.info  # as run.json will be

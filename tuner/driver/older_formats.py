@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import Event
-from tuner.results.folder import Folder
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event
+from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
 
 _OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in format 1, which Ray had a hand in

@@ -14,21 +14,21 @@ from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import GRACE_SECONDS, interruptions
-from tuner.driver.mirroring import wandb_mode
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
+from tuner.history.events import Listener
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
-from tuner.results.events import Listener
-from tuner.results.folder import Folder, LocalFolder
-from tuner.results.lease import held
-from tuner.results.locations import check_writable, open_folder
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
+from tuner.storage.folder import Folder, LocalFolder
+from tuner.storage.lease import held
+from tuner.storage.locations import check_writable, open_folder
 from tuner.study import Study
 from tuner.study_file import load_study
+from tuner.wandb_mirror.process import wandb_mode
 from tuner.worker.implementation import implementation_of
 
 

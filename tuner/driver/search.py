@@ -12,18 +12,18 @@ from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
-from tuner.driver.mirroring import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 from tuner.errors import RunFolderError
+from tuner.history.events import Event, Listener
 from tuner.loop.packing import Device
 from tuner.loop.search_loop import SearchLoop
+from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.events import Event, Listener
-from tuner.results.folder import Folder
-from tuner.results.lease import Lease
-from tuner.results.quoting import command
 from tuner.results.run import Run, write_info
 from tuner.search import Learned
+from tuner.storage.folder import Folder
+from tuner.storage.lease import Lease
 from tuner.study import Study
+from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 
 TUNE = "tune"
 

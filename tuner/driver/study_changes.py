@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.results.events import Event
-from tuner.results.folder import Folder
+from tuner.history.events import Event
 from tuner.results.run import STUDY_FILE
 from tuner.space import space_record
+from tuner.storage.folder import Folder
 from tuner.study import Study
 
 MOST_LINES = 40  # of a difference that is shown

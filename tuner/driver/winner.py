@@ -16,12 +16,12 @@ import ray
 from ray import cloudpickle
 
 from tuner.errors import TunerError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import RunRecord, TrialRecord
 from tuner.resources import Resources
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.folder import Folder
-from tuner.results.locations import open_folder
-from tuner.results.records import RunRecord, TrialRecord
 from tuner.results.run import BEST
+from tuner.storage.folder import Folder
+from tuner.storage.locations import open_folder
 from tuner.study import Study
 from tuner.temporary import OwnedFolder
 from tuner.trial import Trial

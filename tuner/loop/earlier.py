@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.results.events import finite
+from tuner.history.events import finite
 from tuner.results.run import Run, survey
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn
 from tuner.study import Study

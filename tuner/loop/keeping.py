@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tuner.results.records import RunRecord, TrialRecord
+from tuner.history.records import RunRecord, TrialRecord
 
 
 def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) -> list[tuple[str, int]]:

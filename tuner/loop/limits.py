@@ -6,8 +6,8 @@ import math
 import time
 
 from tuner.budget import Spending, limits_of
-from tuner.results.failures import fails_always
-from tuner.results.records import RunRecord
+from tuner.history.failures import fails_always
+from tuner.history.records import RunRecord
 from tuner.study import Study
 
 FAILURES = "failures"  # the reason that is no limit of the budget

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tuner.history.events import Event, finite
 from tuner.loop.throughput import Rate, trials_at_once
-from tuner.results.events import Event, finite
 from tuner.trial import MemoryEstimate
 
 RATES_KEPT = 100  # for each number of trials at once, the newest

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.events import Event, EventLog, Listener, finite
+from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import describe
 from tuner.loop.keeping import not_needed
 from tuner.loop.limits import Limits
 from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.stopping import Stopping
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.events import Event, EventLog, Listener, finite
-from tuner.results.folder import Folder
-from tuner.results.records import RunRecord, TrialRecord, full_length
 from tuner.schedule import Decision, EarlyStopper
 from tuner.search import Learned, Proposals
+from tuner.storage.folder import Folder
 from tuner.study import Study
 
 CANNOT_PAUSE = (

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
-from tuner.results.foreign_text import in_utf8
-from tuner.results.plots.base import CATEGORIES, Plot, new_figure
-from tuner.results.plots.progress import AXES, Against, optimisation_history, reports
+from tuner.foreign_text import in_utf8
 from tuner.results.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tuner.plots import Against, Plot
 
 
 @dataclass(frozen=True)
@@ -73,23 +73,13 @@ class Comparison:
 
     def plot(self, against: Against = "epochs") -> Plot:
         """The best value so far of every run on the same axes."""
-        import pandas as pd
+        from tuner.plots.comparison import best_values
 
-        told = self.conclusion if against == "epochs" else f"the best so far against {AXES[against]}"
-        figure = new_figure(told[0].upper() + told[1:], x=AXES[against], y=self.runs[0].metric)
-        tables = []
-        for index, (name, run) in enumerate(zip(self.names, self.runs, strict=True)):
-            table = optimisation_history(run, against).table
-            colour = CATEGORIES[index % len(CATEGORIES)]
-            figure.add_scatter(
-                x=table[against], y=table["best so far"], name=name, mode="lines", line={"shape": "hv", "color": colour}
-            )
-            tables.append(table.assign(run=name))
-        return Plot(f"comparison against {against}", figure, pd.concat(tables, ignore_index=True))
+        return best_values(self, against)
 
     def _after(self, run: Run) -> float | None:
         """The best value that a run had when all its trials together had trained so many epochs."""
-        told = reports(run)[: self.epochs]
+        told = run.record.reports()[: self.epochs]
         values = [value for _, trial, _, value in told if trial.status != "failed" and value is not None]
         return (max if run.mode == "max" else min)(values, default=None)
 

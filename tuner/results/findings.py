@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner.history.records import TrialRecord
+from tuner.quoting import command
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.quoting import command
-from tuner.results.records import TrialRecord
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
 

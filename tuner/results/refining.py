@@ -9,8 +9,8 @@ from textwrap import fill
 from typing import Any, Literal
 
 from tuner.errors import RunFolderError, StudyError
+from tuner.quoting import command
 from tuner.results.importance import FEWEST_TRIALS, importance
-from tuner.results.quoting import command
 from tuner.results.run import Run
 from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
-from tuner.results.events import EVENTS, Event, Reading, read_all
-from tuner.results.folder import Folder
-from tuner.results.foreign_text import in_utf8
-from tuner.results.identity import lived_at
-from tuner.results.lease import ever_held, holder
-from tuner.results.locations import fetched_file, open_folder, require_own
-from tuner.results.records import RunRecord, TrialRecord
-from tuner.results.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
-from tuner.results.scored import BEST, METRICS, read_scored
+from tuner.foreign_text import in_utf8
+from tuner.history.events import EVENTS, Event, Reading, read_all
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
+from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.space import Config, Space, recorded_space
+from tuner.storage.folder import Folder
+from tuner.storage.identity import lived_at
+from tuner.storage.lease import ever_held, holder
+from tuner.storage.locations import fetched_file, open_folder, require_own
 from tuner.study import Study
 from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tuner.plots import Plots
     from tuner.results.findings import Advice
     from tuner.results.importance import Importance
-    from tuner.results.plots import Plots
 
 __all__ = [
     "BEST",
@@ -253,7 +253,7 @@ class Run:
     @property
     def plot(self) -> Plots:
         """Plots of the run: `run.plot.history()` and others, as plotly figures."""
-        from tuner.results.plots import Plots
+        from tuner.plots import Plots
 
         return Plots(self)
 

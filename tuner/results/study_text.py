@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import StudyError
-from tuner.results.foreign_text import printable
+from tuner.foreign_text import printable
 from tuner.space import Domain, SampleFrom, Space
 from tuner.study import Study
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from tuner.results.folder import Folder
-from tuner.results.foreign_text import in_utf8, spreadsheet_cell
-from tuner.results.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
+from tuner.foreign_text import in_utf8, spreadsheet_cell
+from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
+from tuner.storage.folder import Folder
 
 CONFIG, METRIC = "config/", "metric/"
 _TRIAL_TYPES = {
@@ -81,7 +81,7 @@ def csv_text(table: pd.DataFrame) -> str:
     """The table as CSV that spreadsheets open without running what looks like a formula.
 
     Numbers are written as they are; texts and names of columns that begin with `=`, `+`, `-`, `@`, a tab or a line's
-    end have an apostrophe before them, which `tuner.results.foreign_text.text_of_cell` takes off again. Lines within a
+    end have an apostrophe before them, which `tuner.foreign_text.text_of_cell` takes off again. Lines within a
     text end in LF.
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner import budget
-from tuner.results.failures import all_failed_alike
-from tuner.results.records import RunRecord, TrialRecord, flat_config
+from tuner.history.failures import all_failed_alike
+from tuner.history.records import RunRecord, TrialRecord, flat_config
 
 if TYPE_CHECKING:
     from tuner.results import Run

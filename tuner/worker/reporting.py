@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ray import tune
 
 from tuner.errors import RunFolderError, TrialError
-from tuner.results.checkpoints import CheckpointStore, Fill
-from tuner.results.events import plain
-from tuner.results.locations import open_folder
+from tuner.history.checkpoints import CheckpointStore, Fill
+from tuner.history.events import plain
+from tuner.storage.locations import open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.order import REPORT, Order
 from tuner.worker.saving import BackgroundWriter, unwritten

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.results.checkpoints import CheckpointStore
-from tuner.results.locations import open_folder
+from tuner.history.checkpoints import CheckpointStore
+from tuner.storage.locations import open_folder
 from tuner.worker.order import Order
 
 if TYPE_CHECKING:

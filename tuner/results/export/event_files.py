@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.results.events import finite
-from tuner.results.records import TrialRecord, flat_config
+from tuner.history.events import finite
+from tuner.history.records import TrialRecord, flat_config
 from tuner.results.run import Run
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
-from tuner.results.events import finite
-from tuner.results.records import TrialRecord
+from tuner.history.events import finite
+from tuner.history.records import TrialRecord
 from tuner.results.run import Run
 from tuner.space import Choice, Domain, Float, Integer
 from tuner.space.values import is_number

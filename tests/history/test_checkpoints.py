@@ -1,0 +1,100 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import TrialError
+from tuner.history.checkpoints import CheckpointStore, checkpoint_path
+from tuner.storage.folder import LocalFolder
+
+
+def fill(text: str) -> "object":
+    def write(folder: Path) -> None:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "weights").write_text(text)
+        (folder / "manifest.json").write_text("the user's own")
+
+    return write
+
+
+def kept(tmp_path: Path) -> CheckpointStore:
+    store = CheckpointStore(LocalFolder(tmp_path))
+    for epoch in (1, 12, 3):
+        store.write("00003", epoch, fill(f"epoch {epoch}"))  # type: ignore[arg-type]
+    return store
+
+
+def test_a_checkpoint_is_found_again_as_it_was_written(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+    assert (store.epochs("00003"), store.epochs("00004"), store.trials()) == ([1, 3, 12], [], ["00003"])
+    found = store.fetch("00003", 12, tmp_path / "copy")
+    assert (found / "deep" / "weights").read_text() == "epoch 12"
+    assert (found / "manifest.json").read_text() == "the user's own"
+
+
+def test_a_newer_one_of_the_same_epoch_replaces_it(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+    store.write("00003", 3, fill("again"))  # type: ignore[arg-type]
+    assert (store.fetch("00003", 3, tmp_path / "copy") / "deep" / "weights").read_text() == "again"
+    assert sorted(path.name for path in (tmp_path / "checkpoints" / "00003").iterdir()) == [
+        "000001",
+        "000003",
+        "000012",
+    ]
+
+
+def test_one_that_fails_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+
+    def half(folder: Path) -> None:
+        (folder / "weights").write_text("half")
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        store.write("00003", 3, half)
+    assert (store.fetch("00003", 3, tmp_path / "copy") / "deep" / "weights").read_text() == "epoch 3"
+    assert len(list((tmp_path / "checkpoints" / "00003").iterdir())) == 3
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "added", "manifest gone", "manifest damaged"])
+def test_a_damaged_one_is_refused(tmp_path: Path, damage: str) -> None:
+    store = kept(tmp_path)
+    folder = tmp_path / checkpoint_path("00003", 3)
+    file = folder / "files" / "deep" / "weights"
+    if damage == "flipped":
+        file.write_text("epoch 4")
+    elif damage == "cut":
+        os.truncate(file, 3)
+    elif damage == "removed":
+        file.unlink()
+    elif damage == "added":
+        (folder / "files" / "more").write_text("")
+    elif damage == "manifest gone":
+        (folder / "manifest.json").unlink()
+    else:
+        (folder / "manifest.json").write_text('{"files": 3')
+    with pytest.raises(TrialError, match="a checkpoint must be whole, got checkpoints/00003/000003"):
+        store.fetch("00003", 3, tmp_path / "copy")
+    assert store.has("00003", 3) == (damage != "manifest gone")
+
+
+def test_what_a_dead_worker_left_is_swept(tmp_path: Path) -> None:
+    store = kept(tmp_path)
+    (tmp_path / "checkpoints" / "00003" / ".unfinished-123-ab" / "files").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "00003" / "000007").mkdir()
+    store.sweep("00003")
+    assert sorted(path.name for path in (tmp_path / "checkpoints" / "00003").iterdir()) == [
+        "000001",
+        "000003",
+        "000012",
+    ]
+
+
+def test_a_trials_id_names_no_other_place(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    store = CheckpointStore(LocalFolder(tmp_path / "run"))
+    for trial in ("..", "../../outside", "/", str(outside), "a/b", ""):
+        with pytest.raises(ValueError, match="a trial's id has letters, digits and _ only"):
+            store.delete(trial, 1)
+    assert outside.is_dir()

@@ -1,0 +1,146 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.results.simulated import simulated
+from tuner import Budget, choice, load_run, uniform
+from tuner.plots import Plots, mistakes, progress, space
+from tuner.results import Run
+
+NAMES = Plots.names()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return simulated(tmp_path_factory.mktemp("run"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_plot_is_drawn_with_a_title_and_is_plain_json(run: Run, name: str) -> None:
+    figure = getattr(run.plot, name)()
+    assert figure.layout.title.text
+    json.loads(figure.to_json())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("reports", [0, 1, 5])
+def test_every_plot_can_be_drawn_of_a_search_that_has_just_begun(tmp_path: Path, name: str, reports: int) -> None:
+    assert getattr(simulated(tmp_path, reports=reports).plot, name)().layout.title.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_plot_can_be_drawn_where_one_hyperparameter_or_none_was_searched(tmp_path: Path, name: str) -> None:
+    assert getattr(simulated(tmp_path / "one", space={"lr": uniform(0, 1), "depth": 1}).plot, name)().layout.title.text
+    constant = simulated(tmp_path / "none", space={"lr": 0.1, "depth": 1}, budget=Budget(trials=1, max_epochs=9))
+    assert getattr(constant.plot, name)().layout.title.text
+
+
+@pytest.mark.parametrize("against", ["trials", "epochs", "time"])
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_the_best_so_far_only_gets_better_and_failed_trials_do_not_count(
+    tmp_path: Path, against: progress.Against, mode: str
+) -> None:
+    run = simulated(tmp_path, mode=mode)
+    table = progress.optimisation_history(run, against).table
+    best = table["best so far"].dropna()
+    assert best.is_monotonic_decreasing if mode == "min" else best.is_monotonic_increasing
+    assert best.iloc[-1] == run.record.best_value
+    assert "failed" in set(table["status"])
+    assert table[against].is_monotonic_increasing
+
+
+def test_curves_have_every_epoch_and_the_rungs(run: Run) -> None:
+    found = progress.learning_curves(run)
+    assert len(found.table) == sum(
+        len(trial.epochs) - (trial.status == "failed") for trial in run.record.trials.values()
+    )
+    assert [shape.x0 for shape in found.figure.layout.shapes] == [3]
+    widths = [trace.line.width for trace in found.figure.data]
+    assert widths.count(4) == 1
+    names = [trace.name for trace in found.figure.data if trace.showlegend]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_savings_add_up(run: Run) -> None:
+    table = progress.savings(run).table
+    trials = run.record.trials.values()
+    assert table["spent"].sum() == sum(trial.epoch for trial in trials)
+    assert table["saved"].sum() == sum(9 - trial.epoch for trial in trials if trial.status == "stopped")
+    assert table["trials"].sum() == len(trials)
+
+
+def test_the_timeline_has_a_lane_for_each_worker_and_no_overlap(run: Run) -> None:
+    table = progress.timeline(run).table
+    assert set(table["trial"]) == set(run.record.trials)
+    for _, lane in table.groupby("worker"):
+        ordered = lane.sort_values("start")
+        assert (ordered["start"].to_numpy()[1:] >= ordered["end"].to_numpy()[:-1] - 1e-6).all()
+
+
+def test_the_contour_is_of_the_two_numbers_that_matter_most(run: Run) -> None:
+    found = space.contour(run)
+    assert found.figure.layout.xaxis.title.text == "lr"
+    assert found.figure.layout.xaxis.type == "log"
+    other = space.contour(run, "depth", "width")
+    assert [other.figure.layout.xaxis.title.text, other.figure.layout.yaxis.title.text] == ["depth", "width"]
+    surface = next(trace for trace in found.figure.data if trace.type == "contour")
+    values = run.trials.query("status != 'failed'")["loss"]
+    assert values.min() - 1e-9 <= surface.z.min() <= surface.z.max() <= values.max() + 1e-9
+
+
+def test_parallel_coordinates_keep_trials_without_a_hyperparameter_apart(run: Run) -> None:
+    axes = {axis.label: axis for axis in space.parallel_coordinates(run).figure.data[0].dimensions}
+    assert list(axes) == ["lr", "kind", "depth", "width", "momentum", "loss"]
+    assert axes["momentum"].ticktext[0] == "none"
+    assert min(axes["momentum"].values) == axes["momentum"].tickvals[0]
+    assert list(axes["kind"].ticktext) == ["a", "b"]
+    assert list(axes["width"].ticktext) == ["16", "32", "64"]
+
+
+def test_the_lowest_rank_is_the_best_trials(run: Run) -> None:
+    table = space.ranks(run).table
+    assert run.best is not None
+    assert table.loc[table["rank"] == 1, "trial"].tolist() == [run.best.trial]
+
+
+def test_importance_names_what_matters(run: Run) -> None:
+    found = space.importances(run)
+    assert found.table["hyperparameter"].iloc[0] == "lr"
+    assert found.figure.layout.title.text.startswith("lr matters most: ")
+
+
+def scored(folder: Path) -> Run:
+    best = folder / "best"
+    best.mkdir()
+    counts = [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
+    (best / "confusion_matrix.json").write_text(json.dumps({"classes": ["cat", "dog", "1"], "counts": counts}))
+    mistake = {"index": 7, "label": "dog", "predicted": "cat", "confidence": 0.99, "image": "iVBORw0KGgo="}
+    (best / "mistakes.json").write_text(json.dumps([mistake] * 30))
+    return load_run(folder)
+
+
+def test_the_confusion_matrix_names_the_most_frequent_mistake(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    found = mistakes.confusion_matrix(scored(tmp_path))
+    assert found.figure.layout.title.text == "Most often, dog is taken for cat: 3 of the test images"
+    assert found.table.to_numpy().tolist() == [["dog", "cat", 3], ["cat", "1", 1]]
+    assert [list(row) for row in found.figure.data[0].z] == [[5, 0, 1], [3, 4, 0], [0, 0, 9]]
+
+
+def test_confident_mistakes_are_shown_as_images(tmp_path: Path) -> None:
+    simulated(tmp_path)
+    found = mistakes.mistakes(scored(tmp_path))
+    assert len(found.figure.layout.images) == len(found.table) == 16
+    assert found.figure.layout.annotations[0].text == "cat (99%)<br>is dog"
+    (tmp_path / "best" / "mistakes.json").write_text("[{")
+    assert mistakes.mistakes(load_run(tmp_path)).figure.layout.title.text == "The winner has no mistakes to show"
+
+
+def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path,
+        space={"lr": uniform(0, 1), "depth": 1, "kind": choice(["a", "b"]), "width": choice([16, 32]).when(kind="b")},
+    )
+    axes = {axis.label: list(axis.ticktext) for axis in run.plot.parallel().data[0].dimensions if axis.ticktext}
+    assert axes["width"] == ["none", "16", "32"]

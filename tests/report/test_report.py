@@ -1,0 +1,275 @@
+"""The report, in a real headless browser where there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.results.simulated import simulated
+from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
+from tuner.errors import RunFolderError
+from tuner.report import report_html, write_report
+from tuner.results import Run
+from tuner.results.run import write_info
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+)
+needs_browser = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+# a figure's WebGL, drawn without a GPU
+HARMLESS = re.compile(r"GPU stall due to ReadPixels")
+
+
+def dressed(run: Run) -> Run:
+    """With a scored winner, as an image classifier's run has it, and where it came from."""
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    best = run.best
+    assert best is not None
+    metrics = {"trial": best.trial, "metrics": {"test_accuracy": 0.93}, "images": {"validation": 500, "test": 100}}
+    wrong = {"index": 3, "label": "</script><b>cat", "predicted": "dog", "confidence": 0.9, "image": pixel}
+    matrix = {"classes": ["</script><b>cat", "dog"], "counts": [[50, 3], [4, 43]]}
+    for name, content in (("metrics", metrics), ("mistakes", [wrong]), ("confusion_matrix", matrix)):
+        run.folder.write(f"best/{name}.json", json.dumps(content).encode())
+    versions = {"ray": "2.60.0", "torch": "2.15.0"}
+    write_info(run.folder, {**run.info, "study_file": "space.py", "command": ["tuner", "run"], "versions": versions})
+    return load_run(run.path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return dressed(simulated(tmp_path_factory.mktemp("run")))
+
+
+class Visit:
+    """A page that is open, and what it has complained of and asked for."""
+
+    def __init__(self, page: Page, path: str) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._heard)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.goto(f"file://{path}")
+
+    def _heard(self, message: Any) -> None:
+        if not HARMLESS.search(message.text):
+            self.complaints.append(message.text)
+
+    def drawn(self) -> set[str]:
+        self.page.wait_for_timeout(500)
+        return set(self.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(e => e.id)"))
+
+    def column(self, index: int) -> list[str]:
+        rows = "[...document.querySelectorAll('#all-trials tbody tr:not([hidden])')]"
+        return list(self.page.evaluate(f"{rows}.map(row => row.cells[{index}].textContent)"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+        yield playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+
+
+@pytest.fixture(scope="module")
+def written(run: Run) -> str:
+    return write_report(run)
+
+
+@pytest.fixture
+def visit(browser: Any, written: str) -> Iterator[Visit]:
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    yield Visit(page, written)
+    page.close()
+
+
+@needs_browser
+def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
+    wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
+    assert len(wanted) == 14
+    visit.page.locator("details.more > summary").click()
+    assert visit.drawn() == wanted
+    empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
+    assert visit.page.evaluate(empty) == 0
+    assert visit.complaints == []
+    assert len(visit.requests) == 1
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    visit = Visit(page, written)
+    assert visit.drawn()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
+    assert dark is (scheme == "dark")
+    page.close()
+
+
+@needs_browser
+def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
+    visit.drawn()
+    visit.page.emulate_media(media="print")
+    assert not visit.page.locator("nav").is_visible()
+    assert not visit.page.locator("input").is_visible()
+    assert visit.page.pdf().startswith(b"%PDF")
+
+
+@needs_browser
+def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
+    table = visit.page.locator("#all-trials")
+    values = [float(value) for value in visit.column(3) if value]
+    assert run.best is not None
+    assert visit.column(0)[0] == run.best.trial
+    visit.page.locator("#all-trials th button").nth(3).focus()
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values)
+    assert table.locator("th").nth(3).get_attribute("aria-sort") == "ascending"
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values, reverse=True)
+    assert table.locator("th[aria-sort]").count() == 1
+
+
+@needs_browser
+def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
+    names = visit.page.locator("#all-trials th").all_inner_texts()
+    momentum = next(index for index, name in enumerate(names) if name.startswith("momentum"))
+    button = visit.page.locator("#all-trials th button").nth(momentum)
+    for descending in (False, True):
+        button.click()
+        cells = visit.column(momentum)
+        known = [float(cell) for cell in cells if cell]
+        assert known == sorted(known, reverse=descending)
+        assert "" in cells
+        assert cells[: len(known)] == [cell for cell in cells if cell]
+
+
+@needs_browser
+def test_the_table_of_trials_filters_by_all_words_typed(visit: Visit, run: Run) -> None:
+    visit.page.locator("input[type=search]").focus()
+    visit.page.keyboard.type("FAILED b")
+    found = visit.column(0)
+    failed = [t.trial for t in run.record.trials.values() if t.status == "failed"]
+    assert found
+    assert set(found) <= set(failed)
+    assert visit.page.locator("#count-all-trials").inner_text() == f"{len(found)} of {len(run.record.trials)}"
+    visit.page.locator("input[type=search]").fill("")
+    assert len(visit.column(0)) == len(run.record.trials)
+
+
+def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:
+    page = report_html(run)
+    best = run.best
+    assert best is not None
+    assert f"Trial {best.trial} is the best" in page
+    assert "test_accuracy 0.93 ±" in page
+    for text in ("loguniform(0.0001, 0.1)", "kind is b", "space.py", "torch 2.15.0", "diverged"):
+        assert text in page
+
+
+def test_where_noise_is_not_known_the_runner_up_is_named_without_a_verdict(run: Run) -> None:
+    page = report_html(run)
+    assert "The runner-up, trial" in page
+    assert "can't be told from one training of each" in page
+
+
+def test_no_text_of_the_user_becomes_markup(tmp_path: Path) -> None:
+    options = ["</script><img src=x onerror=alert(1)>", "b & c"]
+    page = report_html(dressed(simulated(tmp_path, space={"kind": choice(options), "lr": uniform(0, 1), "depth": 1})))
+    assert "<img src=x" not in page
+    assert "</script><b>" not in page
+
+
+@pytest.mark.parametrize("reports", [0, 1, 7])
+def test_a_run_can_be_reported_at_any_time(tmp_path: Path, reports: int) -> None:
+    run = simulated(tmp_path, reports=reports)
+    page = report_html(run)
+    assert ("No trial has reported loss" in page) is (reports == 0)
+
+
+def test_a_run_of_which_only_the_events_are_left_is_reported(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    kept = ("study", "metric", "mode", "status", "started", "format", "space")
+    write_info(run.folder, {name: run.info[name] for name in kept})
+    assert "is the best" in report_html(load_run(tmp_path))
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_of_fifty_epochs_stay_below_eight_megabytes(tmp_path: Path) -> None:
+    budget = Budget(trials=1000, max_epochs=50)
+    search = Random(sobol=False)
+    run = simulated(tmp_path, saves=False, search=search, scheduler=NoEarlyStopping(), budget=budget)
+    assert len(report_html(run)) < 8e6
+
+
+# Damaged folders
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_torn_segment_is_read_as_far_as_it_goes_and_left_as_it_is(tmp_path: Path) -> None:
+    total = len(simulated(tmp_path).record.trials)
+    events = tmp_path / "events/000001.jsonl"
+    events.write_bytes(events.read_bytes()[: events.stat().st_size // 2])
+    before = bytes_of(tmp_path)
+    run = load_run(tmp_path)
+    assert 0 < len(run.record.trials) < total
+    assert run.best is not None
+    page = report_html(run)
+    assert f"Trial {run.best.trial} is the best" in page
+    assert bytes_of(tmp_path) == before
+
+
+def test_a_line_of_garbage_costs_no_more_than_itself(tmp_path: Path) -> None:
+    whole = simulated(tmp_path).trials
+    events = tmp_path / "events/000001.jsonl"
+    lines = events.read_bytes().splitlines(keepends=True)
+    events.write_bytes(b"".join([*lines[:-1], b"\xff\x00garbage\n", b'["no event"]\n', lines[-1]]))
+    assert load_run(tmp_path).trials.equals(whole)
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "of another kind"])
+def test_a_winner_whose_files_are_damaged_is_reported_without_them(tmp_path: Path, damage: str) -> None:
+    run = dressed(simulated(tmp_path))
+    for file in (tmp_path / "best").iterdir():
+        if damage == "missing":
+            file.unlink()
+        else:
+            file.write_text("[1, 2]" if damage == "of another kind" else file.read_text()[:20])
+    page = report_html(load_run(tmp_path))
+    assert f"Trial {run.best.trial} is the best" in page
+    assert "What the winner gets wrong" not in page
+
+
+def test_reading_and_reporting_loads_neither_ray_nor_torch(run: Run) -> None:
+    code = "import sys, tuner; from tuner.results import report_html; report_html(tuner.load_run(sys.argv[1]))"
+    code += "; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code, run.path], check=False).returncode == 0
+
+
+def test_the_command_can_be_typed_again(tmp_path: Path) -> None:
+    run = dressed(simulated(tmp_path))
+    command = ["/somewhere/tuner/__main__.py", "run", "my space.py", "--seed", "1"]
+    write_info(run.folder, {**run.info, "command": command})
+    assert "python -m tuner run &#39;my space.py&#39; --seed 1" in report_html(load_run(tmp_path))
+
+
+def test_a_folder_that_can_not_be_written_to_is_a_clear_message(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str, content: bytes) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(run.folder, "write", refuse)
+    with pytest.raises(RunFolderError, match=r"into the run's folder, got .* \(Permission denied\); copy"):
+        write_report(run)

@@ -1,0 +1,171 @@
+"""The mirror in W&B: the real client, offline by what it writes, online against a server on loopback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.results.simulated import simulated
+from tests.wandb_mirror.wandb_files import Shown, shown_runs
+from tests.wandb_mirror.wandb_server import wandb_server
+from tuner import NoEarlyStopping, load_run
+from tuner.history.records import TrialRecord
+from tuner.report import write_report
+from tuner.results import Run
+from tuner.wandb_mirror.mirror import logged_in, mirror_command
+
+OWN = ("_step", "_runtime", "_timestamp")  # W&B's columns
+
+
+def mirror(run: Run, mode: Any, server: str = "http://127.0.0.1:9") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "WANDB_BASE_URL": server, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "4"}
+    command = mirror_command(run.folder, mode)
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def rows(trial: TrialRecord) -> list[dict[str, Any]]:
+    return [
+        {"epoch": e.epoch, **{name: value for name, value in e.metrics.items() if value is not None}}
+        for e in trial.epochs.values()
+    ]
+
+
+def without_own(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in OWN} for row in history]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    run = simulated(tmp_path_factory.mktemp("storage") / "simulated" / "2026-01-31T09-30-00")
+    run.folder.write("best/config.json", b"{}")
+    write_report(run)
+    return run
+
+
+@pytest.fixture(scope="module")
+def shown(run: Run) -> dict[str, Shown]:
+    finished = mirror(run, "offline")
+    assert finished.returncode == 0, finished.stderr
+    return shown_runs(Path(run.path) / "wandb")
+
+
+def test_every_trial_is_a_run_of_one_group_with_its_settings_and_every_value(run: Run, shown: dict[str, Shown]) -> None:
+    assert len(shown) == len(run.record.trials) + 1
+    for trial in run.record.trials.values():
+        found = shown[f"simulated {trial.trial}"]
+        assert (found.project, found.group, found.job_type) == ("simulated", "simulated/2026-01-31T09-30-00", "trial")
+        assert {name: value for name, value in found.config.items() if name != "_wandb"} == trial.config
+        assert without_own(found.history) == rows(trial)
+        assert [row["_step"] for row in found.history] == list(trial.epochs)
+
+
+def test_how_a_trial_ended_is_its_tags_and_summary(run: Run, shown: dict[str, Shown]) -> None:
+    statuses = set()
+    for trial in run.record.trials.values():
+        found = shown[f"simulated {trial.trial}"]
+        statuses.add(trial.status)
+        assert found.tags == ((trial.status, trial.cause) if trial.cause else (trial.status,))
+        assert found.exit_code == (1 if trial.status == "failed" else 0)
+        assert found.summary["status"] == trial.status
+        assert found.summary["best_loss"] == run.record.best_of(trial.trial)[1]  # type: ignore[index]
+    assert statuses == {"completed", "stopped", "failed"}
+
+
+def test_the_summary_has_the_table_the_plots_the_report_and_the_winner(run: Run, shown: dict[str, Shown]) -> None:
+    found = shown["simulated summary"]
+    (row,) = found.history
+    assert row["trials.nrows"] == len(run.record.trials)
+    assert {f"plots/{name}._type" for name in run.plot.names()} <= set(row)
+    assert row["report.size"] > 4_000_000
+    assert "simulated-winner" in found.artifacts
+    assert (found.summary["total"], found.summary["status"]) == (len(run.record.trials), "finished")
+    assert found.tags == ("finished",)
+
+
+def test_a_resumed_search_goes_on_in_the_same_runs_and_tells_nothing_twice(tmp_path: Path) -> None:
+    whole = simulated(tmp_path / "study" / "run", scheduler=NoEarlyStopping())
+    lines = whole.folder.read("events/000001.jsonl").splitlines(keepends=True)
+    (Path(whole.path) / "events/000001.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert mirror(load_run(whole.path), "offline").returncode == 0
+    told = shown_runs(Path(whole.path) / "wandb")
+    (Path(whole.path) / "events/000002.jsonl").write_bytes(b"".join(lines[len(lines) // 2 :]))
+    assert mirror(load_run(whole.path), "offline").returncode == 0
+    shown = shown_runs(Path(whole.path) / "wandb")
+    assert {name: shown[name].id for name in told} == {name: run.id for name, run in told.items()}
+    for trial in whole.record.trials.values():
+        assert without_own(shown[f"simulated {trial.trial}"].history) == rows(trial)
+
+
+@pytest.mark.slow
+def test_online_the_server_gets_every_value(run: Run) -> None:
+    with wandb_server("answers") as server:
+        finished = mirror(simulated_again(run), "online", server.url)
+        assert finished.returncode == 0, finished.stderr
+        by_name = {told["displayName"]: (key, told) for key, told in server.runs.items()}
+        for trial in run.record.trials.values():
+            key, told = by_name[f"simulated {trial.trial}"]
+            assert without_own(server.history[key]) == rows(trial)
+            assert told["tags"][0] == trial.status
+            assert told["groupName"] == "simulated/2026-01-31T09-30-00"
+        assert "simulated summary" in by_name
+
+
+@pytest.mark.slow
+def test_what_a_server_does_not_take_is_kept_for_later(run: Run) -> None:
+    with wandb_server("drops") as server:
+        again = simulated_again(run)
+        finished = mirror(again, "online", server.url)
+        assert server.requests > 0
+    assert finished.returncode == 1
+    assert "kept for `wandb sync`" in finished.stdout
+    shown = shown_runs(Path(again.path) / "wandb")
+    for trial in again.record.trials.values():
+        assert without_own(shown[f"simulated {trial.trial}"].history) == rows(trial)
+
+
+def simulated_again(run: Run) -> Run:
+    """The run as no mirror has seen it."""
+    folder = Path(run.path) / "wandb"
+    if folder.exists():
+        folder.rename(folder.with_name(f"wandb-{len(list(folder.parent.iterdir()))}"))
+    return load_run(run.path)
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    for name in ("WANDB_API_KEY", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_without_a_key_nobody_is_logged_in(nobody: Path) -> None:
+    assert not logged_in()
+
+
+def test_a_key_in_the_environment_logs_in(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert logged_in()
+
+
+def test_a_key_in_netrc_logs_in_to_its_server_alone(nobody: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (nobody / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password 0123\n")
+    (nobody / ".netrc").chmod(0o600)
+    assert logged_in()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert not logged_in()
+
+
+def test_a_damaged_netrc_logs_nobody_in(nobody: Path) -> None:
+    (nobody / ".netrc").write_text("machine\n")
+    assert not logged_in()
+
+
+def test_the_mirror_loads_neither_ray_nor_torch(run: Run) -> None:
+    code = "import tuner.wandb_mirror.mirror, sys; sys.exit(bool({'ray', 'torch', 'wandb'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,101 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands import study_file, tuner
+from tests.results.simulated import simulated
+from tests.searches import wait_for
+from tests.wandb_mirror.wandb_files import shown_runs
+from tests.wandb_mirror.wandb_server import wandb_server
+from tuner import StudyError, load_run
+from tuner.storage.folder import LocalFolder
+from tuner.wandb_mirror.process import MirrorProcess, wandb_mode
+
+STUDY = """
+def train(config):
+    for epoch in range(3):
+        tuner.report(loss=config["lr"] / (epoch + 1))
+
+study = Study("cheap", trial=train, space={"lr": uniform(0, 1)}, metric="loss", mode="min", search=Random(),
+    budget=Budget(trials=4, max_epochs=3), resources=Resources(cpus=1), warm_start=None)
+"""
+
+
+def test_the_mode_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert wandb_mode("offline") == "offline"
+    with pytest.raises(StudyError, match=r"needs one of online, offline, off, got 'yes'"):
+        wandb_mode("yes")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    assert wandb_mode(None) == "off"
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert wandb_mode(None) == "online"
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert wandb_mode(None) == "off"
+
+
+def test_a_server_that_stalls_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = simulated(tmp_path / "study" / "run")
+    with wandb_server("stalls") as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.url)
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        mirror = MirrorProcess(run.folder, "online")
+        problem = mirror.finish(1.0)
+    assert problem is not None
+    assert "after 1 s" in problem
+    assert "wandb sync" in problem
+    wait_for(lambda: not group_lives(mirror.pid), 30)  # killed: gone as soon as the kernel comes to it
+
+
+def group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_mirror_that_fails_says_where_to_look(tmp_path: Path) -> None:
+    mirror = MirrorProcess(LocalFolder(tmp_path), "offline")  # which is no run
+    problem = mirror.finish(60)
+    assert problem is not None
+    assert "only in part" in problem
+    assert "a run is a folder with run.json" in (tmp_path / "wandb/mirror.log").read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_is_shown_and_goes_on_there_when_it_is_extended(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY)
+    assert tuner("run", "space.py", "--wandb", "offline", folder=tmp_path).code == 0
+    assert tuner("resume", "runs", "--trials", "6", folder=tmp_path).code == 0
+    run = load_run(tmp_path / "runs")
+    shown = shown_runs(Path(run.path) / "wandb")
+    assert sorted(shown) == [*(f"cheap {number:05d}" for number in range(6)), "cheap summary"]
+    for trial in run.record.trials.values():
+        losses = [epoch.metrics["loss"] for epoch in trial.epochs.values()]
+        assert [row["loss"] for row in shown[f"cheap {trial.trial}"].history] == losses
+    assert "report.size" in shown["cheap summary"].summary
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY)
+    with wandb_server("stalls") as server:
+        reach = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "2"}
+        finished = tuner("run", "space.py", folder=tmp_path, **reach)
+        assert server.requests > 0
+    assert finished.code == 0, finished.err
+    assert "best: loss" in finished.out
+    assert "wandb sync" in finished.err
+    assert "Traceback" not in finished.err
+
+
+@pytest.mark.ray
+def test_who_is_not_logged_in_is_told_once_how_to_be(tmp_path: Path) -> None:
+    study_file(tmp_path, STUDY)
+    finished = tuner("run", "space.py", folder=tmp_path, HOME=str(tmp_path), WANDB_API_KEY="")
+    assert finished.err.count("W&B is off") == 1
+    assert load_run(tmp_path / "runs").info["wandb"] == "off"

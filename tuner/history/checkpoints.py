@@ -1,0 +1,135 @@
+"""The checkpoints of a run, each whole or absent: the only way to write, read or delete one.
+
+    checkpoints/<trial>/<epoch>/files/         what the trial saved, as it saved it
+    checkpoints/<trial>/<epoch>/manifest.json  trial, epoch, and size and sha256 of each file
+
+A worker writes a checkpoint beside its place and moves it there as a whole; on an object store, which can't move a
+folder, the manifest is written last. A checkpoint is verified against its manifest before anything goes on from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import TrialError
+from tuner.storage.folder import Folder, LocalFolder
+from tuner.temporary import OwnedFolder
+
+CHECKPOINTS = "checkpoints"
+FILES = "files"
+MANIFEST = "manifest.json"
+_TRIAL = re.compile(r"[A-Za-z0-9_]+")
+_UNFINISHED = ".unfinished-"
+
+Fill = Callable[[Path], None]
+
+
+def checkpoint_path(trial: str, epoch: int) -> str:
+    """Where in the run folder a trial's checkpoint of an epoch lies.
+
+    Raises ValueError for a trial's id that none of ours can be: it would name another place.
+    """
+    if not _TRIAL.fullmatch(trial):
+        raise ValueError(f"a trial's id has letters, digits and _ only, got {trial!r}")
+    return f"{CHECKPOINTS}/{trial}/{epoch:06d}"
+
+
+class CheckpointStore:
+    """The checkpoints of one run folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def write(self, trial: str, epoch: int, fill: Fill) -> None:
+        """Keep what `fill` writes into the folder that it is given; an older one of the same epoch is replaced.
+
+        Raises OSError where it can't be written; nothing is left of it then.
+        """
+        name = checkpoint_path(trial, epoch)
+        if not isinstance(self._folder, LocalFolder):
+            with OwnedFolder("checkpoint") as beside:
+                _fill(beside, trial, epoch, fill)
+                self._upload(beside, name)
+            return
+        part = f"{CHECKPOINTS}/{trial}/{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}"
+        beside = self._folder.inside(part)
+        try:
+            _fill(beside, trial, epoch, fill)
+            self._folder.rename(part, name)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    def epochs(self, trial: str) -> list[int]:
+        """Epochs of which the trial has a checkpoint, in order; damage shows only when one is fetched."""
+        inside = self._folder.child(f"{CHECKPOINTS}/{trial}")
+        return sorted(int(name) for name in inside.folders() if name.isdigit() and inside.exists(f"{name}/{MANIFEST}"))
+
+    def trials(self) -> list[str]:
+        """The trials that have a folder here, sorted."""
+        return [name for name in self._folder.child(CHECKPOINTS).folders() if _TRIAL.fullmatch(name)]
+
+    def has(self, trial: str, epoch: int) -> bool:
+        """Whether there is one of this epoch."""
+        return self._folder.exists(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
+
+    def fetch(self, trial: str, epoch: int, target: Path) -> Path:
+        """A folder on this machine with the trial's files of that epoch, verified; a copy under `target` if need be.
+
+        Raises:
+            TrialError: there is none, or it is cut off or changed.
+        """
+        name = checkpoint_path(trial, epoch)
+        try:
+            files = json.loads(self._folder.read(f"{name}/{MANIFEST}"))["files"]
+            folder = self._folder.fetch(f"{name}/{FILES}", target)
+            whole = _marks(folder) == files
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TrialError(f"a checkpoint must be whole, got {name}, which can't be read ({error})") from error
+        if not whole:
+            raise TrialError(f"a checkpoint must be whole, got {name}, which was cut off or changed")
+        return folder
+
+    def delete(self, trial: str, epoch: int) -> None:
+        """Delete it, if it is there."""
+        self._folder.delete(checkpoint_path(trial, epoch))
+
+    def sweep(self, trial: str) -> None:
+        """Delete what a worker that died left unfinished; only while none works on the trial."""
+        inside = self._folder.child(f"{CHECKPOINTS}/{trial}")
+        for name in inside.folders():
+            if name.startswith(_UNFINISHED) or (name.isdigit() and not inside.exists(f"{name}/{MANIFEST}")):
+                inside.delete(name)
+
+    def _upload(self, folder: Path, name: str) -> None:
+        self._folder.delete(name)
+        for file in [*_files(folder / FILES), folder / MANIFEST]:
+            self._folder.write(f"{name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+
+
+def _fill(folder: Path, trial: str, epoch: int, fill: Fill) -> None:
+    (folder / FILES).mkdir(parents=True)
+    fill(folder / FILES)
+    manifest = {"trial": trial, "epoch": epoch, "files": _marks(folder / FILES)}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+
+
+def _marks(folder: Path) -> dict[str, Any]:
+    """Size and sha256 of each file below the folder, by its path there."""
+    return {path.relative_to(folder).as_posix(): _mark(path) for path in _files(folder)}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _mark(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

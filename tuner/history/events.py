@@ -1,0 +1,350 @@
+"""What happened in a run, one JSON object a line: the only source of its tables.
+
+Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds and their further fields:
+
+    study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited),
+                        learned (configurations of earlier studies that come first), devices (that trials share where
+                        they are packed; starts of trials then have device, predicted_bytes, and alike, which is the
+                        same for trials that take as much memory: see `tuner.loop.packing`)
+    study_resumed       the same, by a further driver
+    trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning)
+    configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial)
+    epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
+                        the fields of the trial_ended that follows)
+    checkpoint_saved    trial, epoch                        checkpoint_deleted  trial, epoch
+    trial_paused        trial, epoch                        trial_resumed       trial, epoch, from_epoch
+    trial_lost          trial, cause ("lost" | "out_of_memory"), message (its worker or node died; it goes on elsewhere)
+    trial_ended         trial, status, cause, message, traceback, by (what stopped it: "early_stopping", or a limit)
+    notice              message, code
+    study_interrupted   reason                              study_ended         reason
+
+A report's events come in this order: epoch_reported, checkpoint_saved, trial_paused or trial_ended, and
+checkpoint_deleted before the checkpoint itself is.
+
+Events lie in `events/000001.jsonl`, `events/000002.jsonl`, …. The driver alone writes them: on a disk each line is
+appended and flushed, so that a killed driver loses at most the line it was writing; an object store gets whole
+segments, within OBJECT_STORE_SECONDS of an event. Every line has a checksum (see `event_lines`).
+
+Reading takes what can be read: a line that can't is set aside and named once, and so is a segment that is missing.
+Times never go back within one driver's log; between two drivers they may, where a clock was set back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+from tuner.errors import RunFolderError
+from tuner.foreign_text import in_utf8
+from tuner.history.event_lines import EVENTS, DamagedLineError, Event, finite, introduces, names_trial, parsed, written
+from tuner.storage.folder import Folder, LocalFolder
+
+__all__ = [
+    "EVENTS",
+    "OBJECT_STORE_SECONDS",
+    "SEGMENT_EVENTS",
+    "Event",
+    "EventFollower",
+    "EventLog",
+    "Listener",
+    "Reading",
+    "finite",
+    "plain",
+    "read_all",
+    "read_events",
+]
+
+SEGMENT_EVENTS = 20_000
+OBJECT_STORE_SECONDS = 20.0
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, one of a pair included
+_SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
+
+
+class Listener(Protocol):
+    """Whoever follows a run while it happens."""
+
+    def on_event(self, event: Event) -> None:
+        """Take one event; called in the driver's loop, so it should return at once."""
+
+
+class EventLog:
+    """Appends events to a run folder, in a segment of its own so that an earlier one's torn end is never continued."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._segment = max((number for number, _ in _segments(folder)), default=0)
+        self._file: IO[bytes] | None = None
+        self._uploads: _Uploads | None = None
+        self._count = 0
+        self._begun = time.time()
+        self._clock = time.monotonic()
+        self._begin_segment()
+
+    def append(self, kind: str, **fields: Any) -> Event:
+        """Write one event now; returns it as a reader will see it.
+
+        Raises:
+            RunFolderError: the run's folder was deleted.
+            OSError: it can't be written to.
+        """
+        now = self._begun + time.monotonic() - self._clock  # a clock that is set back doesn't turn time round
+        line = json.dumps({"event": kind, "time": now, **fields}, default=plain, allow_nan=True)
+        event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities are no JSON
+        if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
+            raise RunFolderError(
+                f"the run's folder was deleted while the search ran, got no {self._name} in {self._folder.uri!r} any "
+                "more; start the search again, and leave its storage until it ends"
+            )
+        if self._count >= SEGMENT_EVENTS:
+            self._begin_segment()
+        self._count += 1
+        self._write(written(event) + b"\n")
+        return event
+
+    def close(self) -> None:
+        """Write what is still held back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._uploads is not None:
+            self._uploads.close()
+
+    def _begin_segment(self) -> None:
+        self.close()
+        self._segment += 1
+        self._count = 0
+        if isinstance(self._folder, LocalFolder):
+            self._file = self._folder.append_to(self._name)
+        else:
+            self._uploads = _Uploads(self._folder, self._name)
+
+    @property
+    def _name(self) -> str:
+        return f"{EVENTS}/{self._segment:06d}.jsonl"
+
+    def _write(self, line: bytes) -> None:
+        if self._file is not None:
+            self._file.write(line)
+            self._file.flush()
+        elif self._uploads is not None:
+            self._uploads.append(line)
+
+
+class _Uploads:
+    """A segment on an object store: an object can't be appended to, so it is written again as a whole.
+
+    The first line that isn't there yet starts a timer, so that no event waits for the next one. What a timer fails to
+    write is tried again with the next line, and raises there.
+    """
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._lines: list[bytes] = []
+        self._written = 0  # lines
+        self._timer: threading.Timer | None = None
+        self._failed = self._closed = False
+        self._changing, self._writing = threading.Lock(), threading.Lock()
+
+    def append(self, line: bytes) -> None:
+        with self._changing:
+            self._lines.append(line)
+            if self._timer is None:
+                self._start_timer()
+        if self._failed:
+            self._upload()
+
+    def close(self) -> None:
+        with self._changing:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+        self._upload()
+
+    def _start_timer(self) -> None:
+        if self._closed:
+            return
+        self._timer = threading.Timer(OBJECT_STORE_SECONDS, self._on_time)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_time(self) -> None:
+        with self._changing:
+            self._timer = None
+        try:
+            self._upload()
+        except OSError:
+            self._failed = True
+            with self._changing:
+                self._start_timer()
+
+    def _upload(self) -> None:
+        with self._writing:
+            with self._changing:
+                content, count = b"".join(self._lines), len(self._lines)
+            if count > self._written:
+                self._folder.write(self._name, content)
+                self._written, self._failed = count, False
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a run's events are, and what of them can't be read.
+
+    `damages` has a sentence for each line or segment that was set aside, `torn` one for a last line that isn't whole:
+    the driver writes it now, or was killed at it. `surrogates` says that texts may not be UTF-8.
+    """
+
+    events: list[Event]
+    damages: list[str]
+    torn: str | None = None
+    surrogates: bool = False
+
+
+def read_all(folder: Folder) -> Reading:
+    """All events of a run in the order they happened, and what was set aside; raises nothing for damaged files."""
+    lines, events, torn, surrogates = _Lines(), [], None, False
+    names: dict[bytes, str] = {}  # by what the segments hold
+    for name in _without_gaps(_segments(folder, lines.damages), lines.damages):
+        if torn is not None:  # not in the newest segment: nobody is writing it
+            lines.damages.append(torn)
+        content = _content(folder, name, lines.damages)
+        twin = names.setdefault(hashlib.sha256(content).digest(), name)
+        if content and twin != name:
+            lines.damages.append(f"{EVENTS}/{name} is a copy of {twin}; it is left out")
+            torn = None
+            continue
+        found, torn = lines.take_whole(name, content)
+        events += found
+        surrogates = surrogates or _SURROGATE.search(content) is not None
+    return Reading(events, lines.damages, torn, surrogates)
+
+
+def read_events(folder: Folder) -> Iterator[Event]:
+    """All events of a run in the order they happened; what can't be read is passed over, see `read_all`."""
+    yield from read_all(folder).events
+
+
+class EventFollower:
+    """Reads a run's events while its driver writes them; `damages` says what was set aside so far."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._lines = _Lines()
+        self._segment, self._taken = 0, 0  # the newest segment seen, and the bytes read of it
+
+    @property
+    def damages(self) -> Sequence[str]:
+        """A sentence for each line that can't be read."""
+        return self._lines.damages
+
+    def new(self) -> list[Event]:
+        """The events that have come since the last call, as UTF-8; a line that isn't whole yet comes later."""
+        found: list[Event] = []
+        for number, name in _segments(self._folder):
+            if number < self._segment:
+                continue
+            start = self._taken if number == self._segment else 0
+            content = _content(self._folder, name, [], start)
+            whole = content[: content.rfind(b"\n") + 1]
+            events = self._lines.take(name, whole)
+            found += in_utf8(events) if _SURROGATE.search(whole) else events
+            self._segment, self._taken = number, start + len(whole)
+        return found
+
+
+class _Lines:
+    """Turns lines into events, and says once of each that it sets aside why."""
+
+    def __init__(self) -> None:
+        self.damages: list[str] = []
+        self._trials: set[str] = set()
+        self._numbers: dict[str, int] = {}  # lines taken of each segment
+
+    def take(self, segment: str, lines: bytes) -> list[Event]:
+        """The events of whole lines, each with its end."""
+        events = []
+        for line in lines.split(b"\n")[:-1]:
+            number = self._numbers[segment] = self._numbers.get(segment, 0) + 1
+            if not line.strip():
+                continue
+            try:
+                events.append(self._sound(line.strip()))
+            except DamagedLineError as error:
+                self.damages.append(f"{EVENTS}/{segment}, line {number}: {error}; it is left out")
+        return events
+
+    def take_whole(self, segment: str, content: bytes) -> tuple[list[Event], str | None]:
+        """The events of a whole segment, and a sentence where its last line is cut off."""
+        whole = content.rfind(b"\n") + 1
+        events, end = self.take(segment, content[:whole]), content[whole:].strip()
+        if not end:
+            return events, None
+        try:
+            return [*events, self._sound(end)], None
+        except DamagedLineError:
+            return (
+                events,
+                f"{EVENTS}/{segment}, line {self._numbers.get(segment, 0) + 1}: it is cut off; it is left out",
+            )
+
+    def _sound(self, line: bytes) -> Event:
+        event = parsed(line)
+        if names_trial(event) and event["trial"] not in self._trials:
+            raise DamagedLineError(f"{event['event']} names trial {event['trial']}, which none before it started")
+        if introduces(event):
+            self._trials.add(event["trial"])
+        return event
+
+
+def _content(folder: Folder, name: str, damages: list[str], start: int = 0) -> bytes:
+    try:
+        return folder.read_from(f"{EVENTS}/{name}", start)
+    except OSError as error:
+        damages.append(f"{EVENTS}/{name} can't be read ({error.strerror or error}); it is left out")
+        return b""
+
+
+def _segments(folder: Folder, damages: list[str] | None = None) -> list[tuple[int, str]]:
+    """Number and name of each segment, in their order."""
+    try:
+        names = folder.files(EVENTS)
+    except OSError as error:
+        if damages is None:
+            raise
+        damages.append(f"{EVENTS}/ can't be read ({error.strerror or error})")
+        return []
+    found = ((_SEGMENT.fullmatch(name), name) for name in names)
+    return sorted((int(match[1]), name) for match, name in found if match is not None)
+
+
+def _without_gaps(segments: list[tuple[int, str]], damages: list[str]) -> Iterator[str]:
+    """The segments' names, and a sentence for each gap in their numbers."""
+    expected = 1
+    for number, name in segments:
+        if number > expected:
+            first, last = f"{EVENTS}/{expected:06d}.jsonl", f"{number - 1:06d}.jsonl"
+            gap = f"{first} is" if number == expected + 1 else f"{first} to {last} are"
+            damages.append(f"{gap} missing; what happened there is unknown")
+        expected = number + 1
+        yield name
+
+
+def plain(value: object) -> Any:
+    """Default of `json.dumps`: numpy and torch scalars as Python numbers, sets and tuples as lists, else the text."""
+    item = getattr(value, "item", None)
+    if callable(item):
+        try:
+            return item()
+        except (TypeError, ValueError, RuntimeError):
+            return str(value)
+    return list(value) if isinstance(value, tuple | set | frozenset) else str(value)

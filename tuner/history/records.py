@@ -1,0 +1,384 @@
+"""A run's state, folded from its events one by one; the same code serves the driver, the terminal and the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tuner.budget import SECONDS_PER_HOUR
+from tuner.history.event_lines import Event, finite, flaw, names_trial
+
+Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
+STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
+CAUSES = ("out_of_memory", "diverged", "error", "lost")
+
+
+ENDED = ("completed", "stopped")
+
+
+@dataclass
+class EpochRecord:
+    """One reported epoch."""
+
+    epoch: int
+    metrics: dict[str, Any]
+    decision: str
+    time: float
+    ending: dict[str, Any] | None = None  # how the trial ends where the decision is to stop
+
+
+@dataclass
+class TrialRecord:
+    """One trial as its events tell it; times are seconds since 1970."""
+
+    trial: str
+    number: int
+    config: dict[str, Any]
+    seed: int
+    started: float
+    status: Status = "running"
+    cause: str | None = None
+    message: str | None = None
+    traceback: str | None = None
+    ended: float | None = None
+    ended_by: str | None = None  # of a stopped trial: "early_stopping", or the limit that cut it off
+    running_seconds: float = 0.0
+    study_version: int = 1  # of the study file that it was last started with; another one where that was edited
+    losses: int = 0
+    memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)  # epochs
+    running_since: float | None = None
+    paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
+    due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still report."""
+        return self.status in ("running", "paused", "interrupted")
+
+    @property
+    def epoch(self) -> int:
+        """Epochs reported so far."""
+        return max(self.epochs, default=0)
+
+    @property
+    def last_checkpoint(self) -> int:
+        """Epoch of the newest checkpoint, 0 where there is none."""
+        return max(self.checkpoints, default=0)
+
+    def metrics(self) -> dict[str, Any]:
+        """The last epoch's metrics."""
+        return self.epochs[self.epoch].metrics if self.epochs else {}
+
+    def best(self, metric: str, mode: str) -> tuple[int, float] | None:
+        """Epoch and value of the metric's best, the earlier of equals; None where no number was reported."""
+        values = [(e.epoch, e.metrics[metric]) for e in self.epochs.values() if finite(e.metrics.get(metric))]
+        if not values:
+            return None
+        sign = 1 if mode == "max" else -1
+        return max(values, key=lambda pair: (sign * pair[1], -pair[0]))
+
+
+class RunRecord:
+    """All trials of a run, kept up to date by `apply`."""
+
+    def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
+        self.metric, self.mode = metric, mode
+        self.trials: dict[str, TrialRecord] = {}
+        self.ended_trials: list[TrialRecord] = []  # in the order of their ends
+        self.notices: list[str] = []
+        self.ended: str | None = None
+        self.active_seconds = 0.0  # of the drivers that have ended
+        self._active_since: float | None = None
+        self._last_time: float | None = None
+        self._bests: dict[str, tuple[int, float]] = {}
+        self._epochs = 0
+        self._left_seconds = 0.0  # of all stays on workers that are over
+        self._on_workers: dict[str, TrialRecord] = {}
+        self._leader = _Leader(self, lambda trial: trial.status != "failed" and trial.trial in self._bests)
+        self._leader_ended = _Leader(self, lambda trial: trial.status in ENDED and trial.trial in self._bests)
+        self._study_version = 1
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> str | None:
+        """Take one event; kinds that this version doesn't know are passed over.
+
+        An event that can't be used, as a damaged file may hold, changes nothing: what is wrong with it is returned.
+        """
+        wrong = flaw(event)
+        if wrong is None and names_trial(event) and event["trial"] not in self.trials:
+            wrong = f"{event['event']} names trial {event['trial']}, which was never started"
+        if wrong is not None:
+            return wrong
+        handler = getattr(self, "_on_" + event["event"], None)
+        if handler is not None:
+            handler(event)
+        self._last_time = event["time"]
+        return None
+
+    def close(self) -> None:
+        """Say that nothing writes to the run any more: what still ran was interrupted."""
+        for trial in self.trials.values():
+            if trial.status in ("running", "paused"):
+                self._leave(trial, self._last_time or trial.started)
+                trial.status = "interrupted"
+        if self._active_since is not None and self._last_time is not None:
+            self.active_seconds += max(0.0, self._last_time - self._active_since)  # a clock may have been set back
+            self._active_since = None
+
+    @property
+    def wall_seconds(self) -> float:
+        """How long drivers have worked on the run, up to its last event."""
+        if self._active_since is None or self._last_time is None:
+            return self.active_seconds
+        return self.active_seconds + max(0.0, self._last_time - self._active_since)
+
+    def counts(self) -> dict[Status, int]:
+        """Trials by status, each status present."""
+        counted = Counter(trial.status for trial in self.trials.values())
+        return {status: counted[status] for status in STATUSES}
+
+    def failures(self) -> dict[str, int]:
+        """Failed trials by cause, the most frequent first."""
+        causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
+        return dict(causes.most_common())
+
+    def first_failed(self, cause: str) -> TrialRecord:
+        """The first trial of those that `failures` counts for the cause."""
+        failed = (trial for trial in self.trials.values() if trial.status == "failed")
+        return next(trial for trial in failed if (trial.cause or "error") == cause)
+
+    def best_of(self, trial: str) -> tuple[int, float] | None:
+        """Epoch and value of one trial's best metric."""
+        return self._bests.get(trial)
+
+    def rank(self, trial: TrialRecord) -> tuple[float, int]:
+        """Greater for the trial with the better value, of equals for the earlier one; least without a value."""
+        best = self.best_of(trial.trial)
+        sign = 1 if self.mode == "max" else -1
+        return (float("-inf") if best is None else sign * best[1]), -trial.number
+
+    def best_trial(self) -> TrialRecord | None:
+        """The trial with the best value at any epoch, the earlier of equals; failed trials don't count."""
+        return self._leader.find()
+
+    @property
+    def best_ended_trial(self) -> TrialRecord | None:
+        """The same of those that have ended well."""
+        return self._leader_ended.find()
+
+    @property
+    def best_ended(self) -> float | None:
+        """The best value of the trials that have ended well, None while there is none."""
+        best = self.best_ended_trial
+        return None if best is None else self._bests[best.trial][1]
+
+    @property
+    def best_value(self) -> float | None:
+        """The best trial's best value, None while there is none."""
+        best = self.best_trial()
+        return None if best is None else self._bests[best.trial][1]
+
+    def epochs(self) -> int:
+        """Epochs trained by all trials together."""
+        return self._epochs
+
+    @property
+    def failed_from_the_start(self) -> int:
+        """Failed trials while no trial at all has reported an epoch; 0 as soon as one has."""
+        return 0 if self._epochs else sum(trial.status == "failed" for trial in self.trials.values())
+
+    def running_seconds(self, now: float | None = None) -> float:
+        """How long all trials together have run, up to the last event or a later time."""
+        latest = max(self._last_time or 0.0, now or 0.0)
+        since = (t.running_since for t in self._on_workers.values() if t.running_since is not None)
+        return self._left_seconds + sum(max(0.0, latest - start) for start in since)
+
+    def device_hours(self, devices: float, now: float | None = None) -> float:
+        """Hours of all devices that trials held, so many each, up to the last event or a later time."""
+        return devices * self.running_seconds(now) / SECONDS_PER_HOUR
+
+    def reports(self) -> list[tuple[float, TrialRecord, int, float | None]]:
+        """Every reported epoch in the order of time: time, trial, epoch, and the metric's value if it is a number."""
+        found = [
+            (e.time, t, e.epoch, float(e.metrics[self.metric]) if finite(e.metrics.get(self.metric)) else None)
+            for t in self.trials.values()
+            for e in t.epochs.values()
+        ]
+        return sorted(found, key=lambda report: report[0])
+
+    def told(self) -> list[tuple[TrialRecord, float]]:
+        """The trials that reported a value, with the best of each, in their order; failed ones don't count."""
+        return [
+            (t, self._bests[t.trial][1])
+            for t in self.trials.values()
+            if t.status != "failed" and t.trial in self._bests
+        ]
+
+    def ranked(self) -> list[tuple[TrialRecord, float]]:
+        """The same, the best first, the earlier of equals."""
+        sign = -1 if self.mode == "max" else 1
+        return sorted(self.told(), key=lambda pair: (sign * pair[1], pair[0].number))
+
+    # One method per kind of event.
+
+    def _on_study_started(self, event: Event) -> None:
+        self._study_version = event.get("study_version", 1)
+        self._active_since = event["time"]
+        self.ended = None
+
+    def _on_study_resumed(self, event: Event) -> None:
+        self.close()
+        self._study_version = event.get("study_version", self._study_version)
+        self._active_since = event["time"]
+        self.ended = None
+        for trial in self.trials.values():
+            if trial.status == "interrupted" and trial.paused:
+                trial.status = "paused"
+
+    def _on_study_interrupted(self, event: Event) -> None:
+        self._last_time = event["time"]
+        self.close()
+
+    def _on_study_ended(self, event: Event) -> None:
+        self._last_time = event["time"]
+        self.close()
+        self.ended = event["reason"]
+
+    def _on_notice(self, event: Event) -> None:
+        self.notices.append(event["message"])
+
+    def _on_trial_started(self, event: Event) -> None:
+        trial = self.trials.get(event["trial"])
+        if trial is None:
+            trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
+            self.trials[trial.trial] = trial
+        self._enter(trial, event["time"])
+
+    def _on_epoch_reported(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        epoch = EpochRecord(event["epoch"], event["metrics"], event["decision"], event["time"], event.get("ending"))
+        again = epoch.epoch in trial.epochs  # after an interruption; the newer row counts
+        trial.epochs[epoch.epoch] = epoch
+        trial.due = epoch if epoch.decision != "continue" else None
+        value = epoch.metrics.get(self.metric)
+        self._epochs += not again
+        if again:
+            self._recompute_best(trial)
+        elif value is not None and finite(value) and self._is_better(value, self._bests.get(trial.trial)):
+            self._bests[trial.trial] = (epoch.epoch, value)
+            self._rank_anew(trial)
+
+    def _on_checkpoint_saved(self, event: Event) -> None:
+        self.trials[event["trial"]].checkpoints.add(event["epoch"])
+
+    def _on_checkpoint_deleted(self, event: Event) -> None:
+        self.trials[event["trial"]].checkpoints.discard(event["epoch"])
+
+    def _on_trial_paused(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.status, trial.paused, trial.due = "paused", True, None
+
+    def _on_trial_resumed(self, event: Event) -> None:
+        self._enter(self.trials[event["trial"]], event["time"])
+
+    def _on_trial_lost(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.losses += 1
+        trial.memory_losses += event.get("cause") == "out_of_memory"
+
+    def _on_trial_ended(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.status, trial.cause = event["status"], event.get("cause")
+        trial.message, trial.traceback = event.get("message"), event.get("traceback")
+        trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
+        self.ended_trials.append(trial)
+        self._rank_anew(trial)
+
+    def _enter(self, trial: TrialRecord, now: float) -> None:
+        self._leave(trial, now)
+        trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
+        trial.due, trial.study_version = None, self._study_version
+        self._on_workers[trial.trial] = trial
+        self._rank_anew(trial)
+
+    def _leave(self, trial: TrialRecord, now: float) -> None:
+        if trial.running_since is not None:
+            stay = max(0.0, now - trial.running_since)
+            trial.running_seconds += stay
+            trial.running_since = None
+            self._left_seconds += stay
+            self._on_workers.pop(trial.trial, None)
+
+    def _is_better(self, value: float, best: tuple[int, float] | None) -> bool:
+        if best is None:
+            return True
+        return value > best[1] if self.mode == "max" else value < best[1]
+
+    def _recompute_best(self, trial: TrialRecord) -> None:
+        best = trial.best(self.metric, self.mode)
+        if best is not None:
+            self._bests[trial.trial] = best
+        else:
+            self._bests.pop(trial.trial, None)
+        self._rank_anew(trial)
+
+    def _rank_anew(self, trial: TrialRecord) -> None:
+        self._leader.changed(trial)
+        self._leader_ended.changed(trial)
+
+
+class _Leader:
+    """The best trial of those that count, the earlier of equals; looked for among all only where the best got worse."""
+
+    def __init__(self, run: RunRecord, counts: Callable[[TrialRecord], bool]) -> None:
+        self._run, self._counts = run, counts
+        self._best: TrialRecord | None = None
+        self._known = True
+
+    def changed(self, trial: TrialRecord) -> None:
+        """The trial's best value or status may have."""
+        if trial is self._best:
+            self._known = False
+        elif self._known and self._counts(trial) and self._is_ahead(trial):
+            self._best = trial
+
+    def find(self) -> TrialRecord | None:
+        """The best trial, None where none counts that has told a value."""
+        if not self._known:
+            counting = (trial for trial in self._run.trials.values() if self._counts(trial))
+            self._best, self._known = max(counting, key=self._run.rank, default=None), True
+        return self._best
+
+    def _is_ahead(self, trial: TrialRecord) -> bool:
+        return self._best is None or self._run.rank(trial) > self._run.rank(self._best)
+
+
+def full_length(config: dict[str, Any], longest: int) -> int:
+    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
+    own = config.get("epochs")
+    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
+
+
+def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
+    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
+    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
+    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
+
+
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= flat_config(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

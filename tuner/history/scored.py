@@ -1,0 +1,76 @@
+"""What `best/` says of the winner on the test split, as far as its files can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tuner.foreign_text import in_utf8
+from tuner.history.event_lines import DEEPEST, finite, nested_deeper
+from tuner.storage.folder import Folder
+
+BEST = "best"
+METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
+MISTAKE = ("index", "label", "predicted", "confidence", "image")
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
+
+
+def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
+    """The content of a file of `best/`, None where the run hasn't it; and a sentence where it can't be used."""
+    try:
+        content = json.loads(folder.read(f"{BEST}/{name}").decode(), parse_constant=lambda _: None)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, None
+    except OSError as error:
+        return None, f"{BEST}/{name} can't be read ({error.strerror or error}); it is left out"
+    except (ValueError, RecursionError):
+        return None, f"{BEST}/{name} isn't JSON; it is left out"
+    if nested_deeper(content, DEEPEST) or not _CHECKS[name](content):
+        return None, f"{BEST}/{name} has another content than a winner's; it is left out"
+    return in_utf8(content), None
+
+
+def _are_metrics(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("trial", ""), str)
+        and isinstance(content.get("metrics", {}), dict)
+        and isinstance(images := content.get("images", {}), dict)
+        and all(map(_is_count, images.values()))
+    )
+
+
+def _is_confusion(content: Any) -> bool:
+    if not isinstance(content, dict) or not {"classes", "counts"} <= set(content):
+        return False
+    classes, counts = content["classes"], content["counts"]
+    return (
+        isinstance(classes, list)
+        and all(isinstance(label, str) for label in classes)
+        and isinstance(counts, list)
+        and len(counts) == len(classes)
+        and all(isinstance(row, list) and len(row) == len(classes) and all(map(_is_count, row)) for row in counts)
+    )
+
+
+def _are_mistakes(content: Any) -> bool:
+    return isinstance(content, list) and all(isinstance(one, dict) and _is_mistake(one) for one in content)
+
+
+def _is_mistake(one: dict[str, Any]) -> bool:
+    return (
+        set(MISTAKE) <= set(one)
+        and _is_count(one["index"])
+        and all(isinstance(one[name], str) for name in ("label", "predicted", "image"))
+        and _BASE64.fullmatch(one["image"]) is not None
+        and finite(one["confidence"])
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {METRICS: _are_metrics, CONFUSION: _is_confusion, MISTAKES: _are_mistakes}

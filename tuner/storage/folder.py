@@ -1,0 +1,220 @@
+"""Where a run lies: a folder on a disk here, or on an object store (object_folder.py), with the same few verbs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from tuner.errors import RunFolderError
+from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
+
+MARK = "run.json"  # a folder with this file is a run's, out of which nothing in it may lead
+
+
+class Folder(ABC):
+    """A folder of named files; names are relative, with forward slashes.
+
+    Every verb raises RunFolderError for a name that leads out of the folder: `..`, an absolute one, or on a disk a
+    symbolic link on its way.
+    """
+
+    uri: str
+
+    @property
+    def name(self) -> str:
+        """The last part of the location."""
+        return self.uri.rstrip("/").rsplit("/", 1)[-1]
+
+    @abstractmethod
+    def child(self, name: str) -> Folder:
+        """The folder `name` inside this one, which need not exist; in a storage folder it may be a symbolic link."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """The file's content; raises FileNotFoundError."""
+
+    def read_from(self, name: str, start: int) -> bytes:
+        """The file's content after its first `start` bytes; raises FileNotFoundError."""
+        return self.read(name)[start:]
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Replace the file as a whole: a reader, also after a power cut, sees the old content or the new one."""
+
+    def write_text(self, name: str, text: str) -> None:
+        """`write` in UTF-8; what has no UTF-8 (lone surrogates, as in odd file names) is written as its escape."""
+        self.write(name, text.encode("utf-8", "backslashreplace"))
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> bool:
+        """Write the file unless it is there; whether it was this call that wrote it.
+
+        Of several callers, on whatever machines, exactly one is told that it did. `content` is one that no other
+        caller writes.
+        """
+
+    @abstractmethod
+    def touch(self, name: str) -> None:
+        """Make the storage note now as the time of the file's last change; raises FileNotFoundError."""
+
+    @abstractmethod
+    def modified(self, name: str) -> float:
+        """When the file changed last, in seconds since 1970 by the storage's clock; raises FileNotFoundError."""
+
+    @abstractmethod
+    def files(self, prefix: str = "") -> list[str]:
+        """Names of the files directly in the folder `prefix`, sorted; empty where there is no such folder."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """Names of the folders directly inside, sorted."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete the file, if it is there."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete the folder `name` and all in it, if it is there."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Give the folder `old` the name `new`, in place of a folder that has it; raises FileNotFoundError.
+
+        On a disk `new` is never seen with a part of its content; on an object store files are copied one by one.
+        """
+
+    @abstractmethod
+    def fetch(self, name: str, target: Path) -> Path:
+        """A local folder with what the folder `name` holds: itself where it is local, else a copy under `target`."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        head, _, tail = name.rpartition("/")
+        return tail in self.files(head)
+
+
+class LocalFolder(Folder):
+    """A folder on a file system of this machine, which may itself be reached through symbolic links."""
+
+    def __init__(self, path: str | Path, *, closed: bool = False) -> None:
+        try:
+            self.path = Path(path).expanduser().resolve()
+        except (RuntimeError, ValueError) as error:  # links that lead round in a circle, an unknown ~user, a NUL
+            raise RunFolderError(f"a folder needs a path that leads somewhere, got {str(path)!r}; {error}") from error
+        self.uri = str(self.path)
+        self._closed = closed
+
+    def inside(self, name: str) -> Path:
+        """The path of a file or folder in this one; raises RunFolderError where it would lie elsewhere."""
+        path = self.path / inner_name(name, self.uri)
+        if not _leads_into(path, self.path):
+            raise _outside(name, self.uri)
+        return path
+
+    def child(self, name: str) -> LocalFolder:
+        closed = self._closed or (self.path / MARK).is_file()
+        return LocalFolder(self.inside(name) if closed else self.path / inner_name(name, self.uri), closed=closed)
+
+    def read(self, name: str) -> bytes:
+        return self.inside(name).read_bytes()
+
+    def read_from(self, name: str, start: int) -> bytes:
+        with self.inside(name).open("rb") as file:
+            file.seek(start)
+            return file.read()
+
+    def write(self, name: str, content: bytes) -> None:
+        target = self.inside(name)
+        with written_beside(target, content) as temporary:
+            temporary.replace(target)
+        sync(target.parent)
+
+    def create(self, name: str, content: bytes) -> bool:
+        target = self.inside(name)
+        with written_beside(target, content) as temporary:
+            created = linked(temporary, target, content)
+        sync(target.parent)
+        return created
+
+    def touch(self, name: str) -> None:
+        os.utime(self.inside(name))  # without a time it is the file server's clock that counts
+
+    def modified(self, name: str) -> float:
+        with self.inside(name).open("rb") as file:  # NFS asks its server when a file is opened
+            return os.fstat(file.fileno()).st_mtime
+
+    def append_to(self, name: str) -> IO[bytes]:
+        """The file, opened for appending."""
+        target = self.inside(name)
+        make(target.parent)
+        return target.open("ab")
+
+    def files(self, prefix: str = "") -> list[str]:
+        folder = self.inside(prefix) if prefix else self.path
+        if not folder.is_dir():
+            return []
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_file() and _stays_in(entry, self.path))
+
+    def folders(self) -> list[str]:
+        if not self.path.is_dir():
+            return []
+        closed = self._closed or (self.path / MARK).is_file()
+        entries = (entry for entry in self.path.iterdir() if entry.is_dir())
+        return sorted(entry.name for entry in entries if not closed or _stays_in(entry, self.path))
+
+    def remove(self, name: str) -> None:
+        self.inside(name).unlink(missing_ok=True)
+
+    def delete(self, name: str) -> None:
+        shutil.rmtree(self.inside(name), ignore_errors=True)
+
+    def rename(self, old: str, new: str) -> None:
+        source, target = self.inside(old), self.inside(new)
+        if not source.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        sync_all(source)
+        make(target.parent)
+        with set_aside(target):
+            source.rename(target)
+        sync(source.parent)
+        sync(target.parent)
+
+    def fetch(self, name: str, target: Path) -> Path:
+        source = self.inside(name)
+        for entry in source.rglob("*"):
+            if not _stays_in(entry, self.path):
+                raise _outside(entry.relative_to(self.path).as_posix(), self.uri)
+        return source
+
+
+def inner_name(name: str, uri: str) -> str:
+    """The name, which is one inside the folder at `uri`; raises RunFolderError where it isn't."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        raise _outside(name, uri)
+    return name
+
+
+def _outside(name: str, uri: str) -> RunFolderError:
+    return RunFolderError(
+        f"what belongs to a run lies inside its folder, got {name!r} in {uri!r}, which leads out of it; "
+        "remove it, and don't trust the folder"
+    )
+
+
+def _leads_into(path: Path, folder: Path) -> bool:
+    """Whether the path, its symbolic links followed, is one inside the folder."""
+    try:
+        return folder.resolve() in path.resolve().parents
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+
+
+def _stays_in(entry: Path, folder: Path) -> bool:
+    """As `_leads_into`, for an entry of a folder that does."""
+    return not entry.is_symlink() or _leads_into(entry, folder)

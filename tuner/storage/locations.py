@@ -1,0 +1,91 @@
+"""Where folders are found and what is allowed there: opening one by its path or URI, writing, running its code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.errors import RunFolderError
+from tuner.storage.folder import Folder, LocalFolder
+
+PROBE_BYTES = 65536
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def open_folder(location: str | Path) -> Folder:
+    """The folder at a path or URI; it need not exist."""
+    text = str(location)
+    if "://" in text and not text.startswith("file://"):
+        from tuner.storage.object_folder import ObjectFolder
+
+        return ObjectFolder(text)
+    return LocalFolder(text.removeprefix("file://"))
+
+
+def check_writable(folder: Folder) -> None:
+    """Write a file of 64 KiB into the folder, which is made where it is missing, and leave nothing of it.
+
+    Raises RunFolderError with the storage's reason where that can't be done.
+    """
+    probe, missing = f".writable-{uuid.uuid4().hex}", _missing(folder)
+    try:
+        folder.write(probe, bytes(PROBE_BYTES))
+        folder.remove(probe)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fix = "free some of it or choose another" if getattr(error, "errno", None) in _NO_SPACE else "choose another"
+        raise RunFolderError(
+            f"--storage needs a folder that can be written to, got {folder.uri!r} ({reason}); {fix}"
+        ) from error
+    finally:
+        for made in missing:
+            with suppress(OSError):  # somebody else has put something there meanwhile
+                made.rmdir()
+
+
+def _missing(folder: Folder) -> list[Path]:
+    """The folders that would have to be made for this one, the innermost first."""
+    if not isinstance(folder, LocalFolder):
+        return []
+    return [path for path in (folder.path, *folder.path.parents) if not path.exists()]
+
+
+def fetched_file(folder: Folder, name: str, target: Path) -> Path:
+    """A local path of the file: its own, or that of a copy in the folder `target`.
+
+    Raises RunFolderError where it can't be read.
+    """
+    if isinstance(folder, LocalFolder):
+        return folder.inside(name)
+    copy = target / name
+    try:
+        copy.write_bytes(folder.read(name))
+    except OSError as error:
+        raise RunFolderError(f"a run needs its {name}, got none in {folder.uri!r} ({error}); restore it") from error
+    return copy
+
+
+def require_own(folder: Folder, name: str) -> None:
+    """Refuse to run a file as code that another user may have written.
+
+    Raises RunFolderError unless folder and file belong to the user of this process; on object storage, always.
+    """
+    if not isinstance(folder, LocalFolder):
+        whose = "lies on object storage, where anybody may have written it"
+    else:
+        try:
+            owners = {os.stat(path).st_uid for path in (folder.path, folder.inside(name))}  # noqa: PTH116
+        except OSError as error:
+            raise RunFolderError(
+                f"a run needs its {name}, got none in {folder.uri!r} ({error.strerror}); restore it"
+            ) from error
+        if owners == {os.geteuid()}:
+            return
+        whose = "belongs to another user"
+    raise RunFolderError(
+        f"only code of your own is run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
+        "--trust (trust=True from Python)"
+    )

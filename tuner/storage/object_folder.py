@@ -1,0 +1,147 @@
+"""A run under a prefix of an object store (s3://…), through pyarrow's file systems."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from tuner.errors import RunFolderError
+from tuner.storage.folder import Folder, inner_name
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+_UNCONDITIONAL_SECONDS = 2.0
+_READS = 10
+
+
+class ObjectFolder(Folder):
+    """A prefix of an object store, through pyarrow's file systems (s3, gcs, abfs, …)."""
+
+    def __init__(self, uri: str, filesystem: FileSystem | None = None, path: str | None = None) -> None:
+        from pyarrow.fs import FileSystem as Arrow
+
+        location, question, query = uri.partition("?")
+        self._location, self._query = _quoted(location.rstrip("/")), question + query.rstrip("/")
+        self.uri = self._location + self._query
+        if filesystem is None or path is None:
+            try:
+                filesystem, path = Arrow.from_uri(self.uri)
+            except (OSError, ValueError) as error:
+                raise RunFolderError(
+                    f"storage needs a folder or a URI such as s3://bucket/prefix, got {uri!r}; {error}"
+                ) from error
+        self._filesystem, self._path = filesystem, path.rstrip("/")
+
+    def child(self, name: str) -> ObjectFolder:
+        return ObjectFolder(f"{self._location}/{quote(name)}{self._query}", self._filesystem, self._key(name))
+
+    @property
+    def name(self) -> str:
+        return self._path.rsplit("/", 1)[-1]
+
+    def read(self, name: str) -> bytes:
+        key, failed = self._key(name), False
+        for _ in range(_READS):  # pyarrow asks for the size, then reads so much: a wrong end where it changes between
+            try:
+                content = self._content(key)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                if failed:
+                    raise
+                failed = True
+                continue
+            if len(content) == self._filesystem.get_file_info(key).size:
+                return content
+        return self._content(key)
+
+    def _content(self, key: str) -> bytes:
+        with self._filesystem.open_input_stream(key) as stream:
+            return bytes(stream.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        with self._filesystem.open_output_stream(self._key(name)) as stream:
+            stream.write(content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        from tuner.storage.conditional import UnconditionalStore, create_object
+
+        try:
+            created = create_object(self.uri, self._key(name), content, self._filesystem)
+        except UnconditionalStore:
+            return self._create_unconditionally(name, content)
+        return created or self.read(name) == content  # a request that was repeated on its way finds its own object
+
+    def touch(self, name: str) -> None:
+        self.write(name, self.read(name))
+
+    def modified(self, name: str) -> float:
+        info = self._filesystem.get_file_info(self._key(name))
+        if info.mtime_ns is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._key(name))
+        return float(info.mtime_ns) / 1e9
+
+    def files(self, prefix: str = "") -> list[str]:
+        from pyarrow.fs import FileType
+
+        return [info.base_name for info in self._entries(prefix) if info.type == FileType.File]
+
+    def folders(self) -> list[str]:
+        from pyarrow.fs import FileType
+
+        return [info.base_name for info in self._entries("") if info.type == FileType.Directory]
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_file(self._key(name))
+
+    def delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._filesystem.delete_dir(self._key(name))
+
+    def rename(self, old: str, new: str) -> None:
+        from pyarrow.fs import copy_files
+
+        source, target = self._key(old), self._key(new)
+        if not self._entries(old):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        self.delete(new)
+        copy_files(source, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
+        self.delete(old)
+
+    def fetch(self, name: str, target: Path) -> Path:
+        from pyarrow.fs import LocalFileSystem, copy_files
+
+        target.mkdir(parents=True, exist_ok=True)
+        source = self._key(name)
+        copy_files(source, str(target), source_filesystem=self._filesystem, destination_filesystem=LocalFileSystem())
+        return target
+
+    def _create_unconditionally(self, name: str, content: bytes) -> bool:
+        """Of callers that come within the delay the last wins; the best there is where no write can be conditional."""
+        if self.exists(name):
+            return False
+        self.write(name, content)
+        time.sleep(_UNCONDITIONAL_SECONDS)
+        return self.read(name) == content
+
+    def _key(self, name: str) -> str:
+        return f"{self._path}/{inner_name(name, self.uri)}"
+
+    def _entries(self, prefix: str) -> list[Any]:
+        from pyarrow.fs import FileSelector
+
+        base = self._key(prefix) if prefix else self._path
+        infos = self._filesystem.get_file_info(FileSelector(base, allow_not_found=True))
+        return sorted(infos, key=lambda info: info.base_name)
+
+
+def _quoted(location: str) -> str:
+    """A URI as typed, with what a URI can't hold as escapes."""
+    return quote(location, safe="/%:@!$&'()*+,;=~", errors="replace")

@@ -1,0 +1,244 @@
+"""A run shown in Weights & Biases, by a process of its own that reads the run folder: `mirror_command` starts it.
+
+Nothing of it touches the search: it follows the events that the driver writes, and a server that is slow or dead costs
+what W&B would have shown and no more. A trial is a W&B run of the study's project, in one group with the others of its
+search: its configuration, its metrics by epoch, its status as a tag. One more run, the summary, has the table of
+trials, the plots, the report and the winner as an artifact. What a server can't take is kept for `wandb sync`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import threading
+from netrc import NetrcParseError, netrc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from tuner.history.events import Event, EventFollower, finite
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.results.run import BEST, Run, load_run
+from tuner.storage.folder import Folder, LocalFolder
+
+if TYPE_CHECKING:
+    import wandb
+
+WandbMode = Literal["online", "offline"]
+FOLDER = "wandb"  # in the run folder
+STATE = f"{FOLDER}/mirror.json"
+POLL_SECONDS = 0.5
+CALL_SECONDS = 20.0  # that one run's start or end may wait for the server, unless WANDB_INIT_TIMEOUT says otherwise
+HOW_TO_SWITCH_ON = "W&B is off: `wandb login` shows searches online, --wandb offline keeps them for `wandb sync`"
+
+
+def logged_in() -> bool:
+    """Whether this user has an API key for W&B's server, told without the server or W&B's own package."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    file = os.environ.get("NETRC")
+    for path in [Path(file)] if file else [Path.home() / ".netrc", Path.home() / "_netrc"]:
+        try:
+            if netrc(path).authenticators(host):
+                return True
+        except (OSError, NetrcParseError):
+            continue
+    return False
+
+
+def mirror_command(folder: Folder, mode: WandbMode) -> list[str]:
+    """The command of the process that follows the run, to be started once run.json is there."""
+    return [sys.executable, "-m", "tuner.wandb_mirror.mirror", folder.uri, mode]
+
+
+class Mirror:
+    """Tells W&B of a run's events, from where an earlier mirror of the run left off."""
+
+    def __init__(self, run: Run, mode: WandbMode, directory: Path) -> None:
+        self._run, self._mode, self._directory = run, mode, directory
+        self.gave_up = False  # whether the server couldn't be used
+        self._record = RunRecord(run.metric, run.mode)
+        self._shown: dict[str, wandb.Run] = {}
+        self._told = 0
+        self._told_before = self._read_state()
+
+    def on_event(self, event: Event) -> None:
+        """Take one event."""
+        self._record.apply(event)
+        self._told += 1
+        if self._told <= self._told_before:
+            return
+        trial = self._record.trials.get(event.get("trial", ""))
+        if trial is None:
+            return
+        if event["event"] == "trial_started":
+            self._open(trial)
+        elif event["event"] == "epoch_reported":
+            metrics = {name: value for name, value in event["metrics"].items() if value is not None}
+            self._open(trial).log({**metrics, "epoch": event["epoch"]}, step=event["epoch"])
+        elif event["event"] == "trial_ended":
+            self._close(trial)
+
+    def save_state(self) -> None:
+        """Remember what W&B was told, for a mirror of the same run when it is resumed."""
+        self._run.folder.write(STATE, json.dumps({"events": max(self._told, self._told_before)}).encode())
+
+    def finish(self, run: Run) -> None:
+        """End what is open, and tell of the run as a whole; `run` is read anew."""
+        for trial_id in list(self._shown):
+            self._close(self._record.trials[trial_id])
+        self._summarise(run)
+        self.save_state()
+
+    # Inside
+
+    def _open(self, trial: TrialRecord) -> wandb.Run:
+        """The trial's W&B run."""
+        if trial.trial not in self._shown:
+            shown = self._start(
+                trial.trial,
+                name=f"{self._run.name} {trial.trial}",
+                job_type="trial",
+                config=trial.config,
+                notes=f"seed {trial.seed}",
+            )
+            shown.define_metric("epoch", hidden=True)
+            shown.define_metric("*", step_metric="epoch")
+            shown.define_metric(self._run.metric, step_metric="epoch", summary=self._run.mode)
+            self._shown[trial.trial] = shown
+        return self._shown[trial.trial]
+
+    def _close(self, trial: TrialRecord) -> None:
+        shown = self._open(trial)
+        found = self._record.best_of(trial.trial)
+        status = "interrupted" if trial.status in ("running", "paused") else trial.status
+        outcome: dict[str, Any] = {
+            "status": status,
+            "cause": trial.cause,
+            "message": trial.message,
+            "epochs": trial.epoch,
+        }
+        outcome |= {"best_epoch": found[0], f"best_{self._run.metric}": found[1]} if found else {}
+        shown.summary.update({name: value for name, value in outcome.items() if value is not None})
+        earlier = tuple(tag for tag in shown.tags or () if tag != "interrupted")
+        shown.tags = tuple(dict.fromkeys((*earlier, status, *([trial.cause] if trial.cause else []))))
+        shown.finish(exit_code=1 if trial.status == "failed" else 0)
+        del self._shown[trial.trial]
+
+    def _start(self, key: str, **about: Any) -> wandb.Run:
+        """A W&B run; where the server doesn't answer, this one and all later ones are kept for `wandb sync`."""
+        import wandb
+
+        group = "/".join(self._run.path.rstrip("/").split("/")[-2:])
+        limit = float(os.environ.get("WANDB_INIT_TIMEOUT", CALL_SECONDS))
+        settings = wandb.Settings(
+            init_timeout=limit,
+            finish_timeout=limit,
+            finish_timeout_raises=False,
+            silent=True,
+            console="off",
+            disable_git=True,  # the driver's process is what counts; run.json has its commit
+            x_disable_stats=key != "summary",  # one watcher of the machine is enough
+        )
+        options = {
+            "project": os.environ.get("WANDB_PROJECT") or self._run.name,
+            "group": group,
+            "id": hashlib.sha256(f"{group}/{self._run.info['started']}/{key}".encode()).hexdigest()[:16],
+            "dir": str(self._directory),
+            "reinit": "create_new",
+            "settings": settings,
+            **about,
+        }
+        if self._mode == "online":
+            try:
+                return wandb.init(mode="online", resume="allow", **options)
+            except (wandb.errors.CommError, wandb.errors.UsageError, TimeoutError) as error:
+                print(f"W&B's server can't be used, so the rest is kept for `wandb sync`: {error}", flush=True)
+                self._mode, self.gave_up = "offline", True
+                if self._shown:  # the client keeps the id of the run that it failed to start
+                    options["id"] += "-kept"
+                else:
+                    wandb.teardown()
+        return wandb.init(mode="offline", **options)
+
+    def _summarise(self, run: Run) -> None:
+        """The run that stands for the whole search."""
+        import wandb
+
+        from tuner.plots import Plots
+        from tuner.report import REPORT
+
+        kept = ("metric", "mode", "seed", "search", "scheduler", "budget", "trial", "machine", "versions", "git_commit")
+        config = {name: run.info.get(name) for name in kept}
+        shown = self._start("summary", name=f"{run.name} summary", job_type="summary", config=config)
+        summary = run.summary()
+        shown.summary.update({"status": run.status, "wall_seconds": summary["wall_seconds"], **summary["trials"]})
+        shown.summary.update({n: v for n, v in run.best_metrics.items() if finite(v)})
+        trials = run.trials.drop(columns=["started", "ended"]).astype(object)
+        trials = trials.where(trials.notna(), None)
+        rows = [list(row) for row in trials.itertuples(index=False, name=None)]
+        table = wandb.Table(columns=list(trials.columns), data=rows, allow_mixed_types=True)  # type: ignore[arg-type]
+        content: dict[str, Any] = {"trials": table}
+        for name in Plots.names():
+            content[f"plots/{name}"] = wandb.Plotly(getattr(run.plot, name)())
+        if run.folder.exists(REPORT):
+            content["report"] = wandb.Html(run.folder.read(REPORT).decode(), inject=False)
+        shown.log(content)
+        try:
+            self._add_winner(shown, run)
+        except wandb.errors.Error as error:
+            print(f"W&B didn't take the winner's checkpoint: {error}", flush=True)
+        shown.tags = (run.status,)
+        shown.finish(exit_code=1 if run.status == "failed" else 0)
+
+    def _add_winner(self, shown: wandb.Run, run: Run) -> None:
+        import wandb
+
+        if not run.folder.exists(f"{BEST}/config.json"):
+            return
+        with tempfile.TemporaryDirectory() as temporary:
+            best = run.folder.fetch(BEST, Path(temporary) / BEST)
+            metadata = {name: value for name, value in run.best_metrics.items() if finite(value)}
+            artifact = wandb.Artifact(f"{run.name}-winner", type="model", metadata=metadata)
+            artifact.add_dir(str(best))
+            shown.log_artifact(artifact)
+
+    def _read_state(self) -> int:
+        try:
+            return int(json.loads(self._run.folder.read(STATE))["events"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+
+def follow(path: str, mode: WandbMode) -> bool:
+    """Mirror a run until the standard input ends: its driver is done with it, or gone; whether W&B took everything."""
+    run, ended = load_run(path), threading.Event()
+    threading.Thread(target=_await_end, args=(ended,), daemon=True).start()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = run.folder.path if isinstance(run.folder, LocalFolder) else Path(temporary)
+        (directory / FOLDER).mkdir(exist_ok=True)
+        mirror, follower = Mirror(run, mode, directory), EventFollower(run.folder)
+        over = False
+        while not over:
+            over = ended.wait(POLL_SECONDS)  # asked before the last events are read
+            events = follower.new()
+            for event in events:
+                mirror.on_event(event)
+            if events:
+                mirror.save_state()
+        mirror.finish(load_run(path))
+    return not mirror.gave_up
+
+
+def _await_end(ended: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    ended.set()
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    sys.exit(0 if follow(sys.argv[1], "offline" if sys.argv[2] == "offline" else "online") else 1)

@@ -1,0 +1,86 @@
+"""The process that shows a search in Weights & Biases: started with the search, and waited for only so long."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from tuner.errors import StudyError
+from tuner.machine import python_environment
+from tuner.storage.folder import Folder, LocalFolder
+from tuner.wandb_mirror.mirror import FOLDER, logged_in, mirror_command
+
+Wandb = Literal["online", "offline", "off"]
+_log = logging.getLogger(__name__)  # unless set up, it goes to stderr
+CHOICES = ("online", "offline", "off")
+END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits for what W&B hasn't been told yet
+
+
+def wandb_mode(asked: str | None) -> Wandb:
+    """What was asked for; by default online where the user is logged in, else off. Raises StudyError."""
+    if asked is None:
+        return "online" if logged_in() and os.environ.get("WANDB_MODE") not in ("offline", "disabled") else "off"
+    if asked not in CHOICES:
+        raise StudyError(f"wandb needs one of {', '.join(CHOICES)}, got {asked!r}")
+    return asked  # type: ignore[return-value]
+
+
+class MirrorProcess:
+    """Follows the run folder until `finish`; nothing that happens to it reaches the search."""
+
+    def __init__(self, folder: Folder, mode: Literal["online", "offline"]) -> None:
+        self._folder = folder
+        log = Path(os.devnull)
+        if isinstance(folder, LocalFolder):
+            (folder.path / FOLDER).mkdir(exist_ok=True)
+            log = folder.path / FOLDER / "mirror.log"
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                mirror_command(folder, mode),
+                stdin=subprocess.PIPE,  # its end says that the search is over, or its driver gone
+                stdout=file,
+                stderr=file,
+                env=python_environment(),
+                start_new_session=True,  # Ctrl-C is the search's; and with what it starts it can be ended
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process, and of the group of all that it starts."""
+        return self._process.pid
+
+    def finish(self, seconds: float) -> str | None:
+        """Let it tell W&B the rest, for so many seconds; what went wrong, if anything, and what to do about it."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            code = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._end()
+            return f"W&B had not taken everything after {seconds:.0f} s; {self._how_to_sync()}"
+        return None if code == 0 else f"W&B was told only in part; {self._how_to_sync()}"
+
+    def finish_or_say(self, seconds: float) -> None:
+        """The same; what went wrong is logged, as the run's last event is written."""
+        problem = self.finish(seconds)
+        if problem is not None:
+            _log.warning(problem)
+
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def _how_to_sync(self) -> str:
+        if not isinstance(self._folder, LocalFolder):
+            return "the run folder has everything"
+        folder = Path(self._folder.uri) / FOLDER
+        kept = f"{shlex.quote(str(folder))}/*run-*"
+        return f"see {folder / 'mirror.log'}; what is kept there goes up with: wandb sync --include-offline {kept}"
