@@ -16,7 +16,8 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import read_events
 from tuner.history.records import ENDED, RunRecord
 from tuner.loop.keeping import not_needed
-from tuner.loop.search_loop import SearchLoop, Start
+from tuner.loop.queue import Start
+from tuner.loop.search_loop import SearchLoop
 from tuner.schedule import Decision
 from tuner.search import Learned
 from tuner.storage.folder import LocalFolder

@@ -10,7 +10,8 @@ import pytest
 from tests.loop.simulation import build, events_of, study
 from tuner import Budget, HyperOpt, choice
 from tuner.loop.packing import Admission, Device, Packing, Place
-from tuner.loop.search_loop import SearchLoop, Start
+from tuner.loop.queue import Start
+from tuner.loop.search_loop import SearchLoop
 from tuner.loop.throughput import Rate, trials_at_once
 from tuner.storage.folder import LocalFolder
 from tuner.trial import MemoryEstimate

@@ -9,7 +9,8 @@ from tuner import ASHA, Budget, Grid, HyperBand, HyperOpt, NoEarlyStopping, Rand
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event
 from tuner.history.records import saved_epochs
-from tuner.loop.search_loop import CANNOT_PAUSE, Start, trial_seed
+from tuner.loop.judging import CANNOT_PAUSE
+from tuner.loop.queue import Start, trial_seed
 from tuner.schedule import Decision, Scheduler
 from tuner.search import SearchAlgorithm
 from tuner.storage.folder import LocalFolder

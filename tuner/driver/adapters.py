@@ -26,7 +26,8 @@ from tuner.driver.interruption import SearchLeft
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
 from tuner.loop.packing import Place
-from tuner.loop.search_loop import SearchLoop, Start
+from tuner.loop.queue import Start
+from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder

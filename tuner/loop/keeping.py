@@ -7,9 +7,46 @@ GB.) This is the one place that decides it; nothing else deletes a checkpoint of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
+
+
+class Keeper:
+    """Deletes a run's checkpoints as they become needless, and knows which came or went while no driver looked.
+
+    `emit` writes an event and applies it to the record.
+    """
+
+    def __init__(self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None]) -> None:
+        self._record, self._store, self._emit = record, store, emit
+        self._incumbent: TrialRecord | None = None  # when checkpoints were last looked at
+
+    def prune(self, changed: str | None = None) -> None:
+        """Delete what a change of this trial has made needless; None for anything."""
+        incumbent = self._record.best_ended_trial
+        among = None if changed is None or incumbent is not self._incumbent else [self._record.trials[changed]]
+        self._incumbent = incumbent
+        for trial, epoch in not_needed(self._record, among):
+            self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
+            self._store.delete(trial, epoch)
+
+    def compare_with_the_disk(self) -> None:
+        """Take note of checkpoints that came or went without word; delete what belongs to no known epoch."""
+        present = {trial: set(self._store.epochs(trial)) for trial in self._store.trials()}
+        for trial, epochs in present.items():
+            self._store.sweep(trial)
+            record = self._record.trials.get(trial)
+            known = set(record.epochs) if record else set()
+            for epoch in sorted(epochs - known):
+                self._store.delete(trial, epoch)
+            for epoch in sorted((epochs & known) - (record.checkpoints if record else set())):
+                self._emit("checkpoint_saved", trial=trial, epoch=epoch)
+        for record in self._record.trials.values():
+            for epoch in sorted(record.checkpoints - present.get(record.trial, set())):
+                self._emit("checkpoint_deleted", trial=record.trial, epoch=epoch)
+        self.prune()
 
 
 def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) -> list[tuple[str, int]]:

@@ -1,0 +1,83 @@
+"""What a report leads to: whether the trial goes on, pauses or ends, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tuner.history.event_lines import finite
+from tuner.history.records import TrialRecord, full_length
+from tuner.loop.limits import Limits
+from tuner.loop.stopping import Stopping
+from tuner.schedule import Decision
+from tuner.search import Proposals
+from tuner.study import Study
+
+CANNOT_PAUSE = (
+    "this trial saves no checkpoint, so it can't pause: trials are stopped where they would have been paused; "
+    "pass tuner.report(checkpoint=FOLDER) to let the scheduler pause and go on"
+)
+EARLY_STOPPING = "early_stopping"
+Ending = dict[str, Any]  # fields of the event that ends a trial
+
+
+class Judge:
+    """Tells search algorithm and early stopper of each report, and asks what the trial does next.
+
+    `notice` tells the user something, with a code.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        proposals: Proposals,
+        stopping: Stopping,
+        limits: Limits,
+        *,
+        notice: Callable[[str, str], None],
+    ) -> None:
+        self._study, self._proposals, self._stopping = study, proposals, stopping
+        self._limits, self._notice = limits, notice
+
+    def judge(
+        self, record: TrialRecord, epoch: int, metrics: dict[str, Any], *, saved: bool, saves: bool
+    ) -> tuple[Decision, Ending | None]:
+        """What the trial does after this report, which the record doesn't hold yet, and how it ends if it does.
+
+        `saved` and `saves`: whether its checkpoint has come to the run folder, and whether it means to write any.
+        """
+        problem = self._problem_with(metrics)
+        if problem is not None:
+            return Decision.STOP, {"status": "failed", "cause": problem[0], "message": problem[1]}
+        value = metrics[self._study.metric]
+        again = epoch in record.epochs  # after an interruption; it was judged the first time
+        limit = self._limits.reached(epochs=0 if again else 1, value=value)
+        decision = Decision.CONTINUE
+        if not again:
+            self._proposals.observe(record.number, epoch, value)
+            decision = self._stopping.report(record.trial, epoch, value)
+        if epoch >= full_length(record.config, self._study.budget.max_epochs):
+            return Decision.STOP, {"status": "completed"}
+        if limit is not None:
+            return Decision.STOP, {"status": "stopped", "by": limit}
+        if decision is Decision.PAUSE and not saved:
+            decision = self._without_pausing(saves)
+        return decision, {"status": "stopped", "by": EARLY_STOPPING} if decision is Decision.STOP else None
+
+    def _without_pausing(self, saves: bool) -> Decision:
+        if saves:  # its checkpoint could not be written, which a note has said: better that it goes on than is lost
+            return Decision.CONTINUE
+        self._notice(CANNOT_PAUSE, "cannot_pause")
+        return self._stopping.give_up_pausing()
+
+    def _problem_with(self, metrics: dict[str, Any]) -> tuple[str, str] | None:
+        """Cause and message of a report that ends its trial as failed."""
+        name = self._study.metric
+        if name not in metrics:
+            reported = ", ".join(sorted(metrics)) or "nothing"
+            return "error", f"the study's metric {name!r} was not reported, got {reported}; report it or change metric="
+        if isinstance(metrics[name], int | float) and not finite(metrics[name]):
+            return "diverged", f"{name} = {metrics[name]}"
+        if not finite(metrics[name]):
+            return "error", f"the study's metric needs a number, got {name}={metrics[name]!r}; report a float"
+        return None

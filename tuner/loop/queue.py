@@ -1,0 +1,183 @@
+"""What runs next: trials that go on, configurations that are suggested, and those that no device has room for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.loop.packing import Admission, Place, Refusal, Wait
+from tuner.loop.stopping import Stopping
+from tuner.search import Proposals
+from tuner.study import Study
+
+MOST_REFUSED = 100  # configurations in a row that fit on no device: the rest of the space won't either
+
+
+@dataclass(frozen=True)
+class Start:
+    """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
+
+    `reported` of its `epochs` are recorded: it goes on from the newest checkpoint of these. `halvings` says how often a
+    worker was killed for the memory that it took; `place` is where it goes, None where that is Ray's affair.
+    """
+
+    trial: str
+    number: int
+    config: dict[str, Any]
+    seed: int
+    epochs: int
+    reported: int = 0
+    halvings: int = 0
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What would run next: the event that says so, the trial, and further fields of the event."""
+
+    kind: str
+    start: Start
+    fields: dict[str, Any]
+    new: bool = False
+
+
+class Queue:
+    """Says what a free worker runs: first trials that go on, then paused ones, then what the search suggests.
+
+    `emit` writes an event and applies it; `notice` tells the user something, with a code.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        record: RunRecord,
+        proposals: Proposals,
+        stopping: Stopping,
+        admission: Admission | None,
+        *,
+        emit: Callable[..., None],
+        notice: Callable[[str, str], None],
+    ) -> None:
+        self._study, self._record, self._proposals, self._stopping = study, record, proposals, stopping
+        self._admission, self._emit, self._notice = admission, emit, notice
+        self._again: list[TrialRecord] = []  # lost their worker, or were left by an earlier driver
+        self._waiting: Entry | None = None  # until there is room for it
+        self._refused_in_a_row = 0
+        self.refused = 0  # configurations that fit on no device
+        self.exhausted = False  # nothing new will be suggested
+        self.nothing_expected = False  # because it would improve too little
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether something would run if a device had room for it."""
+        return self._waiting is not None
+
+    def put_back(self, *trials: TrialRecord) -> None:
+        """Trials that start again before anything else does."""
+        self._again += trials
+
+    def clear(self) -> None:
+        """Nothing of what waits will run."""
+        self._again.clear()
+        self._waiting = None
+
+    def next(self) -> tuple[Entry, Place | None] | None:
+        """What starts now, and where; configurations that fit nowhere are passed over."""
+        if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
+            return None
+        entry, self._waiting = self._waiting or self._next_entry(), None
+        while entry is not None:
+            place = self._admit(entry)
+            if isinstance(place, Wait):
+                self._waiting = entry
+                return None
+            if not isinstance(place, Refusal):
+                return entry, place
+            self._refuse(entry, place)
+            entry = self._next_entry()
+        return None
+
+    def adopt(self, start: Start) -> None:
+        """A suggested configuration has become a trial."""
+        self._proposals.adopt(start.number, start.config)
+        self._refused_in_a_row = 0
+
+    def pass_over(self, config: dict[str, Any]) -> None:
+        """The configuration fits on no device, so that it becomes no trial."""
+        self._proposals.refuse(config)
+        self.refused += 1
+        self._refused_in_a_row += 1
+
+    # Inside
+
+    def _next_entry(self) -> Entry | None:
+        if self._again:
+            record = self._again.pop(0)
+            return Entry("trial_started", self._start_of(record), {"number": record.number})
+        return self._resume_paused() or self._suggest() or self._resume_paused()
+
+    def _admit(self, entry: Entry) -> Place | Wait | Refusal | None:
+        """None where trials are alike to their devices: Ray finds a place for it."""
+        start = entry.start
+        return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
+
+    def _refuse(self, entry: Entry, refusal: Refusal) -> None:
+        """The configuration becomes no trial; after too many in a row no more are looked for."""
+        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes)
+        self.pass_over(entry.start.config)
+        if self.refused == 1:
+            self._notice(str(refusal), "refused")
+        if self._refused_in_a_row >= MOST_REFUSED:
+            self._notice(f"{MOST_REFUSED} configurations in a row fit on no device; no more are tried", "refused")
+            self._suggest_no_more()
+
+    def _resume_paused(self) -> Entry | None:
+        trial = self._stopping.resumable()
+        while trial is not None and self._record.trials[trial].status != "paused":
+            trial = self._stopping.resumable()  # it couldn't pause, or has ended meanwhile
+        if trial is None:
+            return None
+        start = self._start_of(self._record.trials[trial])
+        return Entry("trial_resumed", start, {"epoch": start.reported})
+
+    def _suggest(self) -> Entry | None:
+        if self.exhausted:
+            return None
+        number = len(self._record.trials)
+        self.nothing_expected = self._expects_too_little(number)
+        config = None if self.nothing_expected else self._proposals.propose(number)
+        if config is None:
+            self._suggest_no_more()
+            return None
+        start = Start(f"{number:05d}", number, config, trial_seed(self._study.seed, number), self._length(config))
+        return Entry("trial_started", start, {"number": number}, new=True)
+
+    def _suggest_no_more(self) -> None:
+        self.exhausted = True
+        self._stopping.no_more_coming()
+
+    def _expects_too_little(self, number: int) -> bool:
+        least = self._study.budget.min_improvement
+        if least is None or number >= (self._study.trials or math.inf):
+            return False
+        expected = self._proposals.expected_improvement(number)
+        return expected is not None and expected < least
+
+    def _start_of(self, record: TrialRecord) -> Start:
+        length = self._length(record.config)
+        return Start(
+            record.trial, record.number, record.config, record.seed, length, record.epoch, record.memory_losses
+        )
+
+    def _length(self, config: dict[str, Any]) -> int:
+        return full_length(config, self._study.budget.max_epochs)
+
+
+def trial_seed(study_seed: int, number: int) -> int:
+    """The seed of a study's trial: 32 bits that depend on nothing but the study's seed and the trial's number."""
+    return int(np.random.SeedSequence([study_seed, number]).generate_state(1)[0])

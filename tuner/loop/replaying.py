@@ -1,0 +1,51 @@
+"""A search brought to where its earlier drivers left it: their events, told to everything that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.history.event_lines import Event, finite
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.loop.queue import Queue
+from tuner.loop.stopping import Stopping
+from tuner.search import Proposals
+
+
+class Replay:
+    """Tells search algorithm, early stopper and queue of each event, before the record takes it in."""
+
+    def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue) -> None:
+        self._record, self._proposals, self._stopping, self._queue = record, proposals, stopping, queue
+
+    def tell(self, event: Event) -> None:
+        """What the driver of that time told them when it happened."""
+        kind, trial = event["event"], event.get("trial", "")
+        known = self._record.trials.get(trial)
+        if kind == "trial_started" and known is None:
+            self._proposals.adopt(event["number"], event["config"])
+            self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
+        elif known is not None:
+            self._tell_of_known(kind, known, event)
+        elif kind == "notice" and event.get("code") == "cannot_pause":
+            self._stopping.give_up_pausing()
+        elif kind == "configuration_refused":
+            self._queue.pass_over(event["config"])
+
+    def _tell_of_known(self, kind: str, record: TrialRecord, event: Event) -> None:
+        if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
+            self._stopping.replay_resumption(record.trial)
+        elif kind == "epoch_reported":
+            value = event["metrics"].get(self._record.metric)
+            if finite(value) and event["epoch"] not in record.epochs:
+                self._proposals.observe(record.number, event["epoch"], value)
+                self._stopping.report(record.trial, event["epoch"], value)
+        elif kind == "trial_ended":
+            self._proposals.end(record.number, event["status"])
+            self._stopping.end(record.trial)
+
+
+def learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:
+    """The configurations that the run's first driver learned from earlier studies."""
+    kept = (event.get("learned") or event.get("configs") for event in history)  # older runs had them in a notice
+    return next((configs for configs in kept if configs), ())
