@@ -86,6 +86,7 @@ def test_nothing_is_looked_at_without_gpus_or_on_a_cluster(looks: list[int], mon
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_search_is_refused_where_torch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real look, at a card that there isn't: torch finds no driver."""
     import tuner
