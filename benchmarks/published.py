@@ -41,6 +41,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 FEWEST_EPOCHS, MOST_EPOCHS, GRACE_EPOCHS = 4, 9, 3  # the last one is tuner's default
 SAMPLE_SECONDS = 0.5
+ROUNDING = 1e-6  # of the same share of images, as one side or the other computes it
 STUDY = """\
 from tuner import ASHA, Budget, HyperOpt, ImageClassifier, MultiFidelityGP, Study, choice, loguniform, randint
 
@@ -122,7 +123,7 @@ class Outcome:
 
     def reached(self, accuracy: float) -> float | None:
         """When an epoch was the first to be as good; None where none was."""
-        return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy), None)
+        return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy - ROUNDING), None)
 
 
 # Data
