@@ -1,6 +1,7 @@
 """The published search by tuner and by the plain Ray Tune script that it came from, in the same run.
 
-    python benchmarks/published.py [--epochs-scale 1] [--images 60000] [--seeds 1] [--two] [--device cpu|cuda] [--data-dir DIR]
+    python benchmarks/published.py [--epochs-scale 1] [--images 60000] [--seeds 1] [--two] [--device cpu|cuda]
+                                   [--data-dir DIR]
 
 Ten trials of ResNet18 on Fashion-MNIST: learning rate, batch size 32, 64 or 128, and 4 to 9 epochs, with Adam. Three
 searches one after the other, each in a process of its own with the whole machine: `plain_search.py` (HyperOpt, ASHA
