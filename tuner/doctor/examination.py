@@ -57,8 +57,8 @@ class Examination:
         limit = IMPORT_SECONDS + sum(CHECKS[name].seconds for name in self.checks)
         timer = threading.Timer(limit, process.kill)
         timer.start()
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             for line in process.stdout:
                 found = replace(Finding(**json.loads(line)), where=self.where)
                 told[found.check] = found
@@ -70,6 +70,7 @@ class Examination:
             timer.cancel()
             process.kill()
             code = process.wait()
+            process.stdout.close()
         if code == -signal.SIGINT:  # Ctrl-C reaches all of the terminal's processes
             raise KeyboardInterrupt
         made = len(told)
