@@ -59,8 +59,8 @@ def test_check_shows_the_study_and_its_first_configurations_and_leaves_nothing(s
         (["check", "space.py", "--set", "lrr=1"], "tuner: 'lrr' is not a hyperparameter of the study; did you mean 'lr'?\n"),
         (["check", "space.py", "--trials", "0"], "tuner: argument --trials: needs a whole number of at least 1, got '0'; see `python -m tuner check --help`\n"),
         (["check", "space.py", "--cpus-per-trial", "9999"], None),
-        (["show", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', where neither is one nor lies one below; `python -m tuner runs` lists those there are\n"),
-        (["resume", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', where neither is one nor lies one below; `python -m tuner runs` lists those there are\n"),
+        (["show", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', with none in it or below it; `python -m tuner runs` lists all runs\n"),
+        (["resume", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', with none in it or below it; `python -m tuner runs` lists all runs\n"),
         (["frobnicate"], None),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -411,6 +411,6 @@ def test_check_names_the_limits_and_what_a_grace_of_one_epoch_costs(
     assert main(["check", str(path), "--target", "0.95", "--total-epochs", "300"]) == 0
     out = capsys.readouterr().out
     assert (
-        "ends sooner after 2 hours or 300 epochs in all or a 0.95 or no more expectation of improving by 0.001" in out
+        "ends sooner after 2 hours or 300 epochs in all or a 0.95 or no expected improvement of at least 0.001" in out
     )
     assert "note: grace_epochs=1 compares trials after their first epoch" in out

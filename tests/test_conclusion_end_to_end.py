@@ -88,12 +88,12 @@ def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be
         file.write_text(edited)
         refused = tuner("resume", "out", folder=tmp_path)
         assert refused.code == 2
-        assert f"a run goes on with the {name} that it began with" in refused.err
+        assert f"a run keeps the {name} that it began with" in refused.err
         assert "Traceback" not in refused.err
     file.write_text(original.replace("+ 1 / epoch", "+ 2 / epoch"))
     finished = tuner("resume", "out", folder=tmp_path)
     assert finished.code == 0, finished.err
-    assert "study.py was changed since the run began" in finished.err
+    assert "study.py was edited after the run began" in finished.err
     assert "2 / epoch" in finished.err
     assert (file.parent / "study.1.py").read_text() == original
     run = load_run(tmp_path / "out")
@@ -133,7 +133,7 @@ def test_a_trial_that_reports_to_ray_itself_fails_with_a_sentence(tmp_path: Path
     path = study_file(tmp_path, study(body, "search=Random()", trials=2))
     finished = tuner("run", path, "--storage", "out", folder=tmp_path)
     assert finished.code == 1
-    assert "it reported to Ray Tune itself, not to tuner; call tuner.report(...)" in finished.err
+    assert "the function called ray.tune.report; call tuner.report(...) instead" in finished.err
     assert "Traceback" not in finished.err
 
 
@@ -176,7 +176,7 @@ def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: 
     second = tuner("resume", "out", "--take-over", "--json", folder=tmp_path)
     _, err = first.communicate(timeout=60)
     assert first.returncode == 2
-    assert "a run has one driver at a time" in err
+    assert "another process has taken over the run" in err
     assert "Traceback" not in err
     assert second.code == 0, second.err
     run = load_run(tmp_path / "out")

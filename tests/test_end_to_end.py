@@ -170,7 +170,7 @@ def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Pat
     refused = tuner("resume", "runs", "--trials", "40", folder=tmp_path)
     assert refused.code == 2
     assert refused.err.splitlines()[-1] == (
-        "tuner: --total-epochs is for the run in all and needs to be above the 12 that it has, got 12; "
+        "tuner: --total-epochs counts the whole run and must be above the 12 that it has already used, got 12; "
         "use --total-epochs with another value"
     )
     second = tuner("resume", "runs", "--total-epochs", "1000", "--target", "0.1125", folder=tmp_path)
@@ -264,7 +264,7 @@ def test_a_function_that_never_saves_is_stopped_instead_of_paused_with_a_notice(
     space = study_file(tmp_path, study(CURVE, 'search=Random(), scheduler=ASHA(rule="promote")'))
     finished = tuner("run", space, "--storage", "out", folder=tmp_path)
     assert finished.code == 0, finished.err
-    assert finished.err.count("note: this trial saves no checkpoint, so it can't pause") == 1
+    assert finished.err.count("note: trials save no checkpoint, so they can't pause") == 1
 
 
 # One worker, many trials

@@ -242,7 +242,7 @@ def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
         assert run.record.trials[name].epochs[9].metrics["first"] == first
     again = tuner("resume", "out", folder=tmp_path)
     assert again.code == 2
-    assert "--trials is the number of trials in all and needs to be above the 6 that the run has" in again.err
+    assert "--trials is the total number of trials and must be above 6, which the run already has" in again.err
 
 
 # The network

@@ -120,7 +120,7 @@ def test_a_value_that_contains_itself_is_told_apart_from_one_that_is_deep(
     code, message = checked(folder, content, capsys)
     assert (code, message) == (
         2,
-        "tuner: space needs dicts and values that end, got {'x': [[...]]}; take out what contains itself "
+        "tuner: space needs dicts that don't contain themselves, got {'x': [[...]]}; remove the one that does "
         "(space.py, line 5)",
     )
 

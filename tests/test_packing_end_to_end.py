@@ -108,6 +108,6 @@ def test_each_trial_sees_the_gpu_that_it_was_given_and_a_worker_stays_with_its_o
     assert most_at_once(run.events) == 2  # nothing is known of a function's memory: each has a GPU to itself
     assert run.device_hours == pytest.approx(2 * run.record.wall_seconds / 3600)
     assert [notice for notice in run.record.notices if "to itself" in notice] == [
-        "a trial has a NVIDIA H100 80GB HBM3 to itself until one like it has told what it takes: nothing is known of "
-        "the memory of the function 'train'"
+        "a trial has a NVIDIA H100 80GB HBM3 to itself until a similar one has been measured: the memory that "
+        "the function 'train' needs is unknown"
     ]

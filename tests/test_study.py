@@ -205,7 +205,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: build(metric="learning_rate"),
-        "metric needs one that is better high or low, got 'learning_rate'; use one of val_accuracy, val_loss, "
+        "metric needs one to maximise or minimise, got 'learning_rate'; use one of val_accuracy, val_loss, "
         "val_top5_accuracy, val_f1, train_loss, seconds, images_per_second, oom_retries, memory_peak_bytes, "
         "memory_bytes, device_utilisation, device_memory_bytes",
     ),
@@ -250,8 +250,7 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     (lambda: Resources(cpus=" AUTO"), "Resources.cpus needs a number or 'auto', got ' AUTO'; write 'auto'"),  # type: ignore[arg-type]
     (
         lambda: Resources(cpus="auto", gpus=1),
-        "Resources.cpus='auto' packs trials that train on the CPU, got gpus=1 beside it; use gpus='auto' alone, or "
-        "gpus=0",
+        "Resources.cpus='auto' packs trials that train on the CPU, got gpus=1 too; use gpus='auto' alone, or gpus=0",
     ),
     (lambda: Resources(gpus=-1), "Resources.gpus needs a number of at least 0, got -1; use 0.5 for half a GPU"),
 ]

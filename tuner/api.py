@@ -35,9 +35,9 @@ def run(
         concurrency: trials at once, at most
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
-        nice: lowers the priority of the workers by so many steps of niceness, 0 to 19
-        grace: seconds that a search told to end by a signal has to do so in order; 25 by default
-        listeners: told of every event while the search runs
+        nice: niceness that is added to that of the workers, which lowers their priority: 0 to 19
+        grace: seconds that a search may take to end in order after a signal; 25 by default
+        listeners: their `on_event` is called for every event while the search runs
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
             dict of hyperparameters), weights, data_dir, history
 

@@ -130,7 +130,7 @@ class Spending:
 class Pace:
     """How fast a search goes, for the time that is left.
 
-    `epoch_seconds` passed between epochs, None before the first; `epochs_left` is a guess for so many trials in all.
+    `epoch_seconds` passed between epochs, None before the first; `epochs_left` is a guess from the number of trials.
     """
 
     seconds: float
@@ -168,7 +168,7 @@ class Limit:
         """Why a run that has reached it can't go on, and how it could."""
         spent = math.nan if self.spent is None else self.spent(spending)
         return (
-            f"{self.option} is for the run in all and needs to be {self.beyond} the {spent:.4g} that it has, "
+            f"{self.option} counts the whole run and must be {self.beyond} the {spent:.4g} that it has already used, "
             f"got {limit:g}; use {self.option} with another value"
         )
 
@@ -252,7 +252,7 @@ LIMITS: tuple[Limit, ...] = (
         "DELTA",
         "start no trial that is expected to improve the metric by less",
         ending="no configuration was expected to improve {metric} by {limit} or more",
-        sooner="no more expectation of improving by {limit}",
+        sooner="no expected improvement of at least {limit}",
     ),
 )
 NAMES = tuple(limit.name for limit in LIMITS)

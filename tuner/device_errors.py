@@ -1,4 +1,4 @@
-"""Errors of a GPU after which the process can't use it any more, told from those that spoil only what was asked.
+"""Errors of a GPU after which the process can't use it any more, and not those that only make one operation fail.
 
 CUDA calls the first kind sticky: every later call in the process returns the same error
 (https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html). torch raises `AcceleratorError` or a plain

@@ -6,7 +6,7 @@ TunerError
 │   ├── DataError         a data set that is missing or malformed
 │   ├── WeightsError      weights that are missing, or don't fit the model
 │   └── RunFolderError    a folder that is no run, or a run that can't do what was asked
-└── TrialError            spoils one trial; the search goes on
+└── TrialError            ends one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
     ├── TrialLost         its worker can't run it; it goes on elsewhere
     └── TrialOutOfMemory  the device or the host had too little memory
@@ -51,7 +51,7 @@ class RunFolderError(StudyError):
 
 
 class TrialError(TunerError):
-    """One trial is spoilt; `cause` is what its record says."""
+    """One trial has failed; `cause` is what its record says."""
 
     cause = "error"
 
@@ -63,13 +63,13 @@ class TrialDiverged(TrialError):  # noqa: N818 -- the field's word, and it reads
 
 
 class TrialLost(TrialError):  # noqa: N818
-    """The worker can't run the trial, which is none of its fault: it goes on from its last checkpoint elsewhere."""
+    """The worker can't run the trial; the trial goes on from its last checkpoint on another worker."""
 
     cause = "lost"
 
 
 class TrialOutOfMemory(TrialError):  # noqa: N818
-    """The device or the host had too little memory, whatever the batch; or unless all processes do as `remedy` says."""
+    """Too little memory even for one image; or, with a `remedy`, unless all processes follow it."""
 
     cause = "out_of_memory"
 

@@ -51,7 +51,7 @@ class Resources:
             self._check_gpus(self.gpus)
         if _is_auto(self.cpus) and self.gpus:
             raise StudyError(
-                f"Resources.cpus='auto' packs trials that train on the CPU, got gpus={self.gpus!r} beside it; "
+                f"Resources.cpus='auto' packs trials that train on the CPU, got gpus={self.gpus!r} too; "
                 "use gpus='auto' alone, or gpus=0"
             )
         if self.strategy is not None and not is_one_of(self.strategy, STRATEGIES):
@@ -141,8 +141,8 @@ class Resources:
         for strategy in strategies:
             if strategy not in trial.strategies:
                 raise StudyError(
-                    f"strategy={strategy!r} needs an ImageClassifier, got {trial.described}, which would "
-                    "have to share out its work itself; leave strategy out"
+                    f"strategy={strategy!r} needs an ImageClassifier, got {trial.described}, which has "
+                    "to use several devices by itself; leave strategy out"
                 )
             self._check_devices(strategy)
             batch_size = trial.known_hyperparameters.get("batch_size")
@@ -158,7 +158,7 @@ class Resources:
         if self.devices < 2 or self.devices != int(self.devices):
             kind = "gpus" if self.gpus else "cpus"
             raise StudyError(
-                f"strategy={strategy!r} needs two devices or more, each whole, got {self.devices:g} {kind} a "
+                f"strategy={strategy!r} needs at least two whole devices, got {self.devices:g} {kind} a "
                 f"trial; use Resources({kind}=2, strategy={strategy!r}) (also --{kind}-per-trial), or leave "
                 "strategy out"
             )

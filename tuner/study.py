@@ -39,8 +39,8 @@ class Study:
 
     `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
-    dimension left out of one is sampled); then come those that `warm_start` finds in earlier runs, None for not to look
-    there. `constraint` takes a configuration and says whether it is worth a trial, as
+    dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
+    `constraint` takes a configuration and says whether it is worth a trial, as
     `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `source`
     is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which of its
     metrics are better high and which low; a function's metric is maximised then.
@@ -139,7 +139,7 @@ class Study:
 
     @property
     def problem(self) -> Problem:
-        """What the search algorithm is told."""
+        """The problem as the search algorithm receives it."""
         return Problem(
             self.search_space,
             mode=self.mode,
@@ -249,7 +249,7 @@ class Study:
         direction = directions[self.metric]
         if direction is None:
             aims = ", ".join(name for name, better in directions.items() if better)
-            raise StudyError(f"metric needs one that is better high or low, got {self.metric!r}; use one of {aims}")
+            raise StudyError(f"metric needs one to maximise or minimise, got {self.metric!r}; use one of {aims}")
         if self.mode not in (None, direction):
             raise StudyError(
                 f"{self.metric} is better {'high' if direction == 'max' else 'low'}, got mode={self.mode!r}; "

@@ -124,7 +124,7 @@ def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None
         lines.on_event(one)
     assert re.sub(r"about .* left", "about N s left", stream.getvalue()).splitlines() == [
         "trial 00000 started: lr=0.1",
-        "trial 00000 lost its worker and starts again: node died",
+        "trial 00000 lost its worker; another worker goes on from its last checkpoint, if there is one: node died",
         "trial 00000 started, going on from epoch 1: lr=0.1",
         "note: trials can't pause",
         "trial 00000 failed: error after 1 epoch, best accuracy 0.5 (ValueError: x); best so far none; about N s left",

@@ -175,6 +175,7 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
         for word in call.keywords
         if word.arg == "code" and not (isinstance(word.value, ast.Name) and word.value.id == "code")
     ]
+    given += [(path, value) for path, call in calls_of("_notice") for value in call.args[1:]]
     computed = [ast.unparse(value) for _, value in given if not isinstance(value, ast.Constant | ast.Name)]
     assert computed == ["news[1]"]  # of packing, whose codes are these constants
     codes = {constant(path, value) for path, value in given if ast.unparse(value) not in computed}
@@ -192,7 +193,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         "how-to/resume.md": f"`--grace` seconds ({interruption.GRACE_SECONDS:.0f} by default)",
         "how-to/object-storage.md": f"within {events.OBJECT_STORE_SECONDS:.0f} s of the event",
         "how-to/budget.md": f"when its first {limits.MOST_FAILURES} trials all fail",
-        "troubleshooting.md": f"the last {failures.ALIKE} trials failed alike",
+        "troubleshooting.md": f"the last {failures.ALIKE} trials failed with the same error",
         "reference/study-file.md": f"{images.MAX_PIXELS:,} pixels by default",
     }.items():
         assert sentence in page(name), f"{name} should say: {sentence}"

@@ -59,7 +59,7 @@ def test_a_broken_cache_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     first, last = finished.out.splitlines()
     assert first.startswith("failed     CPU: cache: the cache can't be used: ")
     assert first.endswith("; set TUNER_CACHE to a folder that can be written to")
-    assert last == "1 check failed: searches won't work here until that is mended"
+    assert last == "1 check failed: searches won't work here until this is fixed"
 
 
 def unfit_torchvision(folder: Path) -> Path:

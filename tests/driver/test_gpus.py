@@ -49,7 +49,7 @@ def test_what_does_not_work_is_off_for_the_search_alone(looks: list[int]) -> Non
         assert allowed("compile")
         assert os.environ[VARIABLE] == "graph"
     assert notices == [
-        "training does without CUDA graphs on this machine (GPU 0: crashed); `tuner doctor` looks at it again"
+        "training doesn't use CUDA graphs on this machine (GPU 0: crashed); `tuner doctor` checks it again"
     ]
     assert VARIABLE not in os.environ
     assert looks == [1]
@@ -65,7 +65,7 @@ def test_what_the_user_switched_off_stays_off(looks: list[int], monkeypatch: pyt
 
 def test_a_name_that_is_no_technique_is_refused(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "graphs")
-    rule = "TUNER_SWITCHED_OFF names some of compile, graph, bf16, fp16, got 'graphs'; leave others out"
+    rule = "TUNER_SWITCHED_OFF takes a list of compile, graph, bf16, fp16, got 'graphs'; remove other names"
     with pytest.raises(StudyError, match=rule), gpus_checked(study()):
         pass
     with pytest.raises(KeyError):

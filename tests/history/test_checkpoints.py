@@ -73,7 +73,7 @@ def test_a_damaged_one_is_refused(tmp_path: Path, damage: str) -> None:
         (folder / "manifest.json").unlink()
     else:
         (folder / "manifest.json").write_text('{"files": 3')
-    with pytest.raises(TrialError, match="a checkpoint must be whole, got checkpoints/00003/000003"):
+    with pytest.raises(TrialError, match="a checkpoint must be complete, got checkpoints/00003/000003"):
         store.fetch("00003", 3, tmp_path / "copy")
     assert store.has("00003", 3) == (damage != "manifest gone")
 

@@ -192,7 +192,7 @@ def test_what_a_damaged_line_says_is_set_aside_and_named_once_and_all_else_is_us
     ]  # fmt: skip
     assert reading.damages == [
         "events/000001.jsonl, line 2: its checksum doesn't fit; it is left out",
-        "events/000001.jsonl, line 5: trial_ended names trial 00001, which none before it started; it is left out",
+        "events/000001.jsonl, line 5: trial_ended is about trial 00001, which was never started; it is left out",
     ]
     follower = EventFollower(LocalFolder(tmp_path))
     assert (follower.new(), follower.damages) == (reading.events, reading.damages)
@@ -281,8 +281,8 @@ def test_a_log_whose_folder_was_deleted_says_so_and_makes_no_new_one(tmp_path: P
     with pytest.raises(RunFolderError) as caught:
         log.append("notice", message="two")
     assert str(caught.value) == (
-        f"the run's folder was deleted while the search ran, got no events/000001.jsonl in '{tmp_path}/run' any more; "
-        "start the search again, and leave its storage until it ends"
+        f"the run's folder must stay while the search runs, got '{tmp_path}/run' without events/000001.jsonl; "
+        "start the search again"
     )
     log.close()
     assert not (tmp_path / "run").exists()

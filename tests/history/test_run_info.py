@@ -142,7 +142,7 @@ def test_what_is_written_is_of_this_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", [0, -1, True, "2", 1.5, None])
 def test_a_format_is_a_count(tmp_path: Path, odd: object) -> None:
     wrote(tmp_path, format=odd)
-    assert refusal(tmp_path) == f"run.json needs to be a run's, got another content in '{tmp_path}'; check the path"
+    assert refusal(tmp_path) == f"run.json needs to describe a run, got something else in '{tmp_path}'; check the path"
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_refine_runs_somebody_elses_code_only_where_it_is_trusted(
     os.chown(traced / what, 65534, 65534)
     assert main(["refine", str(traced), "-o", str(traced / "next.py")]) == 2
     assert capsys.readouterr().err == (
-        f"tuner: only code of your own is run, got '{traced}', which belongs to another user; read its study.py, and if "
+        f"tuner: only your own code may run, got '{traced}', which belongs to another user; read its study.py, and if "
         "you trust it add --trust (trust=True from Python)\n"
     )
     assert not (traced / "executed").exists()
@@ -263,7 +263,7 @@ def test_predict_runs_somebody_elses_model_only_where_it_is_trusted(
     (traced / "best" / "model.json").write_text(json.dumps(card))
     os.chown(traced, 65534, 65534)
     assert main(["predict", str(traced), "image.png"]) == 2
-    assert "tuner: only code of your own is run, got " in capsys.readouterr().err
+    assert "tuner: only your own code may run, got " in capsys.readouterr().err
     assert not (traced / "executed").exists()
     assert main(["predict", str(traced), "image.png", "--trust"]) == 2  # its study has no model
     assert "a model needs an ImageClassifier, got train " in capsys.readouterr().err

@@ -128,7 +128,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError) as caught:
         load_model(tmp_path)
     assert str(caught.value) == (
-        f"a model needs model.json and model.safetensors, got {tmp_path} without a whole model.json; "
+        f"a model needs model.json and model.safetensors, got {tmp_path} without a complete model.json; "
         "name a run with a winner"
     )
 
@@ -161,8 +161,8 @@ def test_a_mixture_of_two_winners_is_refused(best: Path, tmp_path: Path, name: s
     with pytest.raises(RunFolderError) as caught:
         load_model(mixed)
     assert str(caught.value) == (
-        f"a winner's files must belong together, got {mixed} with another {name} than model.json was written with; "
-        "copy it whole, or name another run"
+        f"a winner's files must belong together, got {mixed} whose {name} doesn't match model.json; "
+        "copy the whole folder again, or name another run"
     )
 
 

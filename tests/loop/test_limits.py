@@ -353,7 +353,7 @@ def test_failures_alike_are_told_with_the_exception_and_how_many(tmp_path: Path)
     loop = build(study(budget=Budget(trials=30, max_epochs=9)), tmp_path)
     drive_into_failures(loop, lambda number: True)
     assert all_failed_alike(loop.record.ended_trials) == (
-        "the last 5 trials failed alike: ValueError: 4 is wrong at 0x7f000004"
+        "the last 5 trials failed with the same error: ValueError: 4 is wrong at 0x7f000004"
     )
 
 
@@ -361,7 +361,7 @@ def test_what_a_run_has_spent_is_told_where_nothing_is_left_of_a_limit(tmp_path:
     loop = searched(tmp_path, total_epochs=10)
     refusal = Limits(loop.study, loop.record, 1).refusal()
     assert refusal == (
-        "--total-epochs is for the run in all and needs to be above the 10 that it has, got 10; "
+        "--total-epochs counts the whole run and must be above the 10 that it has already used, got 10; "
         "use --total-epochs with another value"
     )
 

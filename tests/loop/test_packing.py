@@ -378,8 +378,8 @@ def test_a_configuration_that_fits_nowhere_is_replaced_counted_and_told_once(tmp
     told = [event["message"] for event in events if event["event"] == "notice" and event["code"] == "refused"]
     assert told == [
         "a configuration needs a device that holds one image at a time, got 95.0 GB for the 80.0 GB of the "
-        "H100; such ones are passed over, so leave them out of the space to search faster",
-        f"{len(refused)} configurations were passed over, as they fit on no device",
+        "H100; such configurations are skipped; leave them out of the space to search faster",
+        f"{len(refused)} configurations were skipped, as they need more memory than a device has",
     ]
 
 
@@ -389,7 +389,7 @@ def test_a_space_that_fits_nowhere_ends_the_search_with_a_reason(tmp_path: Path)
     assert loop.finished
     assert loop.end_reason == "space"
     assert [e["message"] for e in events_of(tmp_path) if e.get("code") == "refused"][1:] == [
-        "100 configurations in a row fit on no device; no more are tried"
+        "100 configurations in a row need more memory than a device has; no more are tried"
     ]
 
 

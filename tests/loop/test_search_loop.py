@@ -142,7 +142,10 @@ def test_nan_is_a_diverged_trial_and_never_reaches_the_search_algorithm(tmp_path
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        ({"accuracy": 1.0}, "the study's metric 'loss' was not reported, got accuracy; report it or change metric="),
+        (
+            {"accuracy": 1.0},
+            "a trial must report the study's metric 'loss', got accuracy; report it, or change metric=",
+        ),
         ({"loss": "low"}, "the study's metric needs a number, got loss='low'; report a float"),
         ({"loss": None}, "the study's metric needs a number, got loss=None; report a float"),
     ],
@@ -208,7 +211,7 @@ def test_a_listener_that_fails_is_left_out_and_the_search_goes_on(tmp_path: Path
     loop = build(study(), tmp_path, listeners=[Broken()])
     drive(loop)
     assert loop.record.counts()["completed"] == 6
-    assert loop.record.notices == ["Broken failed and is left out from now on: RuntimeError('no terminal')"]
+    assert loop.record.notices == ["Broken raised an error and is not called any more: RuntimeError('no terminal')"]
 
 
 def test_trial_seeds_depend_on_study_and_number_alone() -> None:

@@ -189,7 +189,7 @@ def test_runs_are_found_newest_first_and_what_is_none_is_passed_over(tmp_path: P
     ("content", "message"),
     [
         ("{", "run.json needs to be JSON, got a damaged one in "),
-        ("[]", "run.json needs to be a run's, got another content in "),
+        ("[]", "run.json needs to describe a run, got something else in "),
         (
             json.dumps({"format": FORMAT + 1, "study": "s", "metric": "m", "mode": "max", "status": "finished"}),
             f"this tuner reads runs up to format {FORMAT}, got format {FORMAT + 1} in ",
@@ -205,7 +205,7 @@ def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path: Path, content: st
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        RunFolderError, match=r"^a run is a folder with run\.json, got '.*', where neither is one nor lies one below"
+        RunFolderError, match=r"^a run is a folder with run\.json, got '.*', with none in it or below it"
     ):
         load_run(tmp_path / "nowhere")
 

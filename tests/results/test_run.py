@@ -186,7 +186,7 @@ def test_a_damaged_file_is_refused_with_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[]", "3", "{}", '{"format": null}', '{"format": "1"}'])
 def test_another_programs_file_of_the_name_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)
-    assert refusal(tmp_path) == f"run.json needs to be a run's, got another content in '{tmp_path}'; check the path"
+    assert refusal(tmp_path) == f"run.json needs to describe a run, got something else in '{tmp_path}'; check the path"
 
 
 def test_a_file_that_lost_a_part_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
@@ -208,8 +208,8 @@ def test_a_newer_format_is_refused_whatever_else_it_holds(tmp_path: Path) -> Non
 def test_what_is_no_run_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "a_file").write_text("")
     assert refusal(tmp_path / name) == (
-        f"a run is a folder with run.json, got '{tmp_path / name}', where neither is one nor lies one below; "
-        "`python -m tuner runs` lists those there are"
+        f"a run is a folder with run.json, got '{tmp_path / name}', with none in it or below it; "
+        "`python -m tuner runs` lists all runs"
     )
 
 

@@ -139,7 +139,7 @@ def test_code_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     study = load_study(tmp_path / "own.py")
     elsewhere = tmp_path / "elsewhere" / "next.py"
-    with pytest.raises(StudyError, match="-o needs to lie beside"):
+    with pytest.raises(StudyError, match="-o must be in the same folder as"):
         study_text(study, "", elsewhere)
     for name, reason in (("json.py", "which is the name of another module"), ("my own.py", "which is no Python name")):
         (tmp_path / name).write_text(OWN)

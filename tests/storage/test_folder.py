@@ -203,7 +203,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(
     tmp_path: Path, kind: Callable[[Path], Folder], verb: str, name: str
 ) -> None:
     run = hostile(tmp_path)
-    with pytest.raises(RunFolderError, match="what belongs to a run lies inside its folder, got "):
+    with pytest.raises(RunFolderError, match="the files of a run are inside its folder, got "):
         VERBS[verb](kind(run), name)
     assert whole(tmp_path / "outside") == {"kept.txt": "kept", "deep/kept.txt": "kept"}
     assert (run / "run.json").read_text() == "{}"
@@ -216,7 +216,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(
 )
 def test_a_symbolic_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path, verb: str, name: str) -> None:
     run = hostile(tmp_path)
-    with pytest.raises(RunFolderError, match="which leads out of it; remove it, and don't trust the folder"):
+    with pytest.raises(RunFolderError, match="which is outside of it; remove it, and don't trust the folder"):
         VERBS[verb](LocalFolder(run), name)
     assert whole(tmp_path / "outside") == {"kept.txt": "kept", "deep/kept.txt": "kept"}
     assert (run / "tune").is_dir()
@@ -224,19 +224,19 @@ def test_a_symbolic_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path,
 
 @pytest.mark.parametrize("name", ["tune", "tune/00001", "checkpoints", "../outside"])
 def test_what_is_fetched_holds_no_links_out_of_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RunFolderError, match="leads out of it"):
+    with pytest.raises(RunFolderError, match="is outside of it"):
         LocalFolder(hostile(tmp_path)).fetch(name, tmp_path / "copy")
 
 
 def test_appending_through_a_link_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="leads out of it"):
+    with pytest.raises(RunFolderError, match="is outside of it"):
         LocalFolder(hostile(tmp_path)).append_to("checkpoints/kept.txt")
     assert whole(tmp_path / "outside")["kept.txt"] == "kept"
 
 
 def test_a_folder_inside_a_runs_is_as_closed_as_the_run(tmp_path: Path) -> None:
     tune = LocalFolder(hostile(tmp_path)).child("tune")
-    with pytest.raises(RunFolderError, match="leads out of it"):
+    with pytest.raises(RunFolderError, match="is outside of it"):
         tune.child("link")
     assert tune.folders() == ["00001"]
     assert LocalFolder(tmp_path / "run").folders() == ["tune"]
@@ -484,5 +484,5 @@ def test_a_disk_that_takes_nothing_is_refused(tmp_path: Path, mount: str, told: 
 def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "circle").symlink_to("circle")
-    with pytest.raises(RunFolderError, match="a folder needs a path that leads somewhere, got "):
+    with pytest.raises(RunFolderError, match="a folder needs a valid path, got "):
         open_folder(path)

@@ -493,5 +493,5 @@ def test_a_hostile_lease_folder_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "run" / "lease").symlink_to(tmp_path / "elsewhere")
     assert holder(LocalFolder(tmp_path / "run")) is None
-    assert "which leads out of it" in refusal(LocalFolder(tmp_path / "run"))
+    assert "which is outside of it" in refusal(LocalFolder(tmp_path / "run"))
     assert list((tmp_path / "elsewhere").iterdir()) == []

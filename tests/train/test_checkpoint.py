@@ -62,7 +62,7 @@ def test_a_changed_byte_is_noticed(folder: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    message = f"a checkpoint must be whole, got {path} cut off or changed; use an earlier one"
+    message = f"a checkpoint must be complete, got {path} cut off or changed; use an earlier one"
     for read in (read_checkpoint, read_model):
         with pytest.raises(TrialError) as caught:
             read(folder)

@@ -93,7 +93,7 @@ def test_features_that_were_changed_on_disk_are_computed_again_with_a_sentence(
     losses.append(again.run_epoch().train_loss)
     assert losses[0] == losses[1]
     assert again.notes[-1] == (
-        f"the cache's {changed.parent} doesn't fit and is built again: train.npy isn't what was written"
+        f"{changed.parent} in the cache is damaged and is built again: train.npy isn't what was written"
     )
 
 
@@ -170,8 +170,8 @@ def test_a_new_stem_trains_and_says_that_nothing_can_be_kept(tmp_path: Path) -> 
     digits = ImageClassifier("digits", weights=path)
     running = Trainer(digits, {"finetune": "head"}, epochs=1, seed=0, split_seed=0)
     assert running.notes[-1] == (
-        "finetune='head' trains conv1 too, which starts afresh, so the backbone runs in every epoch; stem='sum' keeps "
-        "it frozen, and its features are then computed once"
+        "finetune='head' also trains conv1, which has no pretrained weights, so the whole network runs in every epoch; "
+        "with stem='sum' the backbone stays frozen and its features are computed once"
     )
     summed = Trainer(digits, {"finetune": "head", "stem": "sum"}, epochs=1, seed=0, split_seed=0)
     assert not any("stem='sum'" in note for note in summed.notes)
@@ -191,8 +191,8 @@ def test_a_model_that_goes_on_after_its_head_says_so(colours: ImageClassifier) -
     running = trainer(replace(colours, model="squeezenet1_1"), image_size=32, epochs=2)
     running.run_epoch()
     assert running.notes == (
-        "squeezenet1_1 goes on after its head, so the frozen backbone's features can't be kept: every epoch computes "
-        "them again",
+        "squeezenet1_1 has layers after its head, so the features of the frozen backbone can't be stored: every epoch "
+        "computes them again",
     )
 
 
@@ -215,6 +215,12 @@ def test_without_room_for_the_cache_features_live_in_the_process(
         while not running.finished:
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6
-    assert any(note.startswith("images are decoded and held by each trial for itself") for note in running.notes)
-    assert any(note.startswith("the frozen backbone's features are computed and held by") for note in running.notes)
+    assert any(
+        note.startswith("the cache can't be used, so each trial decodes and holds the images itself")
+        for note in running.notes
+    )
+    assert any(
+        note.startswith("the cache can't be used, so each trial computes and holds the backbone's")
+        for note in running.notes
+    )
     assert cache.default_folder() == tmp_path / "file" / "cache"

@@ -263,9 +263,9 @@ def test_an_overflow_of_memory_names_what_was_held_and_the_configuration(colours
         running.run_epoch()
     message = str(caught.value)
     assert message.startswith(
-        "a single image doesn't fit into memory (CUDA out of memory. Tried to allocate 2 GiB); at"
+        "a single image doesn't fit into memory (CUDA out of memory. Tried to allocate 2 GiB); the trial used up to "
     )
-    assert message.endswith("were held, with lr=0.001 batch_size=16 image_size=12; use a smaller model or image_size")
+    assert message.endswith(" GB, with lr=0.001 batch_size=16 image_size=12; use a smaller model or image_size")
 
 
 def test_dropout_goes_on_alike_too(colours: ImageClassifier, tmp_path: Path) -> None:

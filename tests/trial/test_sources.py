@@ -141,11 +141,11 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
         (["cat/1.png", "dog/notes.txt"], "a class needs images (.bmp, .gif, .jpeg, .jpg, .pgm, .png, .ppm, .tif"),
         (
             ["train/a/1.png", "train/b/1.png", "test/c/1.png"],
-            "every class needs training images, got 'c' in test alone; add it to train/",
+            "every class needs training images, got 'c' in test only; add it to train/",
         ),
         (
             ["train/a/1.png", "train/b/1.png", "tset/a/1.png"],
-            "beside train/ there may be val, valid, validation, test, got {root}/tset; move or rename it",
+            "next to train/ there may only be val, valid, validation, test, got {root}/tset; move or rename it",
         ),
     ],
 )

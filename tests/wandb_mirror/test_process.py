@@ -60,7 +60,7 @@ def test_a_mirror_that_fails_says_where_to_look(tmp_path: Path) -> None:
     mirror = MirrorProcess(LocalFolder(tmp_path), "offline")  # which is no run
     problem = mirror.finish(60)
     assert problem is not None
-    assert "only in part" in problem
+    assert "received only a part of the run" in problem
     assert "a run is a folder with run.json" in (tmp_path / "wandb/mirror.log").read_text()
 
 

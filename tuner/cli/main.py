@@ -8,19 +8,34 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, doctor, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import check, compare, completion, doctor, export, predict, refine, report, resume, run, runs, show
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.foreign_text import printable
 from tuner.starting import release_interrupt
 
-VERBS = (run, check, resume, runs, show, report, refine, compare, export, predict, doctor)  # in the order of the help
+VERBS = (
+    run,
+    check,
+    resume,
+    runs,
+    show,
+    report,
+    refine,
+    compare,
+    export,
+    predict,
+    doctor,
+    completion,
+)  # in the order of the help
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    options = parser().parse_args(arguments)
+    whole = parser()
+    completion.answer(whole)
+    options = whole.parse_args(arguments)
     if not options.searches:  # which has nothing to put in order until it shows something
         release_interrupt()
     try:

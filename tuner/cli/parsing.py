@@ -38,7 +38,11 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("study")
     add_limits(group)
     group.add_argument(
-        "--cpus-per-trial", type=_cpus, metavar="N|auto", dest="cpus", help="auto: a thread each, as many as fit"
+        "--cpus-per-trial",
+        type=_cpus,
+        metavar="N|auto",
+        dest="cpus",
+        help="auto: one thread each, as many as fit",
     )
     group.add_argument(
         "--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction; auto: shared"

@@ -17,8 +17,10 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
-    add_limits(parser.add_argument_group("limits", "for the run in all, what it has spent included"))
-    parser.add_argument("--take-over", action="store_true", help="go on here though another driver works on the run")
+    add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
+    parser.add_argument(
+        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
+    )
     add_driver_options(parser)
 
 

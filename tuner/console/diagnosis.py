@@ -24,5 +24,5 @@ def summary(findings: Sequence[Finding]) -> str:
     broken = sum(finding.status == "failed" for finding in findings)
     noticed = sum(finding.status == "notice" for finding in findings)
     if broken:
-        return f"{plural(broken, 'check')} failed: searches won't work here until that is mended"
+        return f"{plural(broken, 'check')} failed: searches won't work here until this is fixed"
     return f"searches will work here ({plural(noticed, 'notice') if noticed else 'nothing to mend'})"

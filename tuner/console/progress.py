@@ -101,7 +101,7 @@ class Lines:
             self._say(self._progress.totals())
 
     def on_event(self, event: Event) -> None:
-        """Print the line that the event is worth, if any."""
+        """Print the line for the event, if it has one."""
         if not self._progress.on_event(event):
             return
         record, kind = self._progress.record, event["event"]
@@ -111,7 +111,8 @@ class Lines:
         elif kind == "trial_ended":
             self._say(self._ended(record.trials[event["trial"]]))
         elif kind == "trial_lost":
-            self._say(f"trial {event['trial']} lost its worker and starts again: {event['message']}")
+            again = "another worker goes on from its last checkpoint, if there is one"
+            self._say(f"trial {event['trial']} lost its worker; {again}: {event['message']}")
         elif kind == "notice":
             self._say(f"note: {event['message']}")
 
@@ -270,7 +271,7 @@ class Progress:
         return f"{duration(elapsed)} so far" if left is None else f"about {duration(left)} left"
 
     def _seconds_left(self, elapsed: float) -> float | None:
-        """Until the first limit of those whose time can be told."""
+        """Until the first limit, of those whose time can be estimated."""
         epochs = self.record.epochs()
         trained = epochs - self._epochs_before
         pace = Pace(self.record.wall_seconds, epochs, elapsed / trained if trained else None, self._epochs_left)

@@ -168,7 +168,7 @@ def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> N
         print(printable(f"note: {of}{damage}"), file=stream)
     if len(damages) > SHOWN_DAMAGES:
         more = len(damages) - SHOWN_DAMAGES
-        print(printable(f"note: {of}{more} more of this kind, {len(damages)} in all"), file=stream)
+        print(printable(f"note: {of}{more} more of this kind, {len(damages)} in total"), file=stream)
 
 
 def print_predictions(predictions: Iterable[Prediction]) -> None:

@@ -36,7 +36,7 @@ class Check:
         severity: what that counts as
         seconds: that it may take, also on a busy machine, before it counts as hanging
         needed: whether those after it on the same device are pointless where it fails
-        technique: of `tuner.techniques`, what training does without where it fails
+        technique: of `tuner.techniques`, what training doesn't use where it fails
     """
 
     name: str
@@ -60,7 +60,7 @@ _ALL = (
     Check("GPU driver", "tuner.doctor.host:gpus", DRIVER, "notice"),
     Check("ray", "tuner.doctor.software:ray_starts", "reinstall ray[tune]", seconds=120),
     Check("torch", "tuner.doctor.software:torch_fits", REINSTALL, seconds=120, needed=True),
-    Check("cache", "tuner.doctor.software:cache", "set TUNER_CACHE to a folder on a sound disk"),
+    Check("cache", "tuner.doctor.software:cache", "set TUNER_CACHE to a folder on another disk"),
     Check("wheel", "tuner.doctor.gpu:wheel", DRIVER, seconds=120, needed=True),
     Check("sharing", "tuner.doctor.gpu:sharing", DRIVER),
     Check("fp32", "tuner.doctor.training:fp32", DRIVER, seconds=120, needed=True),

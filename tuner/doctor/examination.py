@@ -51,7 +51,7 @@ class Examination:
         return replace(self, checks=tuple(name for name in self.checks if name in only)) if only else self
 
     def perform(self, subject: Subject, tell: Tell) -> list[Finding]:
-        """Make the checks; each is told as soon as it is made."""
+        """Make the checks; `tell` is called with each finding as soon as it is made."""
         told: dict[str, Finding] = {}
         process = self._start(subject)
         limit = IMPORT_SECONDS + sum(CHECKS[name].seconds for name in self.checks)

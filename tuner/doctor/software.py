@@ -61,7 +61,9 @@ def cache(subject: Subject) -> Finding:
     except (CacheUnavailable, OSError) as error:
         return failed(f"the cache can't be used: {error}", "set TUNER_CACHE to a folder that can be written to")
     if not same:
-        return failed(f"the cache in {store.folder} gave back other numbers", "set TUNER_CACHE to a sound disk")
+        return failed(
+            f"the cache in {store.folder} gave back other numbers", "set TUNER_CACHE to a folder on another disk"
+        )
     return ok(str(store.folder))
 
 

@@ -34,7 +34,7 @@ from tuner.storage.locations import open_folder
 from tuner.worker.order import REPORT, Order
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
-ANOTHER_REPORT = "it reported to Ray Tune itself, not to tuner; call tuner.report(...) rather than ray.tune.report"
+ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -68,7 +68,7 @@ def connected(
     this process, and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
 
     Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
-    what it asks for; KeyboardInterrupt where the search is told to end before Ray has started.
+    what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
     _check_nice(nice, address)
     if address is not None and study.resources.packed:
@@ -227,7 +227,7 @@ def _join(address: str) -> None:
             ray.init(address=address, **_SETTINGS)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise StudyError(
-            f"--address needs a running Ray cluster, got {address!r}, where none answers; "
+            f"--address needs a running Ray cluster, got {address!r}, where no cluster answers; "
             f"start one with `ray start --head`, or leave --address out ({str(error).splitlines()[0]})"
         ) from error
 

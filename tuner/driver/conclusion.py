@@ -76,7 +76,7 @@ class Conclusion:
         write_tables(self.loop.folder, self.loop.record)
 
     def _write_winner(self, outcome: Outcome) -> Outcome:
-        """A search is worth more than its winner's test score: what goes wrong here is told, and no more."""
+        """A search stands without its winner's test score: an error here becomes a notice."""
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         try:

@@ -40,4 +40,6 @@ def _check_names() -> None:
     for name in switched_off():
         if name not in TECHNIQUES:
             known = ", ".join(TECHNIQUES)
-            raise StudyError(f"{VARIABLE} names some of {known}, got {shown(os.environ[VARIABLE])}; leave others out")
+            raise StudyError(
+                f"{VARIABLE} takes a list of {known}, got {shown(os.environ[VARIABLE])}; remove other names"
+            )

@@ -115,7 +115,7 @@ class Interruption:
         if same or not again:
             return
         if self.hurried:
-            raise KeyboardInterrupt("ended at once; what is saved is what `resume` goes on from")
+            raise KeyboardInterrupt("stopped at once; `resume` goes on from what was saved")
         self.hurried = True
 
     def take_signals(self) -> None:

@@ -47,7 +47,7 @@ def run(
     """Search: check the study, run its trials, write the run folder; returns the run.
 
     `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
-    `Study.with_options`. `nice` lowers the workers' priority by so many steps of niceness.
+    `Study.with_options`. `nice` is added to the workers' niceness, which lowers their priority.
     Ctrl-C, SIGTERM and SIGHUP end the search early, within `grace` seconds (25 by default); the run's status is then
     "interrupted" and `resume` goes on with it. So it is where Ray dies.
 
@@ -99,11 +99,11 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    `limits` are those of `Budget` by their names, for the run in all; `wandb` is what it was, unless given. `study` is
+    `limits` are those of `Budget` by their names, for the whole run; `wandb` is what it was, unless given. `study` is
     needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
-    original is kept beside it and the difference told. A driver that works on the run refuses this one, unless that is
-    to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or new trials
-    could not be compared with those it has, and StudyError for a limit that there isn't.
+    original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
+    that is to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or
+    new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
     with (
@@ -157,8 +157,8 @@ def _room_for_the_start(storage: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderError(
-            f"a search needs storage that takes its files, got {str(storage)!r} ({error.strerror or error}); "
-            "free some of it or choose another"
+            f"a search needs storage that it can write to, got {str(storage)!r} ({error.strerror or error}); "
+            "free some space or choose another storage"
         ) from error
 
 
@@ -175,8 +175,8 @@ def _check(study: Study, *, cluster: bool) -> None:
 def _tell_of_changes(search: Search, text: StudyText) -> None:
     kept = text.keep_before(search.folder)
     search.loop.notice(
-        f"{STUDY_FILE} was changed since the run began; trials from now on are trained as it says, `study_version` in "
-        f"the tables tells which, and the file of before is {kept}:\n{text.difference}",
+        f"{STUDY_FILE} was edited after the run began. New trials use the edited file (see `study_version` in the "
+        f"tables); the earlier file is kept as {kept}. The difference:\n{text.difference}",
         code="study_changed",
     )
 
@@ -215,7 +215,7 @@ def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
         if done >= space:
             return f"the run tried all {done} configurations of its space; widen the space in a new study"
         return (
-            f"--trials is the number of trials in all and needs to be above the {done} that the run has, got {wanted}; "
-            f"use --trials {done + 10}"
+            f"--trials is the total number of trials and must be above {done}, which the run already has, "
+            f"got {wanted}; use --trials {done + 10}"
         )
     return Limits(study, record, earlier.devices).refusal()

@@ -95,8 +95,8 @@ class Search:
     def _check_lease(self) -> None:
         if self.lease.lost:
             raise RunFolderError(
-                f"a run has one driver at a time, got another one for {self.folder.uri!r}, which took it over; "
-                f"the search goes on there: {command('show', self.folder.uri, '--watch')}"
+                f"another process has taken over the run {self.folder.uri!r}, so this one stops; "
+                f"follow the search with: {command('show', self.folder.uri, '--watch')}"
             )
 
     def _search(self) -> Outcome:

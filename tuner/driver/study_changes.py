@@ -37,19 +37,19 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
     for name in (name for name in {**before, **now} if before.get(name) != now.get(name)):
         was, got = ("", "") if name == "space" else (f" {before.get(name)!r}", f" {now.get(name)!r}")
         raise RunFolderError(
-            f"a run goes on with the {name} that it began with{was}, got another one{got} in {where}, so that its "
-            f"trials could not be compared; put it back, or start a new run, which learns from this one"
+            f"a run keeps the {name} that it began with{was}, got another one{got} in {where}: trials could not be "
+            f"compared; change it back, or start a new run, which learns from this one"
         )
     if info.get("data_fingerprint") != study.declared_trial.fingerprint():
         raise RunFolderError(
-            f"a run goes on with the data that it began with, got other files for {where}, so that its trials could "
-            "not be compared; put them back, or start a new run"
+            f"a run keeps the data that it began with, got other files for {where}: trials could not be compared; "
+            "restore the files, or start a new run"
         )
 
 
 @dataclass(frozen=True)
 class StudyText:
-    """The text of a run's study file now, and as the driver before had it; None where there was none to be had."""
+    """The text of a run's study file now, and as the earlier driver had it; None if there was none."""
 
     now: str
     before: str | None
@@ -74,7 +74,7 @@ class StudyText:
         return "\n".join(lines[:MOST_LINES] + more)
 
     def keep_before(self, folder: Folder) -> str:
-        """Write the text of before beside the one of now; its name."""
+        """Write the earlier text next to the new one; its name."""
         name = f"study.{self.version_before}.py"
         folder.write(name, (self.before or "").encode("utf-8", "surrogateescape"))
         return name

@@ -1,6 +1,6 @@
 """The winner, after the search: its checkpoint in `best/`, scored once on the test split.
 
-`best/` is made beside its place and moved there as a whole, so that the winner of before stays until the new one is
+`best/` is made beside its place and moved there as a whole, so that the earlier winner stays until the new one is
 there, and a conclusion that was cut off can be done again.
 """
 

@@ -92,9 +92,9 @@ class CheckpointStore:
             folder = self._folder.fetch(f"{name}/{FILES}", target)
             whole = _marks(folder) == files
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TrialError(f"a checkpoint must be whole, got {name}, which can't be read ({error})") from error
+            raise TrialError(f"a checkpoint must be complete, got {name}, which can't be read ({error})") from error
         if not whole:
-            raise TrialError(f"a checkpoint must be whole, got {name}, which was cut off or changed")
+            raise TrialError(f"a checkpoint must be complete, got {name}, which was cut off or changed")
         return folder
 
     def delete(self, trial: str, epoch: int) -> None:

@@ -99,8 +99,8 @@ class EventLog:
         event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities are no JSON
         if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
             raise RunFolderError(
-                f"the run's folder was deleted while the search ran, got no {self._name} in {self._folder.uri!r} any "
-                "more; start the search again, and leave its storage until it ends"
+                f"the run's folder must stay while the search runs, got {self._folder.uri!r} without {self._name}; "
+                "start the search again"
             )
         if self._count >= SEGMENT_EVENTS:
             self._begin_segment()
@@ -300,7 +300,7 @@ class _Lines:
     def _sound(self, line: bytes) -> Event:
         event = parsed(line)
         if names_trial(event) and event["trial"] not in self._trials:
-            raise DamagedLineError(f"{event['event']} names trial {event['trial']}, which none before it started")
+            raise DamagedLineError(f"{event['event']} is about trial {event['trial']}, which was never started")
         if introduces(event):
             self._trials.add(event["trial"])
         return event

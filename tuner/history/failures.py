@@ -1,4 +1,4 @@
-"""Failures that are one and the same: what a search in which every trial fails alike is told by."""
+"""Recognises searches in which every trial fails with the same error."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def all_failed_alike(ended: Sequence[TrialRecord]) -> str | None:
     row = _alike(ended)
     if len(row) < ALIKE:
         return None
-    return f"the last {len(row)} trials failed alike: {one_line(row[-1].message or 'without a message')}"
+    return f"the last {len(row)} trials failed with the same error: {one_line(row[-1].message or 'without a message')}"
 
 
 def _alike(ended: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -105,7 +105,7 @@ class RunRecord:
             self.apply(event)
 
     def apply(self, event: Event) -> str | None:
-        """Take one event; kinds that this version doesn't know are passed over.
+        """Take one event; kinds that this version doesn't know are ignored.
 
         An event that can't be used, as a damaged file may hold, changes nothing: what is wrong with it is returned.
         """
@@ -199,7 +199,7 @@ class RunRecord:
         return self._left_seconds + sum(max(0.0, latest - start) for start in since)
 
     def device_hours(self, devices: float, now: float | None = None) -> float:
-        """Hours of all devices that trials held, so many each, up to the last event or a later time."""
+        """Device hours that trials used, at this number of devices each, up to the last event or a later time."""
         return devices * self.running_seconds(now) / SECONDS_PER_HOUR
 
     def reports(self) -> list[tuple[float, TrialRecord, int, float | None]]:
@@ -351,7 +351,7 @@ class _Leader:
             self._best = trial
 
     def find(self) -> TrialRecord | None:
-        """The best trial, None where none counts that has told a value."""
+        """The best trial that counts and has reported a value; None if there is none."""
         if not self._known:
             counting = (trial for trial in self._run.trials.values() if self._counts(trial))
             self._best, self._known = max(counting, key=self._run.rank, default=None), True

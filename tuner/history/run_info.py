@@ -10,7 +10,7 @@ which earlier versions pass over. Every older format is read; `tests/history/for
 is refused by its number. A run that is resumed takes the format of the version that goes on with it.
 
 Fields that everything needs are `study`, `metric`, `mode`, `status` and `started`: without them the run is refused. Any
-other one that is missing or of another type counts as not given, and the latter is told as a damage.
+other one that is missing or of another type counts as not given, and the latter is reported as a damage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_info(folder: Folder) -> tuple[dict[str, Any], list[str]]:
     info = _content(folder)
     if not isinstance(info, dict) or not _is_count(info.get("format")) or info["format"] < 1:
         raise RunFolderError(
-            f"{RUN_FILE} needs to be a run's, got another content in {folder.uri!r}; check the path{_rest(folder)}"
+            f"{RUN_FILE} needs to describe a run, got something else in {folder.uri!r}; check the path{_rest(folder)}"
         )
     if info["format"] > FORMAT:
         raise RunFolderError(
@@ -120,7 +120,7 @@ def _content(folder: Folder) -> Any:
         ) from error
     if nested_deeper(content, DEEPEST):
         raise RunFolderError(
-            f"{RUN_FILE} needs to be a run's, got one nested more than {DEEPEST} deep in {folder.uri!r}; restore it"
+            f"{RUN_FILE} needs to describe a run, got one nested more than {DEEPEST} deep in {folder.uri!r}; restore it"
         )
     return content
 

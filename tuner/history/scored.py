@@ -28,7 +28,7 @@ def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
     except (ValueError, RecursionError):
         return None, f"{BEST}/{name} isn't JSON; it is left out"
     if nested_deeper(content, DEEPEST) or not _CHECKS[name](content):
-        return None, f"{BEST}/{name} has another content than a winner's; it is left out"
+        return None, f"{BEST}/{name} does not describe a winner; it is left out"
     return in_utf8(content), None
 
 

@@ -98,7 +98,7 @@ def checksum(path: Path) -> str:
 
 def _without_card(best: Path) -> RunFolderError:
     return RunFolderError(
-        f"a model needs {CARD} and {MODEL}, got {best} without a whole {CARD}; name a run with a winner"
+        f"a model needs {CARD} and {MODEL}, got {best} without a complete {CARD}; name a run with a winner"
     )
 
 
@@ -107,11 +107,13 @@ def _check_together(best: Path, files: Mapping[str, Any]) -> None:
     try:
         other = [path.name for path in sorted(best.iterdir()) if path.is_file() and _differs(path, files)]
     except OSError as error:
-        raise RunFolderError(f"a winner's files must be readable, got {error}; see to the folder") from error
+        raise RunFolderError(
+            f"a winner's files must be readable, got {error}; check the folder's permissions"
+        ) from error
     if other:
         raise RunFolderError(
-            f"a winner's files must belong together, got {best} with another {' and '.join(other)} than {CARD} was "
-            "written with; copy it whole, or name another run"
+            f"a winner's files must belong together, got {best} whose {' and '.join(other)} doesn't match "
+            f"{CARD}; copy the whole folder again, or name another run"
         )
 
 

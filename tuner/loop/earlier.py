@@ -17,7 +17,7 @@ MOST_RUNS = 100  # the newest ones; reading more would hold up the start
 def learned(study: Study, storage: str | Path) -> Learned:
     """The configurations that earlier runs under the storage folder suggest to start from.
 
-    A run that can't be read, whatever is wrong with it, is passed over and counted: it is no reason not to search.
+    A run that can't be read, for any reason, is left out and counted: it must not prevent the search.
     """
     if study.warm_start is None:
         return Learned()
@@ -46,7 +46,7 @@ def _can_be_learned_from(one: EarlierStudy, study: Study) -> bool:
 
 
 def describe(found: Learned) -> str:
-    """What the user is told."""
+    """The text of the notice."""
     unread = f"{found.passed_over} earlier run{'s' if found.passed_over > 1 else ''} can't be read"
     unread += ": `python -m tuner runs` says why"
     if not found.configs:

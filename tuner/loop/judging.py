@@ -14,8 +14,8 @@ from tuner.search import Proposals
 from tuner.study import Study
 
 CANNOT_PAUSE = (
-    "this trial saves no checkpoint, so it can't pause: trials are stopped where they would have been paused; "
-    "pass tuner.report(checkpoint=FOLDER) to let the scheduler pause and go on"
+    "trials save no checkpoint, so they can't pause and are stopped early instead; "
+    "pass checkpoint=FOLDER to tuner.report to let them pause and continue"
 )
 EARLY_STOPPING = "early_stopping"
 Ending = dict[str, Any]  # fields of the event that ends a trial
@@ -75,7 +75,10 @@ class Judge:
         name = self._study.metric
         if name not in metrics:
             reported = ", ".join(sorted(metrics)) or "nothing"
-            return "error", f"the study's metric {name!r} was not reported, got {reported}; report it or change metric="
+            return (
+                "error",
+                f"a trial must report the study's metric {name!r}, got {reported}; report it, or change metric=",
+            )
         if isinstance(metrics[name], int | float) and not finite(metrics[name]):
             return "diverged", f"{name} = {metrics[name]}"
         if not finite(metrics[name]):

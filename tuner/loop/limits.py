@@ -31,7 +31,7 @@ class Limits:
         self._reached_at = math.inf
 
     def reached(self, *, epochs: int = 0, value: float | None = None) -> str | None:
-        """What ended the search: a limit by its name, or "failures"; the same from then on, whatever else is reached.
+        """What ended the search: a limit by its name, or "failures"; later limits don't change it.
 
         `epochs` and `value` are of a report that the record doesn't hold yet.
         """

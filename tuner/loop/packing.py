@@ -94,8 +94,8 @@ class Refusal:
         """For the user."""
         return (
             f"a configuration needs a device that holds one image at a time, got {self.least_bytes / 1e9:.1f} GB for "
-            f"the {self.device.largest_trial / 1e9:.1f} GB of the {self.device.model}; such ones are passed over, so "
-            "leave them out of the space to search faster"
+            f"the {self.device.largest_trial / 1e9:.1f} GB of the {self.device.model}; such configurations are "
+            "skipped; leave them out of the space to search faster"
         )
 
 
@@ -203,7 +203,7 @@ class Packing:
         return any(self._count(device.name) > 1 for device in self.devices)
 
     def news(self) -> tuple[str, str] | None:
-        """A sentence that the user should hear now, and the notice's code by which it is told once; None for none."""
+        """A notice for the user and its code, which keeps it from being repeated; None if there is none."""
         device, number = self.devices[0], self.at_once
         if NO_MPS not in self._told and self._shared and not device.overlaps:
             return (
@@ -213,7 +213,7 @@ class Packing:
             )
         if self.unknown and UNKNOWN not in self._told:
             return (
-                f"a trial has a {device.model} to itself until one like it has told what it takes: {self.unknown}",
+                f"a trial has a {device.model} to itself until a similar one has been measured: {self.unknown}",
                 UNKNOWN,
             )
         if number != (self._told_number or device.at_first):

@@ -133,7 +133,10 @@ class Queue:
         if self.refused == 1:
             self._notice(str(refusal), code="refused")
         if self._refused_in_a_row >= MOST_REFUSED:
-            self._notice(f"{MOST_REFUSED} configurations in a row fit on no device; no more are tried", code="refused")
+            self._notice(
+                f"{MOST_REFUSED} configurations in a row need more memory than a device has; no more are tried",
+                code="refused",
+            )
             self._suggest_no_more()
 
     def _resume_paused(self) -> Entry | None:

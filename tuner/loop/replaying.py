@@ -1,4 +1,4 @@
-"""A search brought to where its earlier drivers left it: their events, told to everything that remembers."""
+"""A search brought to where its earlier drivers left it: their events, given again to all that keep a state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Replay:
         self._record, self._proposals, self._stopping, self._queue = record, proposals, stopping, queue
 
     def tell(self, event: Event) -> None:
-        """What the driver of that time told them when it happened."""
+        """What the driver at that time gave them."""
         kind, trial = event["event"], event.get("trial", "")
         known = self._record.trials.get(trial)
         if kind == "trial_started" and known is None:

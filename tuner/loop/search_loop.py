@@ -177,7 +177,7 @@ class SearchLoop:
             self.failed(trial, "error", message)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
-        """The trial is spoilt; one whose memory ran out because it shared a device only has to go on elsewhere."""
+        """The trial has failed; if its memory ran out because it shared a device, it goes on elsewhere instead."""
         if cause == OUT_OF_MEMORY and self._admission is not None and self._admission.packing.shares(trial):
             self.lost(trial, cause, message)
         elif trial in self._running:
@@ -208,7 +208,9 @@ class SearchLoop:
             self._end(trial, status="stopped", by=self.end_reason)
         self._end_eliminated()
         if self._queue.refused:
-            passed_over = f"{self._queue.refused} configurations were passed over, as they fit on no device"
+            passed_over = (
+                f"{self._queue.refused} configurations were skipped, as they need more memory than a device has"
+            )
             self.notice(passed_over, code="refused")
         self._keeper.compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
@@ -283,12 +285,12 @@ class SearchLoop:
         self._take_in(event)
         for listener in list(self._listeners):
             if not any(listener is known for known in self._listeners):
-                continue  # left out while another one's failure was told
+                continue  # left out while the failure of another one was noted
             try:
                 listener.on_event(event)
             except Exception as error:  # a fault in what only looks on must not end a search
                 self._listeners = [known for known in self._listeners if known is not listener]
-                self.notice(f"{type(listener).__name__} failed and is left out from now on: {error!r}")
+                self.notice(f"{type(listener).__name__} raised an error and is not called any more: {error!r}")
 
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)

@@ -1,4 +1,4 @@
-"""Early stopping as a search uses it: everything told is remembered, so that pausing can be given up in mid-search."""
+"""Early stopping as a search uses it: it keeps all reports, to be able to switch to a stopper that never pauses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
 class Stopping:
     """The early stopper of one search.
 
-    `build` makes one, told whether trials can pause. It begins with one that may pause them.
+    `build(can_pause)` makes one. The search begins with one that may pause trials.
     """
 
     def __init__(self, build: Build) -> None:
@@ -58,14 +58,14 @@ class Stopping:
             handed_out = self.resumable()
 
     def eliminated(self) -> list[str]:
-        """Paused trials that will never go on, each named once; looks only where something was told since."""
+        """Paused trials that will never go on, each named once; looks only if something was reported since."""
         if not self._changed:
             return []
         self._changed = False
         return [*self._judged_anew.pop(Decision.STOP, []), *self._stopper.eliminated()]
 
     def give_up_pausing(self) -> Decision:
-        """Replace the stopper by one that never pauses, told all so far; what it says to the last report.
+        """Replace the stopper by one that never pauses and give it all reports so far; its decision on the last one.
 
         Trials that wait are judged by it too: they go on, or are eliminated.
         """

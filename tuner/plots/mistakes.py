@@ -60,7 +60,7 @@ def mistakes(run: Run) -> Plot:
     if not found:
         return Plot("mistakes", new_figure("The winner has no mistakes to show"), table)
     lines = -(-len(found) // COLUMNS)
-    figure = new_figure("What the winner is most confidently wrong about: what it says, and what it is")
+    figure = new_figure("The winner's most confident mistakes: its answer, and the right one")
     for position, one in enumerate(found):
         x, y = position % COLUMNS, -(position // COLUMNS) * 1.5
         figure.add_layout_image(

@@ -78,7 +78,7 @@ class Comparison:
         return best_values(self, against)
 
     def _after(self, run: Run) -> float | None:
-        """The best value that a run had when all its trials together had trained so many epochs."""
+        """The best value that a run had when all its trials together had trained `self.epochs` epochs."""
         told = run.record.reports()[: self.epochs]
         values = [value for _, trial, _, value in told if trial.status != "failed" and value is not None]
         return (max if run.mode == "max" else min)(values, default=None)
@@ -91,5 +91,5 @@ def compare(runs: Sequence[Run]) -> Comparison:
     kinds = {f"{run.mode}imises {run.metric}": run for run in runs}
     if len(kinds) > 1:
         told = "; ".join(f"{run.path} {kind}" for kind, run in kinds.items())
-        raise RunFolderError(f"compare needs runs of the same metric, got others: {told}; compare those alike")
+        raise RunFolderError(f"compare needs runs of the same metric, got others: {told}; choose runs of one metric")
     return Comparison(tuple(runs), max(1, min(run.record.epochs() for run in runs)))

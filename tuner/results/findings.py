@@ -28,7 +28,7 @@ class Certainty:
 
     `error` is the standard error of the winner's share of right answers, `difference` how far it is ahead and
     `difference_error` the standard error of that, as if both had been asked about images of their own: an upper bound,
-    as the same images are as hard for both. `equals` are the trials that can't be told from the winner by it.
+    as the same images are as hard for both. `equals` are the trials that may be as good as the winner by it.
     """
 
     images: int
@@ -119,7 +119,7 @@ def advice(run: Run) -> list[Advice]:
 def _going_on(run: Run) -> list[Advice]:
     trials = len(run.record.trials)
     if run.status == "interrupted":
-        return [Advice("The search was interrupted; it goes on where it was:", command("resume", run.path))]
+        return [Advice("The search was interrupted; to continue it:", command("resume", run.path))]
     best, epochs = run.best, run.record.epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
@@ -131,8 +131,8 @@ def _going_on(run: Run) -> list[Advice]:
     more = max(10, trials // 2)
     return [
         Advice(
-            f"The best value came after {before / epochs:.0%} of the epochs, so the search was not done improving; "
-            f"{more} more trials:",
+            f"The best value came after {before / epochs:.0%} of the epochs, so the search was still improving; "
+            f"to run {more} more trials:",
             command("resume", run.path, "--trials", str(trials + more)),
         )
     ]
@@ -165,12 +165,10 @@ def _noise(run: Run) -> list[Advice]:
     found = certainty(run)
     if found is None or found.clear:
         return []
-    count = len(found.equals)
-    others = "is" if count == 1 else "are"
     return [
         Advice(
-            f"{plural(count, 'other trial')} {others} as good as the winner, as far as {found.images} validation "
-            "images can tell: choose among them by cost, or train each with several seeds."
+            f"{plural(len(found.equals), 'other trial')} may be as good as the winner: {found.images} validation "
+            "images are too few to be sure. Choose among them by cost, or train each with several seeds."
         )
     ]
 

@@ -52,7 +52,7 @@ def refine(
 ) -> Refinement:
     """The good region of a run, that of its best `quantile` of the trials, as the next study.
 
-    It is a grid of at most so many configurations, or a narrower space for a search that starts from the best one.
+    It is a grid of at most `configurations`, or a narrower space for a search that starts from the best one.
     What the run records needs no code; only then is its `study.py` run, which the new study takes the rest from, and
     only where it belongs to the user, or with `trust`.
 

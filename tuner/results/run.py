@@ -164,7 +164,7 @@ class Run:
         return history_table(self.record)
 
     def top(self, count: int = 10) -> pd.DataFrame:
-        """The rows of `trials` of the best so many trials, the best first; failed ones don't count."""
+        """The rows of `trials` for the best `count` trials, the best first; failed ones don't count."""
         table = self.trials
         told = table[(table["status"] != "failed") & table[self.metric_column].notna()]
         return told.sort_values(self.metric_column, ascending=self.mode == "min", kind="stable").head(count)
@@ -348,9 +348,9 @@ def load_run(path: str | Path = "runs") -> Run:
         return Run(folder)
     runs = find_runs(path)
     if not runs:
-        known = "" if str(path) == "runs" else "; `python -m tuner runs` lists those there are"
+        known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
         raise RunFolderError(
-            f"a run is a folder with {RUN_FILE}, got {str(path)!r}, where neither is one nor lies one below{known}"
+            f"a run is a folder with {RUN_FILE}, got {str(path)!r}, with none in it or below it{known}"
         )
     return runs[0]
 

@@ -132,7 +132,7 @@ def _module_of(study: Study, path: Path) -> str:
         )
     if source.parent != path.resolve().parent:
         raise StudyError(
-            f"-o needs to lie beside {source}, whose code the new study uses, got {str(path)!r}; "
+            f"-o must be in the same folder as {source}, whose code the new study uses, got {str(path)!r}; "
             f"use -o {source.parent / path.name}"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None

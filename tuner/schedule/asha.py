@@ -117,19 +117,19 @@ class _Rung:
         self.passed = True
 
     def first_waiting(self, best: int) -> str | None:
-        """The best that waits, if it is among so many best of all that came."""
+        """The best that waits, if it ranks among the first `best` of all that came."""
         return self._waiting[0][1] if self._border(best) else None
 
     def waiting_below(self, best: int) -> list[str]:
-        """Those that wait and are not among so many best, the best first."""
+        """Those that wait and don't rank among the first `best`, the best first."""
         return [trial for _, trial in self._waiting[self._border(best) :]]
 
     def count_waiting(self, best: int) -> int:
-        """How many wait that are among so many best."""
+        """How many wait that rank among the first `best`."""
         return self._border(best)
 
     def _border(self, best: int) -> int:
-        """Where in `_waiting` those end that are among so many best."""
+        """Where in `_waiting` those end that rank among the first `best`."""
         return bisect_left(self._waiting, self._ranked[best]) if best < len(self._ranked) else len(self._waiting)
 
 

@@ -20,7 +20,7 @@ EndStatus = Literal["completed", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched, as a search algorithm is told.
+    """What is searched, as a search algorithm receives it.
 
     `trials` is the most that will be tried, None for no limit; a trial reports after each of `max_epochs` epochs at
     most. `rungs` are the epochs at which early stopping compares trials, in order: values there are worth most.

@@ -18,8 +18,8 @@ from tuner.space.values import is_number
 class BOHB(SearchAlgorithm):
     """The model of BOHB (Falkner et al. 2018, BOHB: Robust and Efficient Hyperparameter Optimization at Scale).
 
-    Of the trials at the highest epoch that enough have reached, the best `good_share` are told from the rest by two
-    kernel densities; the suggestion is the one of `candidates`, drawn from the good ones' density widened
+    Of the trials at the highest epoch that enough have reached, the best `good_share` and the rest get a kernel
+    density each; the suggestion is the one of `candidates`, drawn from the good ones' density widened
     `bandwidth_factor` times, that is likeliest among the good relative to the bad. A `random_share` of the suggestions
     is drawn from the space, and so are all until some epoch has two trials more than the model needs, which is
     `min_points` (by default the number of dimensions, plus one) of either kind.
@@ -58,7 +58,7 @@ class BOHB(SearchAlgorithm):
 
 
 class BOHBSearcher(CurveSearcher):
-    """Builds the densities afresh for a suggestion."""
+    """Builds new densities for each suggestion."""
 
     def __init__(self, problem: Problem, settings: BOHB) -> None:
         super().__init__(problem)

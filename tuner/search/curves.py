@@ -20,7 +20,7 @@ class CurveSearcher(Searcher):
         self._curves: dict[int, dict[int, float]] = {}
         self._running: set[int] = set()
         self._failed: set[int] = set()
-        self._told = 0  # changes with whatever is told
+        self._told = 0  # changes with every report
 
     def adopt(self, number: int, config: Config) -> None:
         """A trial that runs from now on."""
@@ -36,7 +36,7 @@ class CurveSearcher(Searcher):
         self._told += 1
 
     def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial counts as a bad one, whatever it reached."""
+        """A failed trial counts as a bad one, even if it had reported good values."""
         self._running.discard(number)
         self._told += 1
         if status == "failed":

@@ -100,7 +100,7 @@ class Rows:
 
 
 class CurveProcess:
-    """The process, told `values` [n] at `rows`; its mean is a constant, estimated by generalised least squares.
+    """The process given `values` [n] at `rows`; its mean is a constant, estimated by generalised least squares.
 
     Cost: n³/3 operations to build, n² for each prediction and for each row that it is to believe.
     """
@@ -129,7 +129,7 @@ class CurveProcess:
         return np.sqrt(np.maximum(deviation**2 - own, 1e-10))
 
     def believing(self, rows: Rows) -> CurveProcess:
-        """The process told its own expectations at further rows, as for running trials (Ginsbourger et al. 2010).
+        """The process given its own expectations at further rows, as for running trials (Ginsbourger et al. 2010).
 
         What it expects stays as it was, exactly: only the doubt is less, so the factor alone grows, by a block.
         """

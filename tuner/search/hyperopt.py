@@ -86,7 +86,7 @@ class HyperOptSearcher(Searcher):
         self._documents: dict[int, dict[str, Any]] = {}
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """TPE's suggestion after the trials told so far; a random one during start-up.
+        """TPE's suggestion after the trials reported so far; a random one during start-up.
 
         Each further attempt halves the number of candidates that the best is taken of, down to a plain draw from the
         good ones' model: the best of many is the same again where it has few values to differ in.

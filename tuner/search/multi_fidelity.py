@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tuner.search.gaussian_process import CurveProcess, Rows
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
-LARGEST_MODEL = 256  # values that the process is told; beyond, a selection
+LARGEST_MODEL = 256  # values that the process is fitted to; of more, a selection
 NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
@@ -96,7 +96,7 @@ class _Observed:
 
 
 class Told:
-    """What the process is told of each trial that has a curve, kept in the trials' order."""
+    """What the process is fitted to of each trial that has a curve, in the trials' order."""
 
     def __init__(self, levels: tuple[int, ...]) -> None:
         self._levels = levels
@@ -146,7 +146,7 @@ class Told:
 
 
 class MultiFidelityGPSearcher(CurveSearcher):
-    """Builds a model afresh for a suggestion, from what is known then."""
+    """Builds a new model for each suggestion, from what is known then."""
 
     def __init__(self, problem: Problem, *, startup: int, candidates: int) -> None:
         super().__init__(problem)
@@ -170,7 +170,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         self._told_of.change(number, self._curves[number], over=number not in self._running)
 
     def end(self, number: int, status: EndStatus) -> None:
-        """A failed trial counts as a bad one, whatever it reached."""
+        """A failed trial counts as a bad one, even if it had reported good values."""
         super().end(number, status)
         self._told_of.change(number, self._curves[number], over=True)
 
@@ -228,7 +228,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return allowed(self._space, candidates[order]), observed.unit * float(lasting.max())
 
     def _model(self, observed: _Observed) -> tuple[CurveProcess, npt.NDArray[np.int64]]:
-        """The process, and the trials that it was told of."""
+        """The process, and the trials that it was fitted to."""
         from tuner.search.gaussian_process import CurveKernel, CurveProcess
 
         length = math.sqrt(len(self._space.dimensions) / DIMENSIONS_OF_LENGTH)
@@ -258,7 +258,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return np.array(list(newest), dtype=np.int64), np.array(list(newest.values()), dtype=float), np.array(values)
 
     def _pending(self, observed: _Observed) -> Rows:
-        """Trials that run and have told nothing of use: they will reach the first level."""
+        """Trials that run and have reported nothing useful yet: they will reach the first level."""
         unknown = [trial for trial in sorted(self._running) if not (observed.trials == trial).any()]
         return self._rows(unknown, self._levels[0])
 
@@ -309,7 +309,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
 
 def _farthest_and_best(observed: _Observed, count: int) -> npt.NDArray[np.int64]:
-    """So many of the values, those of late epochs first, and of one epoch the best; without sorting all."""
+    """At most `count` of the values: late epochs first, and within an epoch the best; without sorting all."""
     edge = np.partition(observed.epochs, -count)[-count]
     beyond = np.flatnonzero(observed.epochs > edge)
     there = np.flatnonzero(observed.epochs == edge)

@@ -17,7 +17,7 @@ from tuner.space import Choice, Config, Space
 from tuner.space.values import is_one_of
 
 SAMPLERS = ("TPESampler", "GPSampler", "RandomSampler")  # whose suggestions follow from the trials alone
-REHEARSED = 12  # trials: more than TPE draws at random unless told otherwise
+REHEARSED = 12  # trials: more than TPE draws at random by default
 TPE_OPTIONS = {"multivariate": True, "group": True, "constant_liar": True, "n_startup_trials": 10}
 
 
@@ -27,8 +27,8 @@ class Optuna(SearchAlgorithm):
 
     TPE is multivariate and spreads parallel trials unless `options` say otherwise. A trial counts with the best value
     it has reported so far, also while it runs or is paused. The sampler is made anew for each suggestion, seeded by
-    study and trial, and told all trials, so that a search can be repeated and resumed; samplers that keep a state of
-    their own between suggestions (CMA-ES, quasi-Monte Carlo) can't be had that way.
+    study and trial, and receives all trials, so that a search can be repeated and resumed; samplers that keep a state
+    between suggestions (CMA-ES, quasi-Monte Carlo) are therefore not supported.
     """
 
     sampler: str = "TPESampler"
@@ -40,7 +40,7 @@ class Optuna(SearchAlgorithm):
         return ("optuna",)
 
     def check(self, space: Space) -> None:
-        """Raise StudyError for a sampler or domains that can't be had, or where the library is missing."""
+        """Raise StudyError if the sampler or a domain is not supported, or the library is missing."""
         check_model_based("Optuna", space)
         if not is_one_of(self.sampler, SAMPLERS):
             raise StudyError(

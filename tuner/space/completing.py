@@ -82,7 +82,7 @@ class Sampler:
         )
 
 
-class NotSampled(KeyError, AttributeError):  # noqa: N818 -- a state, told to the loop that resolves functions
+class NotSampled(KeyError, AttributeError):  # noqa: N818 -- a state, for the loop that resolves functions
     """A `sample_from` function asked for what the configuration doesn't have, or not yet."""
 
     def __init__(self, message: str, kind: str) -> None:

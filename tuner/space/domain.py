@@ -35,7 +35,9 @@ class Domain(ABC):
             try:
                 object.__setattr__(self, part.name, plain(value))
             except RecursionError as error:
-                raise SpaceError(f"a domain needs values that end, got {shown(value)}; write them out") from error
+                raise SpaceError(
+                    f"a domain needs values that don't contain themselves, got {shown(value)}; write them out"
+                ) from error
 
     def when(self, **conditions: Any) -> Self:
         """The same domain, part of a configuration only where each named other has the value (or one of a list)."""

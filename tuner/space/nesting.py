@@ -17,7 +17,7 @@ def entries_of(declaration: Mapping[str, Any]) -> dict[str, Any]:
         entries = dict(_entries(declaration))
     except RecursionError as error:
         raise SpaceError(
-            f"space needs dicts and values that end, got {shown(declaration)}; take out what contains itself"
+            f"space needs dicts that don't contain themselves, got {shown(declaration)}; remove the one that does"
         ) from error
     for name, value in entries.items():
         if not isinstance(value, Domain) and not is_writable(value):

@@ -1,4 +1,4 @@
-"""Ray Tune's own domain objects as ours, told by their class names so that Ray is never imported for it."""
+"""Ray Tune's own domain objects as ours, recognised by their class names, so that Ray is never imported."""
 
 from __future__ import annotations
 

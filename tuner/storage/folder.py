@@ -53,7 +53,7 @@ class Folder(ABC):
     def create(self, name: str, content: bytes) -> bool:
         """Write the file unless it is there; whether it was this call that wrote it.
 
-        Of several callers, on whatever machines, exactly one is told that it did. `content` is one that no other
+        Of several callers, on any machines, exactly one gets True. `content` is one that no other
         caller writes.
         """
 
@@ -105,7 +105,7 @@ class LocalFolder(Folder):
         try:
             self.path = Path(path).expanduser().resolve()
         except (RuntimeError, ValueError) as error:  # links that lead round in a circle, an unknown ~user, a NUL
-            raise RunFolderError(f"a folder needs a path that leads somewhere, got {str(path)!r}; {error}") from error
+            raise RunFolderError(f"a folder needs a valid path, got {str(path)!r}; {error}") from error
         self.uri = str(self.path)
         self._closed = closed
 
@@ -202,7 +202,7 @@ def inner_name(name: str, uri: str) -> str:
 
 def _outside(name: str, uri: str) -> RunFolderError:
     return RunFolderError(
-        f"what belongs to a run lies inside its folder, got {name!r} in {uri!r}, which leads out of it; "
+        f"the files of a run are inside its folder, got {name!r} in {uri!r}, which is outside of it; "
         "remove it, and don't trust the folder"
     )
 

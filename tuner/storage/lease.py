@@ -54,7 +54,7 @@ class Holder:
         return self.process.pid
 
     def lives(self) -> bool | None:
-        """Whether it still drives the run; None where that can't be told from here."""
+        """Whether it still drives the run; None if that can't be found out from here."""
         if self.released:
             return False
         if self.process == ProcessIdentity.current() and self.process.start is not None:

@@ -86,6 +86,6 @@ def require_own(folder: Folder, name: str) -> None:
             return
         whose = "belongs to another user"
     raise RunFolderError(
-        f"only code of your own is run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
+        f"only your own code may run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
         "--trust (trust=True from Python)"
     )

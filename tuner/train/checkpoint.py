@@ -126,7 +126,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         return {"files": dict(index["files"]), "scalars": dict(index["scalars"])}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TrialError(f"a checkpoint must have {INDEX}, got {folder} without a whole one; use another") from error
+        raise TrialError(f"a checkpoint must have {INDEX}, got {folder} without a complete one; use another") from error
 
 
 def _verify(path: Path, index: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _verify(path: Path, index: dict[str, Any]) -> None:
     except OSError:
         whole = False
     if not whole:
-        raise TrialError(f"a checkpoint must be whole, got {path} cut off or changed; use an earlier one")
+        raise TrialError(f"a checkpoint must be complete, got {path} cut off or changed; use an earlier one")
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

@@ -32,7 +32,7 @@ def check_images(images: int, least: int) -> None:
     """Raise TrialError where several devices, which need `least` training images, have too few between them."""
     if images < least > LEAST_BATCH:
         raise TrialError(
-            f"devices that share batches out need {LEAST_BATCH} training images each, {least} in all, "
+            f"devices that share each batch need {LEAST_BATCH} training images each, {least} in total, "
             f"got {images}; use fewer devices, or give more images"
         )
 

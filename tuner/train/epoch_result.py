@@ -16,7 +16,7 @@ class EpochResult:
         val_accuracy: share of correct answers there
         val_top5_accuracy: share of answers there with the right class among the five likeliest
         val_f1: macro F1 there
-        learning_rate: of the epoch's last step, for layers that start afresh
+        learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training
         micro_batch_size: images that went through the network at once, on each device

@@ -82,7 +82,9 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)
         except CacheUnavailable as error:
-            notes = (f"the frozen backbone's features are computed and held by each trial for itself: {error}",)
+            notes = (
+                f"the cache can't be used, so each trial computes and holds the backbone's features itself: {error}",
+            )
     return _as_splits({part: builder.array(getattr(splits, part)) for part in PARTS}, splits, notes)
 
 

@@ -109,7 +109,7 @@ class Feeds:
         example, _ = next(self.images.validation.batches([torch.arange(2)], self._device))
         if not head_is_last(self._network, self._splits.normalisation(example)):
             self._note(
-                f"{self._model} goes on after its head, so the frozen backbone's features can't be kept: "
+                f"{self._model} has layers after its head, so the features of the frozen backbone can't be stored: "
                 "every epoch computes them again"
             )
             return None

@@ -15,9 +15,9 @@ class FineTuning:
     """Opens a network's stages to learning.
 
     `finetune="all"` opens them all at once; "head" the last one; "gradual" the last one, then one more every
-    `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018). Layers that start afresh learn from
-    the beginning, at the full learning rate. A stage that isn't open is as in evaluation: its batch norms keep their
-    statistics, its dropout is off.
+    `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018). Layers without pretrained weights
+    learn from the beginning, at the full learning rate. A stage that isn't open is as in evaluation: its batch norms
+    keep their statistics, its dropout is off.
     """
 
     def __init__(self, network: Network, hyperparameters: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class FineTuning:
 
     @property
     def learns_beside_the_head(self) -> tuple[str, ...]:
-        """Names of layers before the head that start afresh, and so learn from the first epoch on."""
+        """Names of layers before the head that have no pretrained weights, and so learn from the first epoch on."""
         return tuple(name for name in self._network.new if name != self._network.head)
 
     @property

@@ -152,9 +152,9 @@ class Trainer:
         self._loss = self.stepping.loss
         if chosen["finetune"] != "all" and self.network.pretrained and self.fine_tuning.learns_beside_the_head:
             self._notes.append(
-                f"finetune='{chosen['finetune']}' trains {' and '.join(self.fine_tuning.learns_beside_the_head)} too, "
-                "which starts afresh, so the backbone runs in every epoch; stem='sum' keeps it frozen, and its "
-                "features are then computed once"
+                f"finetune='{chosen['finetune']}' also trains {' and '.join(self.fine_tuning.learns_beside_the_head)}, "
+                "which has no pretrained weights, so the whole network runs in every epoch; with stem='sum' the "
+                "backbone stays frozen and its features are computed once"
             )
 
     @property
@@ -169,7 +169,7 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the last step (before the first: of no schedule), for layers that start afresh."""
+        """Of the last step (before the first: of no schedule), for layers without pretrained weights."""
         return float(max(group["lr"] for group in self.optimizer.param_groups))
 
     @property

@@ -18,7 +18,7 @@ class Trial(ABC):
     """What every trial of a study does with its configuration; a frozen declaration that starts nothing.
 
     A new kind of trial is a frozen dataclass that says here what can be known without doing any work, and a class that
-    does the work, a `tuner.worker.implementation.Implementation`. Nothing else needs to hear of it: whatever isn't said
+    does the work, a `tuner.worker.implementation.Implementation`. Nothing else needs to know it: what isn't said
     has a default, that of a trial which nothing is known of.
 
     Attributes:

@@ -222,7 +222,8 @@ class Folder(Source):
         for folder in _subfolders(self.path):
             if folder.name not in self.SPLITS:
                 raise DataError(
-                    f"beside train/ there may be {', '.join(list(self.SPLITS)[1:])}, got {folder}; move or rename it"
+                    f"next to train/ there may only be {', '.join(list(self.SPLITS)[1:])}, got {folder}; "
+                    "move or rename it"
                 )
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
@@ -245,7 +246,7 @@ class Folder(Source):
     def _check_classes(self, split: str, classes: dict[str, list[Path]], known: set[str]) -> None:
         for name, images in classes.items():
             if name not in known:
-                raise DataError(f"every class needs training images, got '{name}' in {split} alone; add it to train/")
+                raise DataError(f"every class needs training images, got '{name}' in {split} only; add it to train/")
             if not images:
                 raise DataError(
                     f"a class needs images ({', '.join(sorted(IMAGE_SUFFIXES))}), got none in {split} for '{name}' "

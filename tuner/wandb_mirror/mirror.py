@@ -36,7 +36,7 @@ HOW_TO_SWITCH_ON = "W&B is off: `wandb login` shows searches online, --wandb off
 
 
 def logged_in() -> bool:
-    """Whether this user has an API key for W&B's server, told without the server or W&B's own package."""
+    """Whether this user has an API key for W&B's server, found without the server or W&B's own package."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
@@ -84,7 +84,7 @@ class Mirror:
             self._close(trial)
 
     def save_state(self) -> None:
-        """Remember what W&B was told, for a mirror of the same run when it is resumed."""
+        """Remember what W&B has received, for a mirror of the same run when it is resumed."""
         self._run.folder.write(STATE, json.dumps({"events": max(self._told, self._told_before)}).encode())
 
     def finish(self, run: Run) -> None:
@@ -191,7 +191,7 @@ class Mirror:
         try:
             self._add_winner(shown, run)
         except wandb.errors.Error as error:
-            print(f"W&B didn't take the winner's checkpoint: {error}", flush=True)
+            print(f"W&B didn't accept the winner's checkpoint: {error}", flush=True)
         shown.tags = (run.status,)
         shown.finish(exit_code=1 if run.status == "failed" else 0)
 

@@ -19,7 +19,7 @@ from tuner.wandb_mirror.mirror import FOLDER, logged_in, mirror_command
 Wandb = Literal["online", "offline", "off"]
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 CHOICES = ("online", "offline", "off")
-END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits for what W&B hasn't been told yet
+END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits until W&B has received the rest
 
 
 def wandb_mode(asked: str | None) -> Wandb:
@@ -56,7 +56,7 @@ class MirrorProcess:
         return self._process.pid
 
     def finish(self, seconds: float) -> str | None:
-        """Let it tell W&B the rest, for so many seconds; what went wrong, if anything, and what to do about it."""
+        """Wait at most `seconds` until W&B has the rest; returns what went wrong and what to do about it, or None."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -64,8 +64,8 @@ class MirrorProcess:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self._end()
-            return f"W&B had not taken everything after {seconds:.0f} s; {self._how_to_sync()}"
-        return None if code == 0 else f"W&B was told only in part; {self._how_to_sync()}"
+            return f"W&B had not received everything after {seconds:.0f} s; {self._how_to_sync()}"
+        return None if code == 0 else f"W&B has received only a part of the run; {self._how_to_sync()}"
 
     def finish_or_say(self, seconds: float) -> None:
         """The same; what went wrong is logged, as the run's last event is written."""
@@ -83,4 +83,4 @@ class MirrorProcess:
             return "the run folder has everything"
         folder = Path(self._folder.uri) / FOLDER
         kept = f"{shlex.quote(str(folder))}/*run-*"
-        return f"see {folder / 'mirror.log'}; what is kept there goes up with: wandb sync --include-offline {kept}"
+        return f"see {folder / 'mirror.log'}; send the rest with: wandb sync --include-offline {kept}"

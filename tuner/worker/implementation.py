@@ -30,8 +30,8 @@ class Implementation(ABC, Generic[T]):
         """Run one trial of `order.config` on a worker, and report each of its `order.epochs` to the session.
 
         It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports where the order
-        asks for it. `session.report_epoch` returns only where the trial is to go on; what `session.notes` gets is told
-        to the user. Raises TrialError, or anything, where the trial is spoilt.
+        asks for it. `session.report_epoch` returns only where the trial is to go on; the user sees what
+        `session.notes` gets. Raises TrialError, or any other exception, if the trial fails.
         """
 
     def download(self, trial: T) -> None:
@@ -54,7 +54,7 @@ class Implementation(ABC, Generic[T]):
             device: "cuda" or "cpu"
             free_bytes: of the device
         """
-        return lambda _: MemoryEstimate(unknown=f"nothing is known of the memory of {trial.described}")
+        return lambda _: MemoryEstimate(unknown=f"the memory that {trial.described} needs is unknown")
 
     @property
     def scores(self) -> bool:

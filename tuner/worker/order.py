@@ -1,4 +1,4 @@
-"""What one trial is told."""
+"""What the driver sends to the worker of one trial."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ REPORT = "tuner_report"  # the one entry of what a worker reports to Ray
 
 @dataclass(frozen=True)
 class Order:
-    """What one trial is told; travels as the config of a Ray trial.
+    """What the driver sends to the worker of one trial, as the config of a Ray trial.
 
     `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these, and none later, as an
     epoch that nobody knows would be missing. `save_epochs` are epochs after which the scheduler may pause the trial, so

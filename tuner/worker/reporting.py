@@ -98,7 +98,7 @@ class WorkerSession:
         return [folder for _, folder in self._whole()]
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
-        """Tell the driver that the trial is spoilt."""
+        """Tell the driver that the trial has failed."""
         self._send({"failure": {"cause": cause, "message": message, "traceback": trace}})
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class WorkerSession:
                 self.notes.append(f"a checkpoint is passed over: {error}")
 
     def _write(self, epoch: int, fill: Fill) -> list[int]:
-        """The epoch where its checkpoint could be written; a trial is worth more than one."""
+        """The epoch if its checkpoint could be written; a trial goes on without one."""
         try:
             self._store.write(self._order.trial, epoch, fill)
         except (OSError, RunFolderError) as error:

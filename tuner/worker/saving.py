@@ -113,7 +113,7 @@ class BackgroundWriter:
             return self._failed.pop(trial, [])
 
     def flush(self, seconds: float) -> bool:
-        """Wait until nothing is left to write; False if so many seconds weren't enough."""
+        """Wait until nothing is left to write; False if it takes longer than `seconds`."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not self._announced and not self._jobs and not self._busy, timeout=seconds
@@ -137,7 +137,7 @@ class BackgroundWriter:
 
 
 def unwritten(trial: str, epoch: int, error: BaseException) -> str:
-    """What the user is told of a checkpoint that could not be written."""
+    """The notice about a checkpoint that could not be written."""
     return f"the checkpoint of epoch {epoch} of trial {trial} could not be written: {error}"
 
 

@@ -71,7 +71,7 @@ def test_a_damaged_entry_is_built_again_with_a_sentence(tmp_path: Path, damage: 
     assert cache.get("key", build).notes == ()
     spoil(tmp_path / "key")
     again = cache.get("key", build)
-    assert again.notes == (f"the cache's {tmp_path / 'key'} doesn't fit and is built again: {reason}",)
+    assert again.notes == (f"{tmp_path / 'key'} in the cache is damaged and is built again: {reason}",)
     for entry in (again, cache.get("key", never)):
         assert entry.arrays["numbers"].tolist() == [[0, 1, 2], [3, 4, 5]]
         assert entry.facts == {"classes": ["a", "b"]}

@@ -61,7 +61,7 @@ def test_a_loop_that_keeps_losses_with_their_graphs_is_named() -> None:
     epochs(watch, 10, leaking=True)
     assert watch.leak is not None
     assert watch.leak.startswith("memory grows by ")
-    assert "an epoch at the same point of the loop (seen in epochs 5 to 10); most likely tensors are kept" in watch.leak
+    assert "per epoch (seen in epochs 5 to 10); probably tensors are stored" in watch.leak
 
 
 def test_a_loop_that_keeps_nothing_is_not() -> None:

@@ -118,7 +118,7 @@ def test_layers_that_share_a_weight_are_not_parted() -> None:
     ("module", "problem"),
     [
         (Deciding(), "can't be used as an input|control flow"),
-        (Dropping(), r"another one in training than in evaluation \(self.training\)"),
+        (Dropping(), r"differs between training and evaluation \(self.training\)"),
         (nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "one block that can't be taken apart"),
     ],
 )

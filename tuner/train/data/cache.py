@@ -136,14 +136,14 @@ class ArrayCache:
                         "set TUNER_CACHE to a folder that can be written to"
                     ) from unfit
                 if (self.folder / key).exists():
-                    notes = (f"the cache's {self.folder / key} doesn't fit and is built again: {unfit}",)
+                    notes = (f"{self.folder / key} in the cache is damaged and is built again: {unfit}",)
             self._build(key, build, expected_bytes)
             self.prune(keep=key)
             with suppress(_Unfit):
                 return replace(self._verified(key), notes=notes)
         raise CacheUnavailable(
             f"a cache entry must stay as it was written, got another content in {self.folder / key}; "
-            "set TUNER_CACHE to a folder on a sound disk"
+            "set TUNER_CACHE to a folder on another disk"
         )
 
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:

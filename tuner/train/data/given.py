@@ -61,7 +61,9 @@ def _held(images: Tensor, labels: Tensor, name: str, pixels: int | None) -> Spli
             f"{tuple(labels.shape)} for {name}; reshape them"
         )
     if labels.is_floating_point() or int(labels.min()) < 0:
-        raise DataError(f"labels must be integers from 0, got {labels.dtype} from {labels.min()} for {name}; convert")
+        raise DataError(
+            f"labels must be integers from 0, got {labels.dtype} from {labels.min()} for {name}; convert them"
+        )
     size = None if pixels is None or images.shape[-2:] == (pixels, pixels) else pixels
     return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels.long(), pixels=size)
 

@@ -93,7 +93,7 @@ def _from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path
         builder = InMemory()
         build(builder)
         arrays, facts = builder.arrays, builder.facts
-        notes = (f"images are decoded and held by each trial for itself: {error}",)
+        notes = (f"the cache can't be used, so each trial decodes and holds the images itself: {error}",)
     images = torch.from_numpy(arrays[IMAGES]) if IMAGES in arrays else None
     return Pool(
         images, files, arrays[LABELS], arrays[KEYS], arrays[PART], tuple(facts["classes"]), key=key, notes=notes

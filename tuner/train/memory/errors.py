@@ -1,4 +1,4 @@
-"""Errors that mean that memory ran out, told from those that don't."""
+"""Which errors mean that memory ran out."""
 
 from __future__ import annotations
 

@@ -109,9 +109,9 @@ class MemoryWatch:
         if rate is None:
             return None
         return (
-            f"memory grows by {rate / 1e6:.1f} MB an epoch at the same point of the loop (seen in epochs "
-            f"{self._epochs - LEAKING} to {self._epochs}); most likely tensors are kept together with their graph: "
-            "keep loss.item() or loss.detach() in place of loss"
+            f"memory grows by {rate / 1e6:.1f} MB per epoch (seen in epochs {self._epochs - LEAKING} to "
+            f"{self._epochs}); probably tensors are stored with their autograd graph: "
+            "store loss.item() or loss.detach() instead of loss"
         )
 
 
@@ -135,7 +135,8 @@ def explained(watch: MemoryWatch, config: Mapping[str, Any]) -> Iterator[None]:
         settings = " ".join(f"{name}={value}" for name, value in config.items())
         fix = "" if error.remedy else f"; {SMALLER_MODEL}"
         raise TrialOutOfMemory(
-            f"{error}; at most {held / 1e9:.2f} GB of {there / 1e9:.2f} were held, with {settings or 'defaults'}{fix}",
+            f"{error}; the trial used up to {held / 1e9:.2f} of {there / 1e9:.2f} GB, "
+            f"with {settings or 'defaults'}{fix}",
             error.remedy,
         ) from error
 

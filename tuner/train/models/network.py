@@ -78,7 +78,7 @@ def build_network(
         trial: names model and weights
         channels: of the images
         classes: of the data
-        seed: decides what starts afresh
+        seed: of the layers that start from random weights
         stem: what becomes of the first convolution where the images have other channels than the weights
         config: hyperparameters, for a model that is a user's function
 
@@ -127,7 +127,7 @@ def pretrained_network(
         _adopt_shapes(network, state)
         load_state(network.module, state, source=str(path), name=name)
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
-    notes = tuple(f"{path.name} has no weights that fit {layer}, which starts afresh" for layer in new)
+    notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
     return replace(network, new=new, pretrained=True, notes=notes)
 
 

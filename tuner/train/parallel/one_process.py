@@ -45,7 +45,8 @@ class OneProcess(Strategy):
         return (
             *super().place(network, device, images, precision, chosen),
             f"strategy='{name}' copies the network to all GPUs in every step and drives them from one process; "
-            "strategy='ddp' gives the same gradients with neither: benchmarks/multi_device.py measures the difference",
+            "strategy='ddp' gives the same gradients and avoids both; benchmarks/multi_device.py measures how much it "
+            "saves",
         )
 
     def make_step(

@@ -1,8 +1,8 @@
 """Processes of one machine that train a trial together: starting them, hearing of each epoch, ending all of them.
 
 Each is `python -m tuner.train.parallel.rank`, with a connection to the one that started it. They do the same at the
-same time, so what is told to one is told to all, and the first one answers for all. When one fails or dies the others
-wait for it in vain: all are killed.
+same time, so every message goes to all of them, and the first one answers. When one fails or dies, the others
+would wait for it for ever: all are killed.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def find_chain(module: nn.Module, name: str) -> Chain:
             for layer, mode in modes.items():
                 layer.training = mode
         if str(graphs[0]) != str(graphs[1]):
-            problem = "a forward pass that is another one in training than in evaluation (self.training)"
+            problem = "a forward pass that differs between training and evaluation (self.training)"
             continue
         blocks = _blocks(module, graphs[0])
         if len(blocks) > 1:

@@ -185,7 +185,7 @@ class Pipeline(Strategy):
         if chosen["finetune"] == "all":
             return ()
         return (
-            "strategy='pipeline' runs layers that don't learn in every epoch; on one device, or with strategy='ddp', "
+            "strategy='pipeline' runs the frozen layers in every epoch; on one device, or with strategy='ddp', "
             "what a frozen backbone computes is kept",
         )
 
