@@ -10,9 +10,9 @@ from tests.fake_nvml import GIB, Card, FakeNvml
 from tests.loop.test_packing import Trace, needing, saturating
 from tuner import ImageClassifier, Random, Resources, Study, StudyError, loguniform
 from tuner.driver.cluster import connected
-from tuner.driver.packing import mps_runs, share_name, shared_devices, shares
+from tuner.driver.packing import share_name, shared_devices, shares
 from tuner.loop.packing import Packing
-from tuner.machine import Machine
+from tuner.machine import Machine, mps_runs
 from tuner.nvml import read_gpus
 
 BOX = Machine(cpus=64, gpus=2, memory_bytes=256 * GIB, processor="box")
