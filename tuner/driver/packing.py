@@ -147,11 +147,34 @@ def _all_cpus(machine: Machine) -> Device:
     )
 
 
-def _available_bytes(machine: Machine) -> int:
-    """Memory of the machine, or container, that programs may still take."""
+def _available_bytes(machine: Machine, system: Path = Path("/")) -> int:
+    """Memory of the machine, and of the container, that programs may still take."""
+    free = [*_free_in_container(system / "sys/fs/cgroup"), *_free_on_host(system / "proc")]
+    return min([machine.memory_bytes, *free])
+
+
+def _free_on_host(processes: Path) -> list[int]:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (processes / "meminfo").read_text().splitlines()
     except OSError:
-        return machine.memory_bytes
-    available = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    return min(machine.memory_bytes, next(available, machine.memory_bytes))
+        return []
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+
+
+def _free_in_container(groups: Path) -> list[int]:
+    """What the limit leaves beside what is in use; files that were read can be dropped from memory.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files, and the names of v1.
+    """
+    for limit, used, droppable in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            most, now = int((groups / limit).read_text()), int((groups / used).read_text())  # "max" where there is none
+            lines = (groups / used).with_name("memory.stat").read_text().splitlines()
+        except (OSError, ValueError):
+            continue
+        dropped = sum(int(value) for name, value in map(str.split, lines) if name == droppable)
+        return [max(0, most - now + dropped)]
+    return []
