@@ -110,6 +110,19 @@ def test_what_trials_really_took_corrects_estimates() -> None:
     assert other.packing.fits(needing(30, least=30, alike="large"))
 
 
+def test_what_torch_keeps_of_a_card_is_there_for_no_other_trial() -> None:
+    """Of 80 GB three times 20 and a context; without it the same trials are six."""
+    told = {"memory_peak_bytes": 11 * GB, "memory_reserved_bytes": 20 * GB}
+    trace = Trace(Packing([card()]), saturating(100), **told)
+    assert trace.settle(needing(11)) == 3
+    for trial in list(trace.on)[1:]:
+        trace.end(trial)
+    beside = trace.packing.place(needing(40, alike="large"))  # 40.7 GB by 1.1: no estimate was too low
+    assert beside is not None
+    assert trace.packing.place(needing(60, alike="larger")) is None
+    assert Trace(Packing([card()]), saturating(100), memory_peak_bytes=11 * GB).settle(needing(11)) == 6
+
+
 def test_memory_that_runs_out_takes_a_trial_away_for_good() -> None:
     trace = Trace(Packing([card()]), saturating(8), oom_retries=0.0)
     assert trace.settle(needing(0.2)) == 8
