@@ -1,9 +1,10 @@
 """A pytest plugin for benchmarks/mutants.py: which tests there are, how long each takes, and which lines each runs.
 
-`--tests-to FILE` writes, as JSON, {id: markers} for every test that was collected. `--timings-to FILE` writes
-{id: {"outcome", "setup", "seconds", "shared"}} for every test that ran. The lines are recorded by coverage, which runs
-in this process and in those that it starts where COVERAGE_PROCESS_START names a configuration. They are told apart by
-contexts: the id of the test, or the name of the fixture that several tests share.
+`--tests-to FILE` writes, as JSON, {id: markers} for every test that was collected. `--chosen FILE` runs the tests of
+which it has the ids, in its order. `--timings-to FILE` writes {id: {"outcome", "setup", "seconds", "shared"}} for every
+test that ran. The lines are recorded by coverage, which runs in this process and in those that it starts where
+COVERAGE_PROCESS_START names a configuration. They are told apart by contexts: the id of the test, or the name of the
+fixture that several tests share.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CONTEXT = "TUNER_MUTANTS_CONTEXT"  # what a process that a test starts is record
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two files."""
+    """The three files."""
+    parser.addoption("--chosen", metavar="FILE", help="run these tests in this order")
     parser.addoption("--tests-to", metavar="FILE", help="write the tests that were collected")
     parser.addoption("--timings-to", metavar="FILE", help="write how long each test took, and what it shares")
 
@@ -33,6 +35,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Timings(Path(file)))
     if file:
         config.pluginmanager.register(Contexts())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep those that were chosen, and put them in order.
+
+    The id of a test with parameters may have the fault in it: a test that has another id now is known by its function.
+    """
+    if file := config.getoption("--chosen"):
+        places = {test: place for place, test in enumerate(json.loads(Path(file).read_text()))}
+        functions = {test.partition("[")[0]: place for test, place in places.items()}
+        here = {item.nodeid: item for item in items}
+        gone = {test.partition("[")[0] for test in places if test not in here}
+        placed = {
+            test: places[test] if test in places else functions[test.partition("[")[0]]
+            for test in here
+            if test in places or test.partition("[")[0] in gone
+        }
+        items[:] = [here[test] for test in sorted(placed, key=placed.__getitem__)]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import coverage
+import pytest
 
 from benchmarks.mutant_plugin import CONTEXT
 
@@ -43,7 +44,7 @@ class Finished:
     @property
     def failed(self) -> bool:
         """Whether a test failed, or the tests came to no end, or couldn't even start."""
-        return self.code != 0
+        return self.code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
     @property
     def reason(self) -> str:

@@ -1,6 +1,6 @@
 """Which faults the tests find: small changes put into copies of tuner, one at a time, each against tests that run it.
 
-    python benchmarks/mutants.py --map FILE [--number N] [--seed N] [--packages NAME …] [--jobs N] [--tests MARKERS]
+    python benchmarks/mutants.py --map FILE [--number N] [--seed N] [--packages NAME …] [--markers EXPRESSION]
 
 The changes are drawn by the seed, evenly over the packages of tuner/, and uniformly among the places within one. A
 change elsewhere in a file, or in another file, alters nothing about whether a place is drawn. First it is recorded once
@@ -157,10 +157,11 @@ def tried(mutant: Mutant, recorded: Record, tests: Tests, tree: Tree, starting: 
 
 
 def _run(tree: Tree, tests: list[str], limit: float) -> Finished:
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(tests))
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(tests, file)
         file.flush()
-        return tree.pytest(["-x", "--tb=no", "-rfE", "-p", "no:xdist", f"@{file.name}"], limit=limit)
+        return tree.pytest(["-x", "--tb=no", "-rfE", "-p", "no:xdist", f"--chosen={file.name}", *files], limit=limit)
 
 
 def collected(tree: Tree, arguments: list[str]) -> tuple[Tests, float]:
@@ -200,7 +201,7 @@ def _recorded(options: argparse.Namespace, tree: Tree) -> Record:
 
 
 def _selected(options: argparse.Namespace) -> list[str]:
-    return ["-m", options.tests] if options.tests else []
+    return [*(["-m", options.markers] if options.markers else []), *options.tests]
 
 
 def _chosen(options: argparse.Namespace) -> list[Mutant]:
@@ -240,7 +241,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--packages", nargs="+", metavar="NAME", help='"tuner" is the modules directly below it')
     parser.add_argument("--at", nargs="+", metavar="FILE:LINE", help="every change of these lines, instead of a draw")
-    parser.add_argument("--tests", default="", metavar="MARKERS", help='only these, such as "not ray"')
+    parser.add_argument("--markers", default="", help='only tests that have these, such as "not ray"')
+    parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="only tests of these files and folders")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows, too")
     parser.add_argument("--list", action="store_true", help="only say what would be tried")

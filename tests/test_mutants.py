@@ -254,6 +254,28 @@ def test_each_mutant_is_told_by_what_found_it(checkout, tmp_path, capsys):
     }
 
 
+def test_a_test_whose_id_has_the_fault_in_it_is_run_all_the_same(checkout, tmp_path):
+    (checkout / "tests/test_limits.py").write_text(
+        """
+import pytest
+from pathlib import Path
+@pytest.mark.parametrize("limit", [4, 5])
+def test_limit(limit):
+    Path("ran").open("a").write(f"limit {limit} ")
+def test_other():
+    Path("ran").open("a").write("other ")
+def test_left_out():
+    Path("ran").open("a").write("left out ")
+"""
+    )
+    chosen = tmp_path / "chosen.json"
+    chosen.write_text(json.dumps([f"tests/test_limits.py::test_{test}" for test in ("other", "limit[3]", "limit[5]")]))
+    (tmp_path / "tree").mkdir()
+    tree = Tree(checkout, tmp_path / "tree")
+    assert not tree.pytest([f"--chosen={chosen}", "tests/test_limits.py"]).failed
+    assert (tree.path / "ran").read_text() == "other limit 4 limit 5 "
+
+
 def test_a_run_that_hangs_ends_with_all_that_it_started(checkout, tmp_path):
     (checkout / "tests/test_limits.py").write_text(
         f"""
