@@ -63,6 +63,15 @@ def test_a_needed_field_of_another_type_is_refused(tmp_path: Path, name: str) ->
                 read_info(wrote(tmp_path, **{name: odd}))
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [("é" * 6 + "abcd", r"'" + r"\xe9" * 6 + "abcd'"), ("x" * 39, "'" + "x" * 39 + "…")]
+)
+def test_what_stands_there_instead_is_shown_in_at_most_40_ascii_characters(
+    tmp_path: Path, value: str, shown: str
+) -> None:
+    assert f", got {shown} in " in refusal(wrote(tmp_path, status=value).path)
+
+
 def test_fields_of_newer_versions_are_kept(tmp_path: Path) -> None:
     info, damages = read_info(wrote(tmp_path, lease={"holder": "me"}))
     assert (info["lease"], damages) == ({"holder": "me"}, [])
