@@ -1,4 +1,4 @@
-"""What tuner takes from hyperopt, imported without scipy.stats: half a second, for an algorithm of its that isn't used."""
+"""What tuner takes from hyperopt, without scipy.stats: half a second, for an algorithm that isn't used."""
 
 from tuner.deferring import deferred
 
