@@ -10,11 +10,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Whole searches go to whichever process is free; other tests of a file stay together, with what they share."""
-    for item in items:
-        if item.get_closest_marker("ray") is None or _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    if item.get_closest_marker("ray") is None or _shares(item):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def _shares(item: pytest.Item) -> bool:

@@ -225,7 +225,7 @@ def test_a_verb_that_only_reads_never_runs_the_folders_code(traced: Path, argume
 
 
 def test_a_run_that_does_not_record_its_space_has_no_importance_and_says_so(traced: Path) -> None:
-    from tuner.report import report_html
+    from tuner.html_report import report_html
 
     run = load_run(traced)
     assert (run.importance(), list(run.space.names), run.damages) == ([], [], [])
