@@ -244,7 +244,7 @@ def measure_operators(rows: Rows, folder: Path, weights: Path, device: str) -> N
     model = plain_model(weights).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     split = running.splits.train
-    images, labels = next(split.batches([torch.arange(BATCH)], running.device))
+    images, labels = next(split.batches([torch.arange(BATCH)], running.parts.device))
     batch = [(running.splits.normalisation(images), labels)]
     plain_epoch(model, batch, optimizer, device, frozen=False)  # the first step makes the optimizer's state
     plain = operators_of(lambda: plain_epoch(model, batch, optimizer, device, frozen=False))
@@ -267,10 +267,10 @@ def seconds_of(work: Any, device: str) -> float:
 
 def flops_per_image(running: Trainer) -> float:
     """Of one training step, counted by torch."""
-    images, labels = next(running.splits.train.batches([torch.arange(BATCH)], running.device))
+    images, labels = next(running.splits.train.batches([torch.arange(BATCH)], running.parts.device))
     with FlopCounterMode(display=False) as counter:
         nn.functional.cross_entropy(running.module(running.splits.normalisation(images)), labels).backward()
-    running.optimizer.zero_grad(set_to_none=True)
+    running.parts.optimizer.zero_grad(set_to_none=True)
     return counter.get_total_flops() / BATCH
 
 

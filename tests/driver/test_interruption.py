@@ -56,7 +56,7 @@ def test_a_second_ctrl_c_hurries_and_a_third_raises() -> None:
         assert not interruption.hurried
         press(interruption)
         assert interruption.hurried
-        with pytest.raises(KeyboardInterrupt, match="what is saved is what `resume` goes on from"):
+        with pytest.raises(KeyboardInterrupt, match="`resume` goes on from what was saved"):
             press(interruption)
 
 

@@ -76,7 +76,7 @@ def test_memory_that_runs_out_is_left_to_the_step() -> None:
 @pytest.fixture
 def compiling(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def by(compiled: Callable[[nn.Module], Forward]) -> None:
-        monkeypatch.setattr("tuner.train.trainer.Stepping", partial(Stepping, compiled=compiled))
+        monkeypatch.setattr("tuner.train.assembly.Stepping", partial(Stepping, compiled=compiled))
 
     return by
 

@@ -75,7 +75,7 @@ def test_as_many_images_are_validated_at_once_as_two_steps_train_on() -> None:
     trainer = Trainer(ImageClassifier("digits", weights=None), {"batch_size": 32}, epochs=1, seed=0, split_seed=0)
     with sizes_through(trainer.module) as sizes:
         trainer.validate()
-        trainer.training_step.micro_batch_size = 4
+        trainer.parts.training_step.micro_batch_size = 4
         trainer.validate()
     images = len(trainer.splits.validation)
     assert sizes == [len(part) for size in (64, 8) for part in torch.arange(images).split(size)]

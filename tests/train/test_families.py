@@ -50,7 +50,7 @@ def learning(running: Trainer) -> set[str]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_head_learns_first_then_stage_by_stage_what_lies_before_it(family: str) -> None:
     running = trainer(family, finetune="gradual", unfreeze_every=1, stem="sum")
-    head = {f"{running.network.head}.{name}" for name in ("weight", "bias")}
+    head = {f"{running.parts.network.head}.{name}" for name in ("weight", "bias")}
     assert head & moved(running)
     assert learning(running) == head  # a grey stem summed from the colours is frozen with the backbone
     assert moved(running) & head
@@ -58,7 +58,7 @@ def test_the_head_learns_first_then_stage_by_stage_what_lies_before_it(family: s
     assert second > head
     assert moved(running) & head
     assert learning(running) > second
-    assert not any(name.startswith(f"{running.network.stem}.") for name in learning(running))
+    assert not any(name.startswith(f"{running.parts.network.stem}.") for name in learning(running))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -37,7 +37,7 @@ def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config:
 def plain(trial: ImageClassifier, **config: Any) -> Trainer:
     """The same trial with the backbone run in every step."""
     running = trainer(trial, **config)
-    running._feeds._looked = True  # and found none
+    running.parts.feeds._looked = True  # and found none
     return running
 
 
@@ -53,7 +53,7 @@ def images_through(module: torch.nn.Module) -> Iterator[list[int]]:
 @pytest.mark.parametrize("config", [{}, {"dropout": 0.3, "label_smoothing": 0.1, "ema_decay": 0.9}])
 def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier, config: dict[str, Any]) -> None:
     fast, slow = trainer(pretrained, **config), plain(pretrained, **config)
-    with images_through(slow.network.module.get_submodule("layer4")) as sizes:
+    with images_through(slow.parts.network.module.get_submodule("layer4")) as sizes:
         slow.train(1)
     assert sizes == [16]
     results = []
@@ -61,7 +61,7 @@ def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier
         while not running.finished:
             results.append(running.run_epoch())
     answers = [
-        running.evaluator.logits(running.best_module, running.splits.test, running.splits.normalisation)
+        running.parts.evaluator.logits(running.parts.best_module, running.splits.test, running.splits.normalisation)
         for running in (fast, slow)
     ]
     assert torch.allclose(*answers, atol=1e-5)
@@ -72,12 +72,12 @@ def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier
 
 def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: ImageClassifier) -> None:
     first = trainer(pretrained)
-    with images_through(first.network.module.get_submodule("layer4")) as sizes:
+    with images_through(first.parts.network.module.get_submodule("layer4")) as sizes:
         while not first.finished:
             first.run_epoch()
     assert sum(sizes) == 2 + 48 + 6  # two to see that the head is last
     second = trainer(pretrained, seed=1, lr=1e-3)
-    with images_through(second.network.module.get_submodule("layer4")) as sizes:
+    with images_through(second.parts.network.module.get_submodule("layer4")) as sizes:
         while not second.finished:
             second.run_epoch()
     assert sum(sizes) == 2
@@ -144,7 +144,7 @@ def test_the_key_is_of_everything_but_the_head() -> None:
 
 def test_random_weights_leave_nothing_in_the_shared_cache(colours: ImageClassifier, tmp_path: Path) -> None:
     running = trainer(colours)
-    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
         while not running.finished:
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6
@@ -158,7 +158,7 @@ def test_images_that_change_go_through_the_backbone_in_every_epoch(
     pretrained: ImageClassifier, config: dict[str, Any]
 ) -> None:
     running = trainer(pretrained, **config)
-    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
         running.run_epoch()
         running.run_epoch()
     assert sum(sizes) == 2 * (48 + 6)
@@ -179,7 +179,7 @@ def test_a_new_stem_trains_and_says_that_nothing_can_be_kept(tmp_path: Path) -> 
 
 def test_gradual_uses_features_until_more_than_the_head_learns(pretrained: ImageClassifier) -> None:
     running = trainer(pretrained, finetune="gradual", unfreeze_every=2, epochs=3)
-    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
         running.run_epoch()
         running.run_epoch()
         assert sum(sizes) == 2 + 48 + 6
@@ -211,7 +211,7 @@ def test_without_room_for_the_cache_features_live_in_the_process(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "file" / "cache"))
     running = trainer(pretrained)
-    with images_through(running.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
         while not running.finished:
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6

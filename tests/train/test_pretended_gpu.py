@@ -65,21 +65,21 @@ def curve(results: list[EpochResult]) -> list[tuple[float, float]]:
 
 def held(running: Trainer) -> Iterator[Tensor]:
     """All that a trial holds for longer than a step."""
-    modules = [running.module, *([running.average.module] if running.average else [])]
+    modules = [running.module, *([running.parts.average.module] if running.parts.average else [])]
     for module in modules:
         yield from itertools.chain(module.parameters(), module.buffers())
-    for state in running.optimizer.state.values():
+    for state in running.parts.optimizer.state.values():
         yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 def assert_it_fits_together(running: Trainer) -> None:
     """Everything lies on the GPU, and an optimizer's state and averaged weights are laid out as their parameters."""
     assert all(map(on_gpu, held(running)))
-    for parameter, state in running.optimizer.state.items():
+    for parameter, state in running.parts.optimizer.state.items():
         moments = [value for name, value in state.items() if name != "step"]
         assert {tensor.stride() for tensor in moments if tensor is not None} <= {parameter.stride()}
-    if running.average is not None:
-        pairs = zip(running.module.parameters(), running.average.module.parameters(), strict=True)
+    if running.parts.average is not None:
+        pairs = zip(running.module.parameters(), running.parts.average.module.parameters(), strict=True)
         assert all(live.stride() == average.stride() for live, average in pairs)
 
 
@@ -99,7 +99,7 @@ def test_a_paused_trial_goes_on_as_if_it_never_stopped(
         assert running.module[0][0].weight.is_contiguous(memory_format=torch.channels_last)
         assert_it_fits_together(running)
     assert not gpu.mixed
-    assert first.device == GPU
+    assert first.parts.device == GPU
 
 
 def test_a_trial_of_resnet18_with_defaults_goes_on(gpu: PretendedGPU, colours: ImageClassifier, tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_a_head_on_frozen_features_trains_pauses_and_goes_on(
     config = {"optimizer": optimizer, "finetune": finetune, "unfreeze_every": 2, "batch_size": 8}
     first = trainer(pretrained, epochs=4, **config)
     first.train(1)
-    assert not first._feed.whole
-    assert next(first._feed.train.batches([torch.arange(2)], GPU))[0].device == GPU
+    assert not first.parts.feed.whole
+    assert next(first.parts.feed.train.batches([torch.arange(2)], GPU))[0].device == GPU
     gpu.clear()
     first.train(1)
     assert not gpu.syncs
@@ -213,7 +213,7 @@ def test_a_trial_that_runs_out_of_memory_goes_on_in_parts(
     run_out_of_memory(second, room=4)
     second.load(tmp_path / "checkpoint")
     assert curve([second.run_epoch()]) == curve([first.run_epoch()])
-    assert second.training_step.retries == 2
+    assert second.parts.training_step.retries == 2
     assert_it_fits_together(second)
     gpu.clear()
     second.train(1)
@@ -230,4 +230,4 @@ def test_ways_of_taking_steps_that_do_not_work_on_this_gpu_are_not_tried(
 ) -> None:
     monkeypatch.setenv("TUNER_SWITCHED_OFF", switched_off)
     running = trainer(small)
-    assert list(running.stepping._choices[True]._ways) == ways
+    assert list(running.parts.stepping._choices[True]._ways) == ways

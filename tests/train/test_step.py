@@ -365,7 +365,7 @@ held = int(next(line.split()[1] for line in open("/proc/self/status") if line.st
 limit = held + int(float(sys.argv[1]) * 1e6)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 trainer.train(steps=1)
-print(trainer.training_step.micro_batch_size, trainer.training_step.retries, trainer.step)
+print(trainer.parts.training_step.micro_batch_size, trainer.parts.training_step.retries, trainer.step)
 """
 
 

@@ -111,13 +111,13 @@ def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
     assert (second.epoch, second.step) == (1, steps)
     assert curve(run(second)) == curve(results[1:])
     assert all(torch.equal(value, state(second)[name]) for name, value in state(whole).items())
-    left, right = whole.best_module.state_dict(), second.best_module.state_dict()
+    left, right = whole.parts.best_module.state_dict(), second.parts.best_module.state_dict()
     assert all(torch.equal(value, right[name]) for name, value in left.items())
 
 
 def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClassifier, tmp_path: Path) -> None:
     first = trainer(colours)
-    first.training_step.micro_batch_size, first.training_step.retries = 4, 2
+    first.parts.training_step.micro_batch_size, first.parts.training_step.retries = 4, 2
     first.save(tmp_path)
     second = trainer(colours)
     second.load(tmp_path)
@@ -128,18 +128,18 @@ def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClas
 
 def test_a_checkpoint_keeps_how_often_raising_them_failed(colours: ImageClassifier, tmp_path: Path) -> None:
     first = trainer(colours)
-    first.training_step.raising.failures, first.training_step.raising.steps = 2, 7
+    first.parts.training_step.raising.failures, first.parts.training_step.raising.steps = 2, 7
     first.save(tmp_path)
     second = trainer(colours)
     second.load(tmp_path)
-    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (2, 7)
+    assert (second.parts.training_step.raising.failures, second.parts.training_step.raising.steps) == (2, 7)
     older = {
         name: value
         for name, value in first.snapshot().scalars.items()
         if name not in ("failed_raises", "steps_at_size")
     }
     second.restore(replace(first.snapshot(), scalars=older))
-    assert (second.training_step.raising.failures, second.training_step.raising.steps) == (0, 0)
+    assert (second.parts.training_step.raising.failures, second.parts.training_step.raising.steps) == (0, 0)
 
 
 def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageClassifier, tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageCla
     running.run_epoch()
     running.save(tmp_path)
     kept, live = read_model(tmp_path), state(running)
-    assert running.average is not None
-    assert all(torch.equal(value, kept[name]) for name, value in running.average.module.state_dict().items())
+    assert running.parts.average is not None
+    assert all(torch.equal(value, kept[name]) for name, value in running.parts.average.module.state_dict().items())
     assert not torch.equal(kept["fc.weight"], live["fc.weight"])
 
 
@@ -185,7 +185,7 @@ def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
     assert curve([again.run_epoch()]) == curve([expected])
     before = state(fresh)
     assert load_first_whole(fresh, [tmp_path / "2"]) == [problem]
-    assert (fresh.epoch, fresh.optimizer.state_dict()["state"]) == (0, {})
+    assert (fresh.epoch, fresh.parts.optimizer.state_dict()["state"]) == (0, {})
     assert all(torch.equal(value, state(fresh)[name]) for name, value in before.items())
 
 
@@ -216,7 +216,7 @@ def dies_with_its_last_reference(make: Callable[[], Trainer], folder: Path) -> b
         running.run_epoch()
         running.save(folder)
         running.load(folder)
-        alive = [weakref.ref(running), weakref.ref(running.module), weakref.ref(running.optimizer)]
+        alive = [weakref.ref(running), weakref.ref(running.module), weakref.ref(running.parts.optimizer)]
         del running
         return [reference() for reference in alive] == [None, None, None]
     finally:
@@ -245,7 +245,7 @@ def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) ->
 def test_a_larger_class_counts_less_where_classes_are_balanced(colours: ImageClassifier) -> None:
     for path in sorted((Path(str(colours.data).removeprefix("folder:")) / "blue").iterdir())[6:]:
         path.unlink()
-    weights = trainer(colours, class_weights="balanced")._objective().class_weights
+    weights = trainer(colours, class_weights="balanced").parts.training_step._objective.class_weights
     assert weights is not None
     counts = trainer(colours).splits.train.labels.bincount()
     assert (weights * counts).tolist() == pytest.approx([float(counts.sum()) / 3] * 3)
@@ -357,12 +357,12 @@ def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageCla
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
     assert (metrics["micro_batch_size"], metrics["oom_retries"]) == (4, 1)
-    assert running.training_step.largest == 4
+    assert running.parts.training_step.largest == 4
 
 
 def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(colours: ImageClassifier) -> None:
     running = trainer(colours)
-    running.training_step.micro_batch_size = 1
-    at_once = running.evaluator.batch_size(running.splits.validation)
+    running.parts.training_step.micro_batch_size = 1
+    at_once = running.parts.evaluator.batch_size(running.splits.validation)
     running.halve_micro_batch(2)
-    assert running.evaluator.batch_size(running.splits.validation) == at_once // 4
+    assert running.parts.evaluator.batch_size(running.splits.validation) == at_once // 4

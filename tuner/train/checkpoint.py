@@ -188,7 +188,7 @@ def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
 
 def _go_on_from(trainer: Any, candidate: Path) -> str | None:
     """What is wrong with a checkpoint, None if the trainer goes on from it."""
-    group = trainer.strategy.group
+    group = trainer.parts.strategy.group
     checkpoint, problem = group.told(_try_to_read(candidate) if group.rank == 0 else [None, None])
     if checkpoint is None:
         return str(problem)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+INITIAL_WEIGHTS, ORDER, STEPS, IMAGES = 0, 1, 2, 3  # streams of random numbers that one trial's seed is split into
+
 
 def derive_seed(*numbers: int) -> int:
     """A 63-bit seed that depends on all of `numbers` (each >= 0) and on their order."""

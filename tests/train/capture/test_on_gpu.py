@@ -126,4 +126,4 @@ def test_the_way_is_measured_chosen_and_remembered(
     again = Trainer(colours, {"batch_size": 8, "image_size": 32}, epochs=5000, device="cuda")
     again.run_epoch()
     again.run_epoch()
-    assert again.stepping.path == running.stepping.path
+    assert again.parts.stepping.path == running.parts.stepping.path

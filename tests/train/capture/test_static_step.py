@@ -42,7 +42,7 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Let trainers record by the recorder that is given."""
 
     def record_by(recorder: Repeating) -> Repeating:
-        monkeypatch.setattr("tuner.train.trainer.Stepping", partial(Stepping, recorder=recorder))
+        monkeypatch.setattr("tuner.train.assembly.Stepping", partial(Stepping, recorder=recorder))
         return recorder
 
     return record_by
@@ -60,7 +60,7 @@ def run(running: Trainer) -> list[tuple[float, ...]]:
 
 
 def running_batch(running: Trainer) -> int:
-    return int(running.hyperparameters["batch_size"])
+    return int(running.parts.chosen["batch_size"])
 
 
 def tensors(running: Trainer) -> dict[str, Tensor]:
@@ -152,8 +152,8 @@ def test_images_of_many_sizes_leave_the_buffers_alone(small: ImageClassifier, re
     running = trainer(small, batch_size=20)  # 20, 20 and 8
     run(running)
     assert recorder.done.count("replay") == 3
-    assert running.stepping._static is not None
-    assert [len(buffer) for buffer in running.stepping._static.buffers[:2]] == [20, 20]
+    assert running.parts.stepping._static is not None
+    assert [len(buffer) for buffer in running.parts.stepping._static.buffers[:2]] == [20, 20]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_cant_be_recorded_is_trained_eagerly(
     assert_same(plain, running)
     assert recorder.done.count("record") == 1
     assert running.notes[-1].startswith(f"steps are no longer taken as one CUDA graph: {reason}")
-    assert running.training_step.micro_batch_size == 9
+    assert running.parts.training_step.micro_batch_size == 9
 
 
 def test_memory_that_runs_out_gives_the_recording_up_before_the_micro_batch(
@@ -193,7 +193,7 @@ def test_memory_that_runs_out_gives_the_recording_up_before_the_micro_batch(
     running.module.register_forward_pre_hook(starve)
     running.train(1)  # the last three images, eagerly
     assert recorder.done == ["release"]
-    assert (running.training_step.micro_batch_size, running.training_step.retries) == (9, 1)
+    assert (running.parts.training_step.micro_batch_size, running.parts.training_step.retries) == (9, 1)
     result = running.run_epoch()
     assert (result.step_path, result.micro_batch_size) == ("eager", 9)
 

@@ -58,10 +58,10 @@ def peak_of_an_epoch(trial: ImageClassifier, config: dict[str, Any]) -> int:
     """Bytes at the peak of the real trainer's second epoch, found by torch's profiler in its CPU allocator."""
     running = Trainer(trial, config, epochs=2)
     running.run_epoch()
-    running.optimizer.zero_grad(set_to_none=True)
+    running.parts.optimizer.zero_grad(set_to_none=True)
     gc.collect()
-    average = [] if running.average is None else list(running.average.module.state_dict().values())
-    state = [value for each in running.optimizer.state.values() for value in each.values()]
+    average = [] if running.parts.average is None else list(running.parts.average.module.state_dict().values())
+    state = [value for each in running.parts.optimizer.state.values() for value in each.values()]
     held = sum(tensor.nbytes for tensor in [*running.module.state_dict().values(), *average, *state])
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         running.run_epoch()

@@ -101,7 +101,7 @@ def resnet_steps(group: Group) -> dict[str, Tensor]:
     trial = ImageClassifier("digits", "resnet18", weights=None)
     config = {"optimizer": "sgd", "lr": 0.01, "batch_size": 10, "image_size": 16}
     trainer = Trainer(trial, config, epochs=1, strategy=Replicas(group) if group.size > 1 else None)
-    trainer.fine_tuning.set_mode = trainer.module.eval  # type: ignore[method-assign, assignment]
+    trainer.parts.fine_tuning.set_mode = trainer.module.eval  # type: ignore[method-assign, assignment]
     trainer.train(steps=3)
     return trainer.snapshot().model
 
@@ -173,7 +173,7 @@ def test_one_model_is_validated_and_kept_though_each_process_has_its_own_statist
 ) -> None:
     found = [of["own statistics"] for of in of_two]
     trainer = Trainer(NORMALISED, CASES["averaged weights"], epochs=2, seed=3)
-    trainer.best_module.load_state_dict(found[0]["model"])
+    trainer.parts.best_module.load_state_dict(found[0]["model"])
     assert trainer.validate().loss == pytest.approx(found[0]["results"][-1]["val_loss"], rel=1e-5)
     assert all(torch.equal(value, found[0]["model"][name]) for name, value in found[1]["model"].items())
 
@@ -189,12 +189,12 @@ def test_a_split_of_fewer_images_than_processes_is_left_to_each() -> None:
     trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1)
     chosen = HeldSplit(torch.zeros(2, 1, 12, 12, dtype=torch.uint8), torch.arange(2))
     strategy = Replicas(Group(1, 3))  # there are no others: it must not ask for them
-    answers = strategy.logits(trainer.evaluator, trainer.module, chosen, trainer.splits.normalisation)
+    answers = strategy.logits(trainer.parts.evaluator, trainer.module, chosen, trainer.splits.normalisation)
     assert answers.shape == (2, 3)
 
 
 def test_too_few_images_for_the_processes_spoil_the_trial() -> None:
-    with pytest.raises(TrialError, match="need 2 training images each, 60 in all, got 41; use fewer devices"):
+    with pytest.raises(TrialError, match="need 2 training images each, 60 in total, got 41; use fewer devices"):
         Trainer(TRIAL, {"batch_size": 64}, epochs=1, strategy=Replicas(Group(0, 30)))
 
 

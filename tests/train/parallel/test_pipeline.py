@@ -48,7 +48,7 @@ def trained(config: dict[str, Any], strategy: Strategy, folder: Path | None = No
     torch.set_num_threads(1)
     trainer = Trainer(TRIAL, config, epochs=2, seed=3, strategy=strategy)
     if config == CASES[OVERFLOWING]:  # the scale goes down past where some stages still overflow and others don't
-        trainer.precision.load({**trainer.precision.state(), "scale": 2.0**20})
+        trainer.parts.precision.load({**trainer.parts.precision.state(), "scale": 2.0**20})
     results = [asdict(trainer.run_epoch())]
     if folder is not None:
         checkpoint = trainer.snapshot()

@@ -102,7 +102,7 @@ def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_
     assert last.metrics["val_loss"] == pytest.approx(expected[2], rel=1e-4)
     plain = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
     plain.load(tmp_path / "saved")
-    assert plain.training_step.micro_batch_size == 8  # not the half that each of the processes had
+    assert plain.parts.training_step.micro_batch_size == 8  # not the half that each of the processes had
     assert plain.run_epoch().val_loss == pytest.approx(expected[2], rel=1e-4)
 
 

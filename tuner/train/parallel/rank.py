@@ -56,7 +56,7 @@ def main(connection: Connection[Any, Any]) -> None:
 def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> None:
     problems = load_first_whole(trainer, task.checkpoints)
     trainer.halve_micro_batch(task.halvings)
-    trainer.training_step.first_pass_fits = task.first_pass_fits
+    trainer.parts.training_step.first_pass_fits = task.first_pass_fits
     said = 0
     while True:
         try:
@@ -70,7 +70,7 @@ def _serve(trainer: Trainer, task: Task, connection: Connection[Any, Any]) -> No
             connection.send(Epoch(trainer.epoch, metrics, notes))
         else:
             checkpoint = trainer.snapshot()  # all of them, as the loss is summed
-            if trainer.strategy.group.rank == 0:
+            if trainer.parts.strategy.group.rank == 0:
                 write_checkpoint(Path(order), checkpoint)
             connection.send(None)
 

@@ -1,0 +1,183 @@
+"""The parts that a trial trains with, made for its configuration, seed and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.capture import RememberedSeconds, remembered_steps
+from tuner.train.checks import check_images, check_outputs
+from tuner.train.data import Splits, load_splits
+from tuner.train.devices import with_index
+from tuner.train.epoch_result import Notes
+from tuner.train.evaluation import Evaluator
+from tuner.train.feed import Feed, Feeds
+from tuner.train.fine_tuning import FineTuning
+from tuner.train.memory.errors import memory_errors
+from tuner.train.memory.watch import MemoryWatch
+from tuner.train.models import Network, build_network
+from tuner.train.optimisation import (
+    AveragedWeights,
+    Objective,
+    Precision,
+    Schedule,
+    balanced_weights,
+    build_optimizer,
+    parameter_groups,
+)
+from tuner.train.parallel import Strategy
+from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
+from tuner.train.step import TrainingStep
+from tuner.train.stepping import Stepping
+from tuner.trial import ImageClassifier
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one trial trains with; `chosen` are its hyperparameters, defaults included."""
+
+    trial: ImageClassifier
+    chosen: dict[str, Any]
+    device: torch.device
+    strategy: Strategy
+    splits: Splits
+    network: Network
+    precision: Precision
+    evaluator: Evaluator
+    feeds: Feeds
+    fine_tuning: FineTuning
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    average: AveragedWeights | None
+    training_step: TrainingStep
+    stepping: Stepping
+    watch: MemoryWatch
+    notes: Notes
+
+    @property
+    def module(self) -> nn.Module:
+        """The network as torch knows it."""
+        return self.network.module
+
+    @property
+    def best_module(self) -> nn.Module:
+        """What is validated and kept: the network, or the moving average of its weights."""
+        return self.module if self.average is None else self.average.module
+
+    @property
+    def loss(self) -> Tensor:
+        """The sum of the epoch's losses so far, of this process's images."""
+        return self.stepping.loss
+
+    @property
+    def feed(self) -> Feed:
+        """What an epoch goes over now."""
+        return self.feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns)
+
+    def open_stages(self, count: int) -> None:
+        """Let so many stages learn, if they don't yet."""
+        for group in parameter_groups(self.fine_tuning.open(count), self.chosen["weight_decay"]):
+            self.optimizer.add_param_group(group)
+            self.strategy.parameters_changed()
+
+
+def assemble(
+    trial: ImageClassifier,
+    chosen: dict[str, Any],
+    *,
+    epochs: int,
+    seed: int,
+    split_seed: int,
+    device: torch.device | str,
+    strategy: Strategy | None,
+    step_path: str | None,
+) -> Parts:
+    """Load data and model, and make the rest to go with them; raises as `Trainer` does."""
+    where, strategy = with_index(torch.device(device)), strategy or Strategy()
+    splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
+    network = _network(trial, chosen, splits, seed)
+    notes = Notes([*splits.notes, *network.notes])
+    precision = Precision(chosen["precision"], where)
+    check_outputs(network.module, trial, splits)
+    check_images(len(splits.train), strategy.least_batch)
+    evaluator = Evaluator(where, precision)
+    with memory_errors("the model"):
+        notes += strategy.place(network, where, lambda count: _examples(splits, where, count), precision, chosen)
+        feeds = Feeds(
+            *(network, splits, evaluator, strategy, where, chosen),
+            epochs=epochs,
+            model=trial.model_name,
+            note=notes.add,  # a method of an object that holds the feeds would keep it alive
+        )
+    fine_tuning = FineTuning(network, chosen)
+    optimizer = build_optimizer(parameter_groups(fine_tuning.open(fine_tuning.due(0)), chosen["weight_decay"]), chosen)
+    average = AveragedWeights(network.module, chosen["ema_decay"]) if chosen["ema_decay"] else None
+    step = strategy.make_step(
+        network.module,
+        _objective(splits, chosen, where),
+        precision,
+        batch_size=chosen["batch_size"],
+        clip_norm=chosen["clip_norm"],
+    )
+    watch = MemoryWatch(where, strategy.gpus)
+    stepping = Stepping(
+        *(step, optimizer, average, network.module, where),
+        batch_size=chosen["batch_size"],
+        alone=strategy.group.size == 1 and type(strategy) is Strategy,
+        path=step_path,
+        remembered=lambda whole: _remembered(trial, chosen, splits, where, whole=whole),
+    )
+    if chosen["finetune"] != "all" and network.pretrained and fine_tuning.learns_beside_the_head:
+        notes.append(_whole_network_runs(chosen["finetune"], fine_tuning.learns_beside_the_head))
+    schedule = Schedule.of(chosen, epochs)
+    return Parts(
+        *(trial, chosen, where, strategy, splits, network, precision, evaluator, feeds, fine_tuning, optimizer),
+        *(schedule, average, step, stepping, watch, notes),
+    )
+
+
+def _network(trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, seed: int) -> Network:
+    network = build_network(
+        trial,
+        channels=splits.channels,
+        classes=len(splits.classes),
+        seed=derive_seed(seed, INITIAL_WEIGHTS),
+        stem=chosen["stem"],
+        config=chosen,
+    )
+    network.drop_before_head(chosen["dropout"])
+    return network
+
+
+def _examples(splits: Splits, device: torch.device, count: int) -> Tensor:
+    """The first training images, as many as there are, normalised, on the device."""
+    first = torch.arange(min(count, len(splits.train)))
+    return splits.normalisation(splits.train.images(first).to(device))
+
+
+def _objective(splits: Splits, chosen: dict[str, Any], device: torch.device) -> Objective:
+    weights = None
+    if chosen["class_weights"] == "balanced":
+        weights = balanced_weights(splits.train.labels, len(splits.classes)).to(device)
+    return Objective(chosen["label_smoothing"], weights)
+
+
+def _remembered(
+    trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, device: torch.device, *, whole: bool
+) -> RememberedSeconds | None:
+    """What is known of steps like this trial's; None where nothing is measured, or the model is the user's own."""
+    if device.type != "cuda" or not isinstance(trial.model, str):
+        return None
+    sizes = splits.channels, splits.image_size, len(splits.classes)
+    return remembered_steps(device, trial.model_name, sizes, chosen, whole=whole)
+
+
+def _whole_network_runs(finetune: str, layers: Iterable[str]) -> str:
+    return (
+        f"finetune='{finetune}' also trains {' and '.join(layers)}, which has no pretrained weights, so the whole "
+        "network runs in every epoch; with stem='sum' the backbone stays frozen and its features are computed once"
+    )

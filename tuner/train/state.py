@@ -1,0 +1,71 @@
+"""Everything that a trial's next step depends on: taken, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from tuner.train.assembly import Parts
+from tuner.train.checkpoint import Checkpoint, Progress
+from tuner.train.models import fitting_state, load_state
+from tuner.train.optimisation.optimizer import load_optimizer, optimizer_tensors
+
+OPTIMIZER, LIVE = "optimizer.", "live."  # what names of tensors in a checkpoint's training.safetensors start with
+
+
+def taken(parts: Parts, *, seed: int, epoch: int, step: int) -> Checkpoint:
+    """The state after `step` steps of the epoch after `epoch` finished ones; of several processes the first has it."""
+    training = {f"{OPTIMIZER}{name}": tensor for name, tensor in optimizer_tensors(parts.optimizer).items()}
+    if parts.average is not None:
+        training |= {f"{LIVE}{name}": tensor for name, tensor in parts.module.state_dict().items()}
+    scalars = {
+        "epoch": epoch,
+        "step": step,
+        "seed": seed,
+        "loss": float(parts.strategy.group.sum(parts.loss.clone())),
+        "opened": parts.fine_tuning.opened,
+        "param_groups": parts.optimizer.state_dict()["param_groups"],
+        "scaler": parts.precision.state(),
+        "average_updates": parts.average.updates if parts.average else 0,
+        "micro_batch_size": parts.training_step.micro_batch_size,
+        "oom_retries": parts.training_step.retries,
+        "failed_raises": parts.training_step.raising.failures,
+        "steps_at_size": parts.training_step.raising.steps,
+    }
+    gathered = parts.strategy.gathered
+    return Checkpoint(gathered(parts.best_module.state_dict()), gathered(training), scalars)
+
+
+def put_back(parts: Parts, checkpoint: Checkpoint, source: str) -> Progress:
+    """Let the parts go on from a checkpoint; how far it had come. What could fail comes first.
+
+    Raises ValueError, KeyError, TypeError, AttributeError or WeightsError where it doesn't fit.
+    """
+    progress, name = Progress.of(checkpoint.scalars), parts.trial.model_name
+    if progress.opened > parts.fine_tuning.due(progress.epoch):
+        raise ValueError(f"{progress.opened} stages learned after {progress.epoch} epochs")
+    live = _named(checkpoint.training, LIVE) or checkpoint.model
+    fitting_state(parts.module, live, source=source, name=name)
+    if parts.average is not None:
+        fitting_state(parts.average.module, checkpoint.model, source=source, name=name)
+    parts.stepping.forget_recording()
+    parts.open_stages(progress.opened)
+    load_optimizer(parts.optimizer, _named(checkpoint.training, OPTIMIZER), progress.param_groups)
+    parts.precision.load(progress.scaler)
+    load_state(parts.module, live, source=source, name=name)
+    if parts.average is not None:
+        load_state(parts.average.module, checkpoint.model, source=source, name=name)
+        parts.average.updates = progress.average_updates
+    step = parts.training_step
+    step.retries = progress.oom_retries
+    if step.retries:  # else it says how the strategy that saved it shares a batch out
+        step.micro_batch_size = min(step.micro_batch_size, progress.micro_batch_size)
+    step.raising.failures, step.raising.steps = progress.failed_raises, progress.steps_at_size
+    parts.loss.fill_(progress.loss if parts.strategy.group.rank == 0 else 0.0)
+    return progress
+
+
+def _named(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names start so, by what follows."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
