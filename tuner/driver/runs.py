@@ -65,7 +65,7 @@ def run(
     with (
         gpus_checked(ready, address) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
-        connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
+        connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ExitStack() as leases,
     ):
         with _room_for_the_start(storage):
@@ -123,7 +123,7 @@ def resume(
         _download(ready)
         with (
             gpus_checked(ready, address) as notices,
-            connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
+            connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
