@@ -31,6 +31,7 @@ from tuner.machine import Machine, this_machine
 from tuner.resources import Resources
 from tuner.study import Study
 from tuner.temporary import sweep
+from tuner.worker.begin import no_collecting
 from tuner.worker.implementation import implementation_of
 
 __all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
@@ -93,7 +94,7 @@ def connected(
     with ExitStack() as stack:
         stack.enter_context(_prepared())
         devices = packing.shared_devices(study, this_machine())
-        with interrupted.at_once():
+        with interrupted.at_once(), no_collecting():
             preload = _preload(study)
             workers = _workers(study, this_machine(), devices, limit)
             started = _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address)

@@ -35,6 +35,7 @@ from tuner.driver.quick_start import (
 from tuner.errors import StudyError
 from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
+from tuner.worker import begin
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
@@ -208,6 +209,7 @@ def _while_starting(started: LocalRay) -> Iterator[None]:
         no_monitor=True,
         include_log_monitor=False,
         session_name="s",
+        setup_worker_path=begin.__file__,
         runtime_env_agent_port=started.agent_port.number,
     )
     with (

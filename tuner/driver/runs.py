@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from tuner.history.events import Listener
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
+from tuner.search import Learned
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
@@ -60,14 +63,15 @@ def run(
     _check(ready, cluster=address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
-    start_from = learned(ready, storage)
     check_writable(open_folder(storage))
+    start_from = _meanwhile(lambda: learned(ready, storage))
     with (
         gpus_checked(ready, address) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
         connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ExitStack() as leases,
     ):
+        earlier = start_from()  # before this run's own folder is there
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
@@ -75,7 +79,7 @@ def run(
             _write_study_file(folder, declared)
             search = Search(
                 *(ready, folder, info, resources, concurrency, listeners, interrupted),
-                start_from=start_from,
+                start_from=earlier,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
                 devices=devices,
@@ -148,6 +152,23 @@ def resume(
                     _tell_of_changes(search, text)
             search.tell(notices)
             return search.perform(conclude_only=conclude_only)
+
+
+def _meanwhile(work: Callable[[], Learned]) -> Callable[[], Learned]:
+    """Begin the work in a thread, while Ray starts; what is returned waits for its result, or raises what it raised.
+
+    A process that ends meanwhile doesn't wait for it.
+    """
+    found: Future[Learned] = Future()
+
+    def perform() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # raised again where it is waited for
+            found.set_exception(error)
+
+    threading.Thread(target=perform, name="earlier-runs", daemon=True).start()
+    return found.result
 
 
 @contextmanager
