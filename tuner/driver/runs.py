@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import GRACE_SECONDS, interruptions
+from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search
@@ -25,7 +25,6 @@ from tuner.history.events import Listener
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
-from tuner.search import Learned
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
@@ -64,14 +63,14 @@ def run(
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     check_writable(open_folder(storage))
-    start_from = _meanwhile(lambda: learned(ready, storage))
+    learning = meanwhile(partial(learned, ready, storage))
     with (
         gpus_checked(ready, address) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
         connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ExitStack() as leases,
     ):
-        earlier = start_from()  # before this run's own folder is there
+        start_from = awaited(learning, interrupted)  # before this run's own folder is there
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
@@ -79,7 +78,7 @@ def run(
             _write_study_file(folder, declared)
             search = Search(
                 *(ready, folder, info, resources, concurrency, listeners, interrupted),
-                start_from=earlier,
+                start_from=start_from,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
                 devices=devices,
@@ -152,23 +151,6 @@ def resume(
                     _tell_of_changes(search, text)
             search.tell(notices)
             return search.perform(conclude_only=conclude_only)
-
-
-def _meanwhile(work: Callable[[], Learned]) -> Callable[[], Learned]:
-    """Begin the work in a thread, while Ray starts; what is returned waits for its result, or raises what it raised.
-
-    A process that ends meanwhile doesn't wait for it.
-    """
-    found: Future[Learned] = Future()
-
-    def perform() -> None:
-        try:
-            found.set_result(work())
-        except BaseException as error:  # raised again where it is waited for
-            found.set_exception(error)
-
-    threading.Thread(target=perform, name="earlier-runs", daemon=True).start()
-    return found.result
 
 
 @contextmanager
