@@ -206,9 +206,8 @@ def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
 def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
     """What the first trials of a study will ask of Ray on this machine, as far as it is known before Ray runs."""
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-    at_once = min(filter(None, (_on_node(resources, 1, machine.cpus, machine.gpus), limit, study.trials)), default=1)
-    if devices:
-        at_once = min(at_once, sum(device.at_first for device in devices))
+    most = [limit, study.trials, sum(device.at_first for device in devices)]
+    at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])
     return Workers(at_once, implementation_of(study.declared_trial).modules, resources.cpu_count)
 
 
