@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -111,15 +113,33 @@ def ours(trials: int, *, torch: bool) -> dict[str, float]:
     }
 
 
+def cpu_seconds(driver: int) -> dict[int, tuple[str, float]]:
+    """What the driver's process and all that it started have computed: their names and CPU seconds, by id."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, tuple[str, float]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, fields = entry.read_text().partition("(")[2].rpartition(") ")
+            values = fields.split()
+            children.setdefault(int(values[1]), []).append(int(entry.parent.name))
+            found[int(entry.parent.name)] = name, (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+    family = [driver]
+    for process in family:
+        family += children.get(process, [])
+    return {process: found[process] for process in family if process in found}
+
+
 def first_epoch() -> dict[str, float]:
-    """Seconds from typing the demo's command to its first epoch, by stage."""
+    """Seconds from typing the demo's command to its first epoch, by stage, and CPU seconds until then, by process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tuner", "run", "search_spaces/digits.py", "--storage", folder, "--quiet"]
         begun = time.time()
         process = subprocess.Popen([*command, "--trials", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        computed: dict[int, tuple[str, float]] = {}
         while not any("epoch_reported" in file.read_text() for file in Path(folder).rglob("events/*.jsonl")):
             assert process.poll() is None, "the demo ended before its first epoch"
-            time.sleep(0.05)
+            computed |= cpu_seconds(process.pid)
+            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=60)
         from tuner.results import load_run
@@ -129,7 +149,12 @@ def first_epoch() -> dict[str, float]:
     for event in events:
         times.setdefault(event["event"], event["time"] - begun)
     seconds = {event["trial"]: event["metrics"]["seconds"] for event in events if event["event"] == "epoch_reported"}
+    by_process: dict[str, float] = {}
+    for name, spent in computed.values():
+        by_process[f"cpu_{name}"] = round(by_process.get(f"cpu_{name}", 0.0) + spent, 2)
     return {
+        **by_process,
+        "cpu": sum(by_process.values()),
         "until_ray": times["study_started"],
         "until_first_epoch": times["epoch_reported"],
         "of_which_epoch": max(seconds.values()),
@@ -220,7 +245,7 @@ def main() -> None:
     start = measure("first_epoch")
     print(
         f"python -m tuner run: {start['until_ray']:.1f} s until Ray runs, {start['until_first_epoch']:.1f} s until the "
-        f"first epoch, of which training it took {start['of_which_epoch']:.1f} s"
+        f"first epoch, of which training it took {start['of_which_epoch']:.1f} s; {start['cpu']:.1f} CPU seconds"
     )
     many = 60 if options.quick else 3000
     grown = {search: measure(f"growth_{search}", many) for search in ("Random", "MultiFidelityGP")}

@@ -248,7 +248,11 @@ def test_what_others_wrote_is_never_unpickled() -> None:
 
 
 def loaded_by(code: str) -> set[str]:
-    program = f"import sys\n{code}\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    return {name.partition(".")[0] for name in modules_loaded_by(code)}
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     return set(output.split())
 
@@ -279,3 +283,8 @@ def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
 
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:
     assert loaded_by("from tuner import *; run, resume, load_model, load_run") & HEAVY == set()
+
+
+def test_a_search_starts_ray_before_it_loads_ray_tune() -> None:
+    """Half a second, and it can be loaded while Ray starts."""
+    assert {"ray.tune", "ray.data", "pandas", "torch"} & modules_loaded_by("import tuner.driver") == set()

@@ -67,5 +67,20 @@ from tuner.search.hyperopt_library import tpe
 loaded = "scipy.stats" in sys.modules
 import hyperopt
 print(loaded, tpe is hyperopt.tpe, hyperopt.atpe.scipy.stats.skew([1, 1, 4]) > 0)
+import numpy
+print("f2py" in vars(numpy), numpy.f2py.get_include.__name__)
 """
-    assert said(code) == "False True True"
+    assert said(code).split() == ["False", "True", "True", "False", "get_include"]
+
+
+def test_a_module_of_a_package_that_is_loaded_is_deferred_too_and_found_there_afterwards() -> None:
+    code = """
+import xml
+with deferred("xml.dom"):
+    import xml.dom as kept
+    from xml import dom
+loaded = "xml.dom" in sys.modules or hasattr(xml, "dom")
+import xml.dom
+print(loaded, kept is dom, kept.Node is xml.dom.Node)
+"""
+    assert said(BEGINNING + code) == "False True True"

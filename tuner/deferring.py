@@ -14,8 +14,7 @@ class _Deferred(ModuleType):
     """Stands for a module, which is loaded when an attribute is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
+        _unbind(self)
         return getattr(importlib.import_module(self.__name__), name)
 
 
@@ -26,11 +25,27 @@ def deferred(*names: str) -> Iterator[None]:
     After the block they are imported as ever; a name that was bound within it loads its module when it is used. The
     standard library's `LazyLoader` loads a module as soon as a second `import` names it (Python 3.11).
     """
-    standing = {name: _Deferred(name) for name in names if name not in sys.modules}
-    sys.modules.update(standing)
+    standing = [_Deferred(name) for name in names if name not in sys.modules]
+    for module in standing:
+        _bind(module)
     try:
         yield
     finally:
-        for name, module in standing.items():
-            if sys.modules.get(name) is module:
-                del sys.modules[name]
+        for module in standing:
+            _unbind(module)
+
+
+def _bind(module: _Deferred) -> None:
+    """As an import binds it: by its name, and as an attribute of the package that it is in."""
+    sys.modules[module.__name__] = module
+    package, _, name = module.__name__.rpartition(".")
+    if package in sys.modules:
+        setattr(sys.modules[package], name, module)
+
+
+def _unbind(module: _Deferred) -> None:
+    if sys.modules.get(module.__name__) is module:
+        del sys.modules[module.__name__]
+    package, _, name = module.__name__.rpartition(".")
+    if package in sys.modules and vars(sys.modules[package]).get(name) is module:
+        delattr(sys.modules[package], name)

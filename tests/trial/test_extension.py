@@ -23,7 +23,7 @@ from tuner.storage.folder import LocalFolder
 from tuner.study_file import load_study
 from tuner.trial import FunctionTrial, ImageClassifier
 from tuner.worker.implementation import implementation_of
-from tuner.worker.trainable import pickle_trial
+from tuner.worker.pickling import pickle_trial
 
 BOX = Machine(cpus=4, gpus=2, memory_bytes=2**34, processor="box")
 

@@ -9,7 +9,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from tuner.driver import packing
 from tuner.driver.interruption import Interruption
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
+from tuner.driver.quick_start import Workers, any_worker_taken
 from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError
 from tuner.loop.packing import Device
@@ -30,6 +31,8 @@ from tuner.machine import Machine, this_machine
 from tuner.resources import Resources
 from tuner.study import Study
 from tuner.temporary import sweep
+from tuner.worker.begin import no_collecting
+from tuner.worker.implementation import implementation_of
 
 __all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
 
@@ -60,12 +63,18 @@ _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ER
 
 @contextmanager
 def connected(
-    study: Study, address: str | None = None, *, interrupted: Interruption | None = None, nice: int | None = None
+    study: Study,
+    address: str | None = None,
+    *,
+    interrupted: Interruption | None = None,
+    nice: int | None = None,
+    limit: int | None = None,
 ) -> Iterator[tuple[Resources, tuple[Device, ...]]]:
     """Ray for the length of the block; yields what one trial of the study gets, and the devices that packed ones share.
 
     Without an address a cluster of this machine is started, its workers `nice` (0 by default) steps of niceness below
     this process, and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
+    At most `limit` trials will run at once, and so many workers are started.
 
     Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
     what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
@@ -85,13 +94,16 @@ def connected(
     with ExitStack() as stack:
         stack.enter_context(_prepared())
         devices = packing.shared_devices(study, this_machine())
-        with interrupted.at_once():
+        with interrupted.at_once(), no_collecting():
             preload = _preload(study)
-            started = _started(nice or 0, packing.shares(devices)) if address is None else _joined(address)
+            workers = _workers(study, this_machine(), devices, limit)
+            started = _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address)
             is_gone = stack.enter_context(started)
             interrupted.take_signals()
             preload.join()
             stack.enter_context(_tune_subdued())
+            if address is None:
+                stack.enter_context(any_worker_taken())
         interrupted.stop_if_asked()
         machine = this_machine() if address is None else _cluster(study.resources)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
@@ -180,14 +192,23 @@ def prepare_environment() -> None:
 def concurrency(resources: Resources, limit: int | None) -> int:
     """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
     count = int(resources.devices) if resources.placement == "spread" else 1
-    cpus, gpus = resources.cpu_count / count, resources.gpu_count / count
-    fits = 0
-    for node in ray.nodes():
-        if node["Alive"]:
-            on_cpus = math.floor(node["Resources"].get("CPU", 0) / cpus + 1e-9)
-            fits += min(on_cpus, _on_gpus(node["Resources"].get("GPU", 0), gpus)) if gpus else on_cpus
-    fits //= count
+    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    fits = sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in alive) // count
     return max(1, min(fits, limit) if limit else fits)
+
+
+def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
+    """How many of the `count` parts of trials a node with so many CPUs and GPUs can hold at once."""
+    on_cpus = math.floor(cpus / (resources.cpu_count / count) + 1e-9)
+    return min(on_cpus, _on_gpus(gpus, resources.gpu_count / count)) if resources.gpu_count else on_cpus
+
+
+def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
+    """What the first trials of a study will ask of Ray on this machine, as far as it is known before Ray runs."""
+    resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
+    most = [limit, study.trials, sum(device.at_first for device in devices)]
+    at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])
+    return Workers(at_once, implementation_of(study.declared_trial).modules, resources.cpu_count)
 
 
 def _on_gpus(present: float, each: float) -> int:
@@ -196,10 +217,10 @@ def _on_gpus(present: float, each: float) -> int:
 
 
 @contextmanager
-def _started(nice: int, shares: Mapping[str, float]) -> Iterator[Callable[[], bool]]:
+def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterator[Callable[[], bool]]:
     with (
         warnings.catch_warnings(action="ignore"),
-        local_ray(this_machine(), _SETTINGS, nice=nice, shares=shares) as started,
+        local_ray(this_machine(), _SETTINGS, nice=nice, shares=shares, workers=workers) as started,
     ):
         yield started.is_gone
 
@@ -207,7 +228,7 @@ def _started(nice: int, shares: Mapping[str, float]) -> Iterator[Callable[[], bo
 @contextmanager
 def ray_apart() -> Iterator[Any]:
     """Ray as a search starts it, for who wants to know whether it does; yields Ray's module. Raises StudyError."""
-    with _prepared(), _started(0, {}):
+    with _prepared(), _started(0, {}, Workers()):
         yield ray
 
 

@@ -18,14 +18,24 @@ from typing import Any
 import ray
 from ray._private import services, worker
 from ray._private import utils as ray_utils
+from ray._private.node import Node
 from ray._private.parameter import RayParams
 from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
 from tuner.driver import guard
 from tuner.driver.patching import changed, environment
+from tuner.driver.quick_start import (
+    ReservedPort,
+    Workers,
+    announce_agents,
+    once_registered,
+    raylet_command,
+    without_dashboard,
+)
 from tuner.errors import StudyError
 from tuner.machine import Machine, divided_gpus
 from tuner.temporary import OwnedFolder
+from tuner.worker import begin
 
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 200 * 2**20  # trials exchange a few kilobytes; data and checkpoints go over the file system
@@ -40,10 +50,11 @@ _NEEDED = ("gcs_server", "raylet")
 class LocalRay:
     """What was started, where it keeps its files, and the process that clears up after both."""
 
-    def __init__(self, nice: int) -> None:
+    def __init__(self, nice: int, workers: Workers) -> None:
         self.folder = OwnedFolder("ray", within=short_folder())
         self.processes: list[subprocess.Popen[bytes]] = []
-        self._nice = nice
+        self.agent_port = ReservedPort(LOOPBACK)
+        self._nice, self._workers = nice, workers
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, str(self.folder.path)],
             stdin=subprocess.PIPE,
@@ -59,15 +70,27 @@ class LocalRay:
 
     def popen(self) -> type[subprocess.Popen[bytes]]:
         """What Ray should start its processes with: each in a session of its own, out of reach of our signals."""
-        started, nice = self, str(self._nice)
+        started = self
 
         class Apart(services.ConsolePopen):  # type: ignore[misc]
-            def __init__(self, *arguments: Any, env: dict[str, str], **options: Any) -> None:
-                env = {"RAY_worker_niceness": nice, **env, "RAY_gcs_server_request_timeout_seconds": "60"}
-                super().__init__(*arguments, env=env, start_new_session=True, **options)
+            def __init__(self, command: list[str], *, env: dict[str, str], **options: Any) -> None:
+                command, env = started.as_started(command, env)
+                super().__init__(command, env=env, start_new_session=True, **options)
                 started.note(self)
 
         return Apart
+
+    def as_started(self, command: list[str], variables: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of a process of Ray's; what the user set in the environment stays."""
+        variables = {
+            "RAY_worker_niceness": str(self._nice),
+            **variables,
+            "RAY_gcs_server_request_timeout_seconds": "60",
+        }
+        if Path(command[0]).name != "raylet":
+            return command, variables
+        announce_agents(command, self.agent_port.number)
+        return raylet_command(command, self._workers), {**self._workers.environment(), **variables}
 
     def note(self, process: subprocess.Popen[bytes]) -> None:
         """A process of Ray's has started."""
@@ -87,6 +110,7 @@ class LocalRay:
             self._guard.wait(GUARD_SECONDS)
         for process in self.processes:
             process.poll()
+        self.agent_port.close()
         self.folder.delete()
 
 
@@ -112,7 +136,12 @@ def shut_down(seconds: float) -> None:
 
 @contextmanager
 def local_ray(
-    machine: Machine, settings: dict[str, Any], *, nice: int, shares: Mapping[str, float] | None = None
+    machine: Machine,
+    settings: dict[str, Any],
+    *,
+    nice: int,
+    shares: Mapping[str, float] | None = None,
+    workers: Workers = Workers(),  # noqa: B008 -- it is frozen
 ) -> Iterator[LocalRay]:
     """Ray on this machine for the length of the block; `shares` are resources that it has beside CPUs and GPUs.
 
@@ -125,7 +154,7 @@ def local_ray(
         stack.enter_context(environment({"RAY_AUTH_TOKEN": secrets.token_hex(32)}))  # it lies in no file
         _forget_token()
         stack.enter_context(environment(_each_instance()))
-        started = _start(machine, {**settings, "resources": dict(shares or {})}, nice)
+        started = _start(machine, {**settings, "resources": dict(shares or {})}, lambda: LocalRay(nice, workers))
         try:
             yield started
         finally:
@@ -138,13 +167,13 @@ def _each_instance() -> dict[str, str]:
     return {} if names is None else {"CUDA_VISIBLE_DEVICES": names}
 
 
-def _start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:
+def _start(machine: Machine, settings: dict[str, Any], make: Callable[[], LocalRay]) -> LocalRay:
     try:
-        return _try_to_start(machine, settings, nice)
+        return _try_to_start(machine, settings, make())
     except Exception:  # the machine was too busy, most often: Ray gives itself 30 s
         pass
     try:
-        return _try_to_start(machine, settings, nice)
+        return _try_to_start(machine, settings, make())
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise StudyError(
@@ -153,8 +182,7 @@ def _start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:
         ) from error
 
 
-def _try_to_start(machine: Machine, settings: dict[str, Any], nice: int) -> LocalRay:
-    started = LocalRay(nice)
+def _try_to_start(machine: Machine, settings: dict[str, Any], started: LocalRay) -> LocalRay:
     try:
         with _while_starting(started):
             ray.init(
@@ -176,9 +204,18 @@ def _try_to_start(machine: Machine, settings: dict[str, Any], nice: int) -> Loca
 @contextmanager
 def _while_starting(started: LocalRay) -> Iterator[None]:
     # A cluster for one search needs no autoscaler and no forwarding of logs: two processes fewer to wait for.
-    less = partialmethod(RayParams.__init__, no_monitor=True, include_log_monitor=False, session_name="s")
+    less = partialmethod(
+        RayParams.__init__,
+        no_monitor=True,
+        include_log_monitor=False,
+        session_name="s",
+        setup_worker_path=begin.__file__,
+        runtime_env_agent_port=started.agent_port.number,
+    )
     with (
         changed(RayParams, "__init__", less),
+        changed(Node, "start_api_server", without_dashboard),
+        changed(services, "get_node", once_registered(services.get_node, started.is_gone)),
         changed(services, "ConsolePopen", started.popen()),
         signals_left_alone(),
     ):

@@ -23,7 +23,7 @@ from tuner.resources import MOST_ON_A_GPU
 from tuner.study import Study
 from tuner.trial import MemoryEstimate
 from tuner.worker.implementation import implementation_of
-from tuner.worker.trainable import pickle_trial
+from tuner.worker.pickling import pickle_trial
 
 MIB = 2**20
 CUDA_BYTES = 700 * MIB  # of a process: a context (about 500 MB), and workspaces of cuBLAS and cuDNN

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import GRACE_SECONDS, interruptions
+from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search
@@ -60,14 +62,15 @@ def run(
     _check(ready, cluster=address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
-    start_from = learned(ready, storage)
     check_writable(open_folder(storage))
+    learning = meanwhile(partial(learned, ready, storage))
     with (
         gpus_checked(ready, address, listeners) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
-        connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
+        connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ExitStack() as leases,
     ):
+        start_from = awaited(learning, interrupted)  # before this run's own folder is there
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
@@ -124,7 +127,7 @@ def resume(
         _download(ready)
         with (
             gpus_checked(ready, address, listeners) as notices,
-            connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
+            connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
         ):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)

@@ -26,7 +26,7 @@ from tuner.study import Study
 from tuner.temporary import OwnedFolder
 from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
-from tuner.worker.trainable import pickle_trial
+from tuner.worker.pickling import pickle_trial
 
 NEW = "best.new"
 SHORTEST_LIMIT = 600.0  # seconds that scoring may take, or

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import ImageClassifier, MemoryEstimate
-from tuner.worker.implementation import Implementation
+from tuner.worker.implementation import WORKER, Implementation
 
 if TYPE_CHECKING:
     from tuner.train import Trainer
@@ -19,6 +19,11 @@ PROCESS_PER_DEVICE = ("ddp", "pipeline")
 
 class Classification(Implementation[ImageClassifier]):
     """Fine-tunes with `tuner.train`, scores with `tuner.inspection`."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """See `Implementation.modules`."""
+        return (*WORKER, "torch", "torchvision", "safetensors.torch")
 
     def train(self, trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
         """See `Implementation.train`."""

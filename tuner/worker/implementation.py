@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Trial)
 
+WORKER = ("ray.tune",)  # what every worker imports to run a trial
+
 
 class Implementation(ABC, Generic[T]):
     """The work of one kind of trial, whose `Trial.implementation` names it; made without arguments, it keeps no state.
 
     The driver imports it too, and shouldn't wait for torch: heavy imports belong into the methods.
     """
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Installed modules that `train` imports and that take a while, so that workers load them as they start."""
+        return WORKER
 
     @abstractmethod
     def train(self, trial: T, order: Order, session: WorkerSession) -> None:

@@ -18,10 +18,10 @@ from ray.tune.trainable import wrap_function
 from tuner import session
 from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, describe_error, describe_failure
-from tuner.study_file import STUDY_MODULE
 from tuner.trial import Trial
 from tuner.worker.implementation import implementation_of
 from tuner.worker.order import Order
+from tuner.worker.pickling import pickle_trial
 from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
 
@@ -53,19 +53,6 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
 def finish_writing() -> None:
     """Wait for checkpoints that training did not wait for."""
     WRITER.flush(SECONDS_FOR_WRITING)
-
-
-def pickle_trial(trial: Trial) -> bytes:
-    """The trial for another process, with the code of the study file in it: workers can't import that file."""
-    names = {getattr(function, "__module__", "") or "" for function in trial.functions}
-    modules = [sys.modules[name] for name in names if name.startswith(STUDY_MODULE) and name in sys.modules]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        return bytes(cloudpickle.dumps(trial))
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
 
 
 def perform(pickled: bytes, order: Order) -> None:

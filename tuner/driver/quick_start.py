@@ -1,0 +1,144 @@
+"""How Ray gets ready in less time: nobody waits for what no trial needs, and workers begin before they are asked for.
+
+Ray on its own starts one thing after another: a dashboard, then a raylet, which waits for two agents, then the driver's
+connection, then workers, and these import what a trial needs only when they have got one. Found in Ray 2.60's source
+(`_private/node.py`, `_private/services.py`, `_private/workers/default_worker.py`, `src/ray/raylet/main.cc`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import NodeID
+from ray._private.node import Node
+from ray._raylet import (  # type: ignore[attr-defined]
+    DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    METRICS_AGENT_PORT_NAME,
+    METRICS_EXPORT_PORT_NAME,
+    GcsClient,
+    persist_port,
+)
+
+from tuner.driver.patching import changed
+
+NO_PORT = -1  # how Ray says that a service isn't there
+POLL_SECONDS = 0.02
+IDLE_MILLISECONDS = "30000"  # of Ray's 1,000 a worker may have none left when the CPUs of its first trial are put aside
+REGISTERED_SECONDS = 30.0  # that a raylet gets to be known to the GCS server, as long as Ray itself gives it
+AGENTS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Worker processes that start together with Ray rather than when the first trial asks for them.
+
+    Attributes:
+        count: how many: as many as trials run at once
+        modules: what each worker imports as soon as it runs; one that can't be imported is left for the trial to miss
+        cpus: of a trial; OpenMP reads its number of threads when it is loaded, which is now before the trial begins
+    """
+
+    count: int = 1
+    modules: tuple[str, ...] = ()
+    cpus: float = 1
+
+    def environment(self) -> dict[str, str]:
+        """What the raylet reads, and its workers inherit."""
+        return {
+            "RAY_enable_worker_prestart": "1",
+            "RAY_idle_worker_killing_time_threshold_ms": IDLE_MILLISECONDS,
+            "RAY_preload_python_modules": ",".join(self.modules),
+            "OMP_NUM_THREADS": str(max(1, int(self.cpus))),  # as Ray sets it when an actor starts
+            "PL_DISABLE_FORK": "1",  # as Ray Tune has it for every trial
+        }
+
+
+class ReservedPort:
+    """A port that nobody else gets by chance while it isn't listened to yet; to be closed at the end.
+
+    Bound and not listening: with SO_REUSEADDR another socket may be bound to it and listen (man page socket(7)).
+    """
+
+    def __init__(self, address: str) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((address, 0))
+        self.number = int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Give it up."""
+        self._socket.close()
+
+
+def raylet_command(command: Sequence[str], workers: Workers) -> list[str]:
+    """The raylet's command line, with so many workers at its start, and its agents behind everything else.
+
+    The agents serve metrics and `runtime_env`; importing what they need takes a CPU-second, so they do it when the CPUs
+    have nothing better to do.
+    """
+    nice = shutil.which("nice")
+    return [_changed_option(part, workers, f"{nice} -n 19 " if nice else "") for part in command]
+
+
+def _changed_option(part: str, workers: Workers, behind: str) -> str:
+    if part.startswith("--num_prestart_python_workers="):
+        return f"--num_prestart_python_workers={workers.count}"
+    agent = next((option for option in AGENTS if part.startswith(option)), None)
+    return part if agent is None else f"{agent}{behind}{part.removeprefix(agent)}"
+
+
+def announce_agents(command: Sequence[str], runtime_env_port: int) -> None:
+    """Write down what the raylet waits for its agents to write: that there are no metrics, and the other's port."""
+    options: Mapping[str, str] = dict(part.split("=", 1) for part in command if part.startswith("--") and "=" in part)
+    for name in (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME):
+        persist_port(options["--session_dir"], options["--node_id"], name, NO_PORT)
+    persist_port(options["--session_dir"], options["--node_id"], "runtime_env_agent_port", runtime_env_port)
+
+
+def without_dashboard(node: Node, **_: Any) -> None:
+    """In place of `Node.start_api_server`, whose process would only count usage, for nobody: its address is empty."""
+    node._webui_url = ""
+
+
+def once_registered(get_node: Callable[[str, str], Any], is_gone: Callable[[], bool]) -> Callable[[str, str], Any]:
+    """`ray._private.services.get_node`, asked when it has an answer: until then it asks once a second.
+
+    The function raises ConnectionError where a process of Ray's has ended instead.
+    """
+
+    def ask(gcs_address: str, node_id: str) -> Any:
+        gcs, until = GcsClient(address=gcs_address), time.monotonic() + REGISTERED_SECONDS
+        while NodeID.from_hex(node_id) not in gcs.get_all_node_info(timeout=REGISTERED_SECONDS):
+            if is_gone():
+                raise ConnectionError("a process of Ray's ended while it started")
+            if time.monotonic() > until:
+                break
+            time.sleep(POLL_SECONDS)
+        return get_node(gcs_address, node_id)
+
+    return ask
+
+
+@contextmanager
+def any_worker_taken() -> Iterator[None]:
+    """Within the block Ray Tune's trials run in any worker of a Ray that this process has started.
+
+    Tune would ask for workers to whose environment some of the driver's variables are added, and so for others than
+    those that started with Ray: these have all of the driver's, and Tune's own by `Workers.environment`.
+    """
+    from ray.tune.execution.class_cache import _ActorClassCache
+
+    def get(cache: Any, trainable: type) -> Any:
+        if trainable not in cache._cache:
+            cache._cache[trainable] = ray.remote(trainable)
+        return cache._cache[trainable]
+
+    with changed(_ActorClassCache, "get", get):
+        yield

@@ -1,0 +1,70 @@
+"""How a worker process of Ray's begins: a program that Ray starts by its path, in place of its own `setup_worker.py`.
+
+Ray's imports Ray to see what `runtime_env` a worker is for, and then begins anew, through a shell, as another Python
+that imports Ray again. Where a worker is for none, as those of a search are, this one goes on in the same process; else
+it leaves the work to Ray's.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+FOR_RAYS_SETUP = ("--serialized-runtime-env-context", "--language")
+RAYS_SETUP = "setup_worker.py"  # beside Ray's worker program
+
+
+def main(arguments: list[str]) -> None:
+    """Run the worker program that `arguments` name, with the options that follow it."""
+    program, options = next(each for each in arguments if each.endswith(".py")), arguments[1:]
+    if not is_plain(arguments):
+        setup = os.path.join(os.path.dirname(program), RAYS_SETUP)  # noqa: PTH118, PTH120 -- pathlib takes its time
+        os.execv(sys.executable, [sys.executable, setup, *arguments])
+    sys.argv = [program, *(option for option in options if option.partition("=")[0] not in FOR_RAYS_SETUP)]
+    sys.path[0] = os.path.dirname(program)  # noqa: PTH120
+    with no_collecting():
+        from ray._private import utils
+
+        utils.try_import_each_module = _uncollected(utils.try_import_each_module)
+    runpy.run_path(program, run_name="__main__")
+
+
+def is_plain(arguments: list[str]) -> bool:
+    """Whether a worker is Python's, is for no `runtime_env`, and its Python is given no options."""
+    return (
+        arguments[0].endswith(".py")
+        and "--language=PYTHON" in arguments
+        and not any(option.startswith("--serialized-runtime-env-context") for option in arguments)
+    )
+
+
+@contextmanager
+def no_collecting() -> Iterator[None]:
+    """Within the block nobody looks for garbage.
+
+    While modules make a hundred thousand objects, which all stay, a fifth of the time would go into looking.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _uncollected(load: Callable[[list[str]], None]) -> Callable[[list[str]], None]:
+    def load_all(names: list[str]) -> None:
+        with no_collecting():
+            load(names)
+        gc.freeze()  # what is there now stays: no later look goes over it
+
+    return load_all
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
