@@ -29,6 +29,11 @@ def main(folder: str) -> None:
 
 def members(sessions: set[int]) -> list[int]:
     """The live processes of some sessions."""
+    return members_by_proc(sessions) if os.path.exists("/proc/self/stat") else members_by_ps(sessions)  # noqa: PTH110
+
+
+def members_by_proc(sessions: set[int]) -> list[int]:
+    """`members` on Linux."""
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208 -- pathlib takes longer to import than all the rest
         if name.isdigit():
@@ -39,6 +44,21 @@ def members(sessions: set[int]) -> list[int]:
                 continue
             if int(session) in sessions and state not in (b"Z", b"X"):
                 found.append(int(name))
+    return found
+
+
+def members_by_ps(sessions: set[int]) -> list[int]:
+    """`members` where there is no /proc, as on macOS."""
+    from subprocess import run
+
+    found = []
+    for line in run(["ps", "-axo", "pid=,stat="], capture_output=True, text=True, check=True).stdout.splitlines():
+        process, state = line.split()
+        try:
+            if os.getsid(int(process)) in sessions and state[0] not in "ZX":
+                found.append(int(process))
+        except OSError:  # it has just ended
+            continue
     return found
 
 

@@ -60,7 +60,7 @@ def lived_at(pid: int, time: str | None) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    if not 0 < pid < 2**31:
+    if not 0 < pid < 2**31 or os.name == "nt":  # on Windows no search runs, and signal 0 is a Ctrl-C
         return False
     try:
         os.kill(pid, 0)
