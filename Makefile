@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TESTS := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-.PHONY: demo test check docs picture notebooks bench clean
+.PHONY: demo test test-all check docs picture notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
 
-test: $(STAMP) check  ## every check and every test
-	$(BIN)/python -m pytest -m "not ray" --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest -m ray --numprocesses 2 --dist loadfile  # searches wait more than they compute
+test: $(STAMP) check  ## every check, and the tests that answer in minutes
+	$(TESTS) -m "not slow"
+
+test-all: $(STAMP) check  ## every check and every test
+	$(TESTS)
 
 check: $(STAMP) docs  ## lint, format, strict types, documents
 	$(BIN)/ruff check .

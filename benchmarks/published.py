@@ -1,6 +1,7 @@
 """The published search by tuner and by the plain Ray Tune script that it came from, in the same run.
 
-    python benchmarks/published.py [--epochs-scale 1] [--images 60000] [--seeds 1] [--device cpu|cuda] [--data-dir DIR]
+    python benchmarks/published.py [--epochs-scale 1] [--images 60000] [--seeds 1] [--two] [--device cpu|cuda]
+                                   [--data-dir DIR]
 
 Ten trials of ResNet18 on Fashion-MNIST: learning rate, batch size 32, 64 or 128, and 4 to 9 epochs, with Adam. Three
 searches one after the other, each in a process of its own with the whole machine: `plain_search.py` (HyperOpt, ASHA
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -41,6 +42,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 FEWEST_EPOCHS, MOST_EPOCHS, GRACE_EPOCHS = 4, 9, 3  # the last one is tuner's default
 SAMPLE_SECONDS = 0.5
+ROUNDING = 1e-6  # of the same share of images, as one side or the other computes it
 STUDY = """\
 from tuner import ASHA, Budget, HyperOpt, ImageClassifier, MultiFidelityGP, Study, choice, loguniform, randint
 
@@ -122,7 +124,7 @@ class Outcome:
 
     def reached(self, accuracy: float) -> float | None:
         """When an epoch was the first to be as good; None where none was."""
-        return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy), None)
+        return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy - ROUNDING), None)
 
 
 # Data
@@ -336,15 +338,15 @@ def _mean(values: list[float]) -> float | None:
     return round(statistics.fmean(values), 4) if values else None
 
 
-def measure(setting: Setting, source: Path, seeds: int) -> dict[str, list[Outcome]]:
-    """All searches with every seed; each seed begins with another search."""
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in SEARCHES}
+def measure(setting: Setting, source: Path, seeds: int, searches: Sequence[str]) -> dict[str, list[Outcome]]:
+    """These searches with every seed; each seed begins with another search."""
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in searches}
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         write_data(source, data, setting.images)
         os.environ["TUNER_CACHE"] = f"{folder}/cache"  # for reading the split; each search decodes the data anew
         for seed in range(seeds):
-            names = [list(SEARCHES)[(index + seed) % len(SEARCHES)] for index in range(len(SEARCHES))]
+            names = [searches[(index + seed) % len(searches)] for index in range(len(searches))]
             for name in names:
                 with tempfile.TemporaryDirectory() as storage:
                     outcomes[name].append(SEARCHES[name](setting, data, Path(storage), seed))
@@ -362,6 +364,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=60_000, help="of the training files, a tenth for validation")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--two", action="store_true", help="without tuner's search by the script's own algorithms")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--weights", choices=("none", "imagenet"), default="none", help="imagenet is downloaded")
     parser.add_argument("--data-dir", type=Path, default=Path(os.environ.get("TUNER_TEST_DATA", "data")))
@@ -383,7 +386,8 @@ def main() -> None:
         + ("ImageNet weights" if weights else "random weights: no comparison with 0.9144, which had ImageNet's")
     )
     print(HEADER)
-    outcomes = measure(setting, find_data(options.data_dir), options.seeds)
+    searches = [name for name in SEARCHES if not (options.two and SEARCHES[name] is same_algorithms)]
+    outcomes = measure(setting, find_data(options.data_dir), options.seeds, searches)
     print(json.dumps({"setting": asdict(setting), "hardware": hardware(setting.device), **figures(outcomes)}))
 
 

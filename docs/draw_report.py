@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import tuner
-from tuner.report import report_html
+from tuner.html_report import report_html
 
 SCREEN, PHONE = (1120, 860), (390, 860)  # width and height in pixels
 DRAWING = 1000  # milliseconds that plotly gets to draw what came into view

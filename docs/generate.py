@@ -13,7 +13,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from tuner.cli.main import parser as command_parser
-from tuner.trial.hyperparameters import TABLE, Hyperparameter, markdown
+from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.hyperparameters import TABLE, markdown
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

@@ -10,6 +10,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Whole searches go to whichever process is free; other tests of a file stay together, with what they share."""
+    if item.get_closest_marker("ray") is None or _shares(item):
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+
+
+def _shares(item: pytest.Item) -> bool:
+    definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 -- pytest has no public way to ask
+    return any(each[-1].scope == "module" for each in definitions.values())
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Decoded images and features of the tests stay out of the user's cache, also in processes that tests start."""

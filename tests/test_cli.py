@@ -1,5 +1,6 @@
 """The verbs that start no Ray, in a process as a user has it, and their whole output."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -11,7 +12,10 @@ from tests.commands import ROOT, start, study_file, tuner
 from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
+from tuner.cli.outcome import conclude
 from tuner.machine import this_machine
+from tuner.quoting import command
+from tuner.results import load_run
 from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 
@@ -150,57 +154,6 @@ def test_help_names_every_verb() -> None:
     )
 
 
-GREETING = "from tuner import *\n"
-CLASSIFIER = 'study = Study("d", trial=ImageClassifier("digits", weights=None), space={space})\n'
-
-
-def left_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            GREETING + CLASSIFIER.format(space='{"lr": loguniform(0, 1)}'),
-            "loguniform needs low > 0, got low=0 for 'lr'; use uniform or raise low (space.py, line 2)",
-        ),
-        (
-            GREETING + CLASSIFIER.format(space='{"learning_rate": uniform(0.1, 1)}'),
-            "'learning_rate' is not a hyperparameter of ImageClassifier; did you mean 'lr'? (space.py, line 2)",
-        ),
-        ("x = 1\ny = (\n", "space.py does not run: SyntaxError: '(' was never closed (space.py, line 2); fix the file"),
-        (
-            "x = 1\n1 / 0\n",
-            "space.py does not run: ZeroDivisionError: division by zero (space.py, line 2); fix the file",
-        ),
-        (
-            "search = 1\n",
-            "space.py needs a module-level `study = Study(...)`, got nothing of that name; "
-            "see search_spaces/ for examples",
-        ),
-        (
-            GREETING + CLASSIFIER.format(space='{"lr": uniform(0.1, 1)}').replace("study =", "search ="),
-            "space.py needs its study under the name `study`, got 'search'; rename it",
-        ),
-    ],
-    ids=["space", "hyperparameter", "syntax", "exception", "nothing", "name"],
-)
-def test_a_study_file_that_cannot_work_gets_one_message_from_check_and_run_and_leaves_nothing(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    (tmp_path / "space.py").write_text(text)
-    for verb in ("check", "run"):
-        finished = tuner(verb, "space.py", folder=tmp_path, PYTHONDONTWRITEBYTECODE="")
-        assert (finished.code, finished.out, finished.err) == (2, "", f"tuner: {message}\n")
-        assert left_in(tmp_path) == ["space.py"]
-
-
-def test_a_good_check_leaves_nothing_either(space: Path, tmp_path: Path) -> None:
-    assert tuner("check", space, folder=tmp_path, PYTHONDONTWRITEBYTECODE="").code == 0
-    assert left_in(tmp_path) == ["space.py"]
-
-
 # The rest in this process: an exit code is what `main` returns, or argparse raises.
 
 
@@ -289,7 +242,7 @@ def test_check_shows_starting_points_first_and_no_more_than_the_space_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "small.py").write_text(
-        GREETING + 'study = Study("d", trial=ImageClassifier("digits", weights=None), search=Grid(),\n'
+        'from tuner import *\nstudy = Study("d", trial=ImageClassifier("digits", weights=None), search=Grid(),\n'
         '    space={"batch_size": grid_search([8, 16, 32])}, start_from=[{"batch_size": 32}])\n'
     )
     _, out, _ = run_main(capsys, "check", tmp_path / "small.py", "--json", "--samples", "9")
@@ -364,6 +317,40 @@ def test_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixt
         [str(tmp_path / "simulated" / "2"), "finished", "6", "loss"],
         [str(tmp_path / "simulated" / "1"), "finished", "6", "loss"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "code", "said"),
+    [
+        ("finished", "trials", 0, None),
+        ("interrupted", "Ctrl-C", 130, "interrupted (Ctrl-C)"),
+        ("interrupted", "error", 1, "the search was cut off by an error: OSError: full"),
+    ],
+)
+def test_a_search_ends_with_the_code_and_the_words_of_what_ended_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, reason: str, code: int, said: str | None
+) -> None:
+    loop = build(study(), tmp_path / "run")
+    drive(loop, reports=13)
+    loop.end(reason)
+    loop.close()
+    info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": status}
+    info |= {"started": "2026-01-31T09:30:00+00:00", "end_reason": reason, "interrupted_by": "OSError: full"}
+    write_info(LocalFolder(tmp_path / "run"), info)
+    assert conclude(load_run(tmp_path / "run"), argparse.Namespace(json=False)) == code
+    printed = capsys.readouterr()
+    assert printed.err == (f"{said}; go on with:\n{command('resume', str(tmp_path / 'run'))}\n" if said else "")
+    assert printed.out.startswith("best: loss 0.2247 (trial 00000")
+
+
+def test_a_search_without_a_winner_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = build(study(), tmp_path / "run")
+    loop.end("trials")
+    loop.close()
+    info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "finished"}
+    write_info(LocalFolder(tmp_path / "run"), {**info, "started": "2026-01-31T09:30:00+00:00"})
+    assert conclude(load_run(tmp_path / "run"), argparse.Namespace(json=False)) == 1
+    assert capsys.readouterr().err
 
 
 def test_no_runs_as_json_are_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ study = Study(
 """
 
 
-@pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
+@pytest.mark.parametrize("end", ["kill -9", pytest.param("Ctrl-C", marks=pytest.mark.slow)])
 def test_a_run_that_is_cut_off_while_its_winner_is_scored_is_concluded_by_resume(tmp_path: Path, end: str) -> None:
     """The splits are made once for each worker, and anew where the winner is scored."""
     space = study_file(tmp_path, SCORED_SLOWLY)
@@ -71,6 +71,7 @@ def test_a_run_that_is_cut_off_while_its_winner_is_scored_is_concluded_by_resume
     assert tuner("resume", "out", folder=tmp_path).code == 2
 
 
+@pytest.mark.slow
 def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be_compared(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()"))
     process = start("run", space, "--storage", "out", folder=tmp_path)
@@ -103,6 +104,7 @@ def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be
         assert last == pytest.approx(versions[trial.trial] / 9)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_search_itself_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
     body = "def worth(config):\n    if FLAG.exists() and config['x'] < 0.9:\n        raise KeyError('depth')\n    return True\n"
     body = "from pathlib import Path\n\nFLAG = Path('broken').resolve()\n\n" + body + CURVE
@@ -135,6 +137,7 @@ def test_a_trial_that_reports_to_ray_itself_fails_with_a_sentence(tmp_path: Path
     assert "Traceback" not in finished.err
 
 
+@pytest.mark.slow
 def test_a_trial_that_hangs_does_not_outlive_the_hours(tmp_path: Path) -> None:
     body = "def train(config):\n    tuner.report(loss=config['x'])\n    time.sleep(3600)\n"
     path = study_file(tmp_path, study(body, "search=Random(), scheduler=NoEarlyStopping()", trials=9))
@@ -165,6 +168,7 @@ def test_of_two_drivers_at_once_one_goes_on_with_the_run_and_the_other_is_refuse
     assert run.status == "finished"
 
 
+@pytest.mark.slow
 def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()", trials=12))
     first = start("run", space, "--storage", "out", folder=tmp_path)
@@ -182,7 +186,7 @@ def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: 
 
 def test_a_run_of_format_1_is_extended(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "format-1" / "2026-11-21T10-00-00"
-    shutil.copytree(Path(__file__).parent / "results" / "format_1", folder)
+    shutil.copytree(Path(__file__).parent / "history" / "format_1", folder)
     before = load_run(folder)
     finished = tuner("resume", folder, "--trials", "8", "--json", folder=tmp_path)
     assert finished.code == 0, finished.err

@@ -34,6 +34,7 @@ def train(config):
 OFF = {"TUNER_SWITCHED_OFF": "graph"}  # reaches workers as the driver's environment does
 
 
+@pytest.mark.slow
 def test_a_worker_whose_gpu_is_unusable_is_replaced_and_others_are_kept(tmp_path: Path) -> None:
     (tmp_path / "starts").mkdir()
     body = BODY.format(folder=str(tmp_path / "starts"))

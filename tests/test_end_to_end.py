@@ -30,7 +30,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Run]:
     return finished, load_run(storage)
 
 
-@pytest.mark.slow
 def test_the_demo_finds_a_network_that_reads_digits(demo: tuple[Finished, Run]) -> None:
     finished, run = demo
     summary = finished.json
@@ -44,7 +43,6 @@ def test_the_demo_finds_a_network_that_reads_digits(demo: tuple[Finished, Run]) 
     assert summary == run.summary()
 
 
-@pytest.mark.slow
 def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finished, Run]) -> None:
     from tuner import load_model
     from tuner.train import load_splits
@@ -60,7 +58,6 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
     assert model.evaluate(splits.validation).accuracy == pytest.approx(metrics["val_accuracy"], abs=1e-9)
 
 
-@pytest.mark.slow
 def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> None:
     folder = Path(demo[1].path)
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -92,7 +89,6 @@ def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> No
     assert list((folder / "tune").rglob("model.safetensors")) == []
 
 
-@pytest.mark.slow
 def test_the_demos_winner_classifies_an_image_file(demo: tuple[Finished, Run], tmp_path: Path) -> None:
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -136,6 +132,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
 # What a study can be
 
 
+@pytest.mark.slow
 def test_a_search_is_refined_to_a_grid_that_finds_better(tmp_path: Path) -> None:
     study_file(tmp_path, study(CURVE, "search=Random(sobol=False), scheduler=NoEarlyStopping()", trials=12), "first.py")
     assert tuner("run", "first.py", folder=tmp_path).code == 0
@@ -163,6 +160,7 @@ def test_a_search_is_refined_to_a_grid_that_finds_better(tmp_path: Path) -> None
     assert share.err == "tuner: quantile needs a share above 0, 1 at most, got 2.0; use 0.25\n"
 
 
+@pytest.mark.slow
 def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Path) -> None:
     study_file(tmp_path, study(CURVE, trials=30))
     first = tuner("run", "space.py", "--total-epochs", "12", "--concurrency", "1", folder=tmp_path)
@@ -210,6 +208,7 @@ def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path)
     assert len(runs[0]) == 6
 
 
+@pytest.mark.slow
 def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(CURVE, "search=Random()"))
     assert tuner("run", space, folder=tmp_path).code == 0
@@ -225,7 +224,14 @@ def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
     assert load_run(tmp_path / "runs").trial("0").config != earlier.best.config
 
 
-@pytest.mark.parametrize("search", ["HyperOpt(startup_trials=3)", "MultiFidelityGP()", "BOHB(min_points=2)"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        "MultiFidelityGP()",
+        pytest.param("HyperOpt(startup_trials=3)", marks=pytest.mark.slow),
+        pytest.param("BOHB(min_points=2)", marks=pytest.mark.slow),
+    ],
+)
 def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
     from tests.loop.simulation import build, drive
     from tuner import load_study
@@ -239,7 +245,7 @@ def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: s
     assert [(t.config, t.epoch, t.status) for t in under_ray] == [(t.config, t.epoch, t.status) for t in simulated]
 
 
-@pytest.mark.parametrize("scheduler", ['ASHA(rule="promote")', "HyperBand()"])
+@pytest.mark.parametrize("scheduler", ['ASHA(rule="promote")', pytest.param("HyperBand()", marks=pytest.mark.slow)])
 def test_pausing_and_going_on_loses_no_epoch(tmp_path: Path, scheduler: str) -> None:
     space = study_file(tmp_path, study(RESUMABLE, f"search=Random(), scheduler={scheduler}", trials=8))
     finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
@@ -307,6 +313,7 @@ def test_nothing_of_one_trial_reaches_the_next_on_the_same_worker(tmp_path: Path
     assert history[["python", "numpy", "torch"]].nunique().tolist() == [5, 5, 5]
 
 
+@pytest.mark.slow
 def test_a_trial_gives_the_same_result_first_and_fifth_on_a_worker(tmp_path: Path) -> None:
     """The same configuration and seed, alone on a fresh worker and after four others on a used one."""
     from tuner.train import Trainer
@@ -362,6 +369,7 @@ print({"torch", "wandb"} & set(sys.modules))  # a second or more of imports that
     assert result.stdout == "3 finished 3\n5 True\nset()\n", result.stderr
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_was_moved_can_be_read_and_extended(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(CURVE, "search=Random()", trials=2))
     assert tuner("run", space, "--storage", "out", folder=tmp_path).code == 0

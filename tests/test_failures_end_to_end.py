@@ -123,6 +123,7 @@ study = Study(
 """
 
 
+@pytest.mark.slow
 def test_a_worker_killed_two_epochs_past_a_rung_loses_nothing_with_the_default_early_stopping(tmp_path: Path) -> None:
     space = study_file(tmp_path, PROMOTED)
     curves = {}
@@ -143,6 +144,7 @@ def test_a_worker_killed_two_epochs_past_a_rung_loses_nothing_with_the_default_e
     assert curves["killed"] == curves["whole"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_every_time_is_a_lost_trial(tmp_path: Path) -> None:
     body = "import os\n\ndef train(config):\n    tuner.report(loss=1.0)\n    os._exit(1)\n"
     space = study_file(tmp_path, study(body, "search=Random()", trials=1))
@@ -201,6 +203,7 @@ def interrupt(space: Path, folder: Path, signal_number: int, reports: int = 8) -
     return Finished(process.returncode, out, err)
 
 
+@pytest.mark.slow
 def test_a_search_told_to_end_saves_prints_how_to_resume_and_leaves_no_process(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(RESUMABLE, "search=HyperOpt(startup_trials=3)"))
     finished = interrupt(space, tmp_path, signal.SIGTERM)
@@ -212,7 +215,13 @@ def test_a_search_told_to_end_saves_prints_how_to_resume_and_leaves_no_process(t
     assert (Path(run.path) / "trials.csv").is_file()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
+        pytest.param(signal.SIGKILL, -9, id="kill -9", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

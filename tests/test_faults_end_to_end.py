@@ -7,6 +7,13 @@ from benchmarks.faults import hits
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("kind", ["driver killed", "driver killed in its conclusion", "worker killed past a rung"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "driver killed",
+        "worker killed past a rung",
+        pytest.param("driver killed in its conclusion", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_lost_by_a_kill(kind: str) -> None:
     assert [attempt.lost for attempt in hits(kind, times=1, seed=0)] == [[]]

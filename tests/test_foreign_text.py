@@ -11,7 +11,7 @@ from tests.results.simulated import simulated
 from tuner.cli import main
 from tuner.console.progress import Lines, Plan, Progress
 from tuner.foreign_text import in_utf8, printable, spreadsheet_cell, text_of_cell
-from tuner.report import write_report
+from tuner.html_report import write_report
 from tuner.results import export, load_run
 from tuner.results.run import write_info
 from tuner.results.tables import history_table, write_tables

@@ -96,6 +96,17 @@ def test_a_container_without_a_quota_has_no_limit_of_its_own() -> None:
     assert limit is None or limit >= 1
 
 
+@pytest.mark.parametrize(("limit", "memory"), [(None, None), (2**20, 2**20), (2**63 - 4096, None)])
+def test_memory_is_what_the_container_allows_of_what_there_is(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, memory: int | None
+) -> None:
+    monkeypatch.setattr(
+        "tuner.machine._container_memory_bytes", lambda: limit
+    )  # v1 has a number where there is no limit
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert this_machine().memory_bytes == (memory or physical)
+
+
 def test_cpus_are_those_that_this_process_may_run_on() -> None:
     allowed = os.sched_getaffinity(0)
     try:

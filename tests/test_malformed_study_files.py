@@ -50,7 +50,6 @@ def test_every_fifth_malformed_file_gets_a_sentence(
     assert [wrong for file in files if (wrong := what_is_wrong(folder, file, capsys))] == []
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_all_malformed_files_get_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = malformed(ALL)

@@ -81,6 +81,7 @@ def most_at_once(events: list[Event]) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_trials_share_the_cpu_as_memory_and_cores_allow(tmp_path: Path) -> None:
     run = search(ON_THE_CPU, tmp_path)
     started = [event for event in run.events if event["event"] == "trial_started"]

@@ -59,7 +59,12 @@ def assert_resumed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C"), (signal.SIGHUP, "SIGHUP")]
+    ("number", "reason"),
+    [
+        (signal.SIGTERM, "SIGTERM"),
+        pytest.param(signal.SIGINT, "Ctrl-C", marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, "SIGHUP", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_to_the_whole_group_ends_the_search_in_order(
     tmp_path: Path, number: signal.Signals, reason: str
@@ -102,7 +107,14 @@ def kill_raylet_and_workers(driver: int) -> None:
     os.killpg(ray_process(driver, "raylet"), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", [kill_raylet, kill_gcs_server, kill_raylet_and_workers])
+@pytest.mark.parametrize(
+    "kill",
+    [
+        kill_raylet,
+        pytest.param(kill_gcs_server, marks=pytest.mark.slow),
+        pytest.param(kill_raylet_and_workers, marks=pytest.mark.slow),
+    ],
+)
 def test_a_search_that_loses_ray_ends_with_its_state_saved(tmp_path: Path, kill: Callable[[int], None]) -> None:
     process = started(tmp_path)
     sessions = sessions_of(process.pid)

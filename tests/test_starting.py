@@ -15,8 +15,19 @@ from tests.searches import CURVE, study
 SENTENCE = "tuner: interrupted before the search started; nothing was written"
 
 
-@pytest.mark.parametrize("moment", ["tuner.space", "tuner.study", "tuner.cli", "rich.live", "ray._private.worker"])
-@pytest.mark.parametrize("way", ["python -m tuner", "tuner"])
+@pytest.mark.parametrize(
+    ("way", "moment"),
+    [
+        ("tuner", "tuner.space"),
+        ("tuner", "ray._private.worker"),
+        ("python -m tuner", "tuner.cli"),
+        *(
+            pytest.param(way, moment, marks=pytest.mark.slow)
+            for way in ("tuner", "python -m tuner")
+            for moment in ("tuner.study", "rich.live")
+        ),
+    ],
+)
 def test_ctrl_c_while_the_command_imports_is_one_sentence(tmp_path: Path, way: str, moment: str) -> None:
     command = ["-m", "tuner"] if way == "python -m tuner" else [shutil.which("tuner", path=Path(sys.executable).parent)]
     process = subprocess.Popen(

@@ -61,6 +61,7 @@ def test_a_model_and_data_of_ones_own_are_searched_scored_and_loaded_back(tmp_pa
     assert shown.out.splitlines()[-1].split()[1] == "2"
 
 
+@pytest.mark.slow
 def test_the_winner_of_a_search_that_a_limit_cut_off_is_saved_and_scored(tmp_path: Path) -> None:
     large = OWN.replace("randint(4, 32)", "200_000").replace(
         "grace_epochs=1", "grace_epochs=5"
@@ -132,6 +133,7 @@ study = Study(
 '''
 
 
+@pytest.mark.slow
 def test_a_killed_worker_goes_on_from_what_was_written_behind_its_back(tmp_path: Path) -> None:
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
@@ -173,6 +175,7 @@ study = Study(
 )
 
 
+@pytest.mark.slow
 def test_a_trial_whose_worker_was_killed_for_its_memory_goes_on_with_smaller_parts(tmp_path: Path) -> None:
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
     memory = {name: int(amount.split()[0]) * 1024 for name, _, amount in (line.partition(":") for line in lines)}
@@ -192,6 +195,7 @@ def test_a_trial_whose_worker_was_killed_for_its_memory_goes_on_with_smaller_par
     assert run.history["micro_batch_size"].tolist() == [64 // 2**trial.losses]
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_left_but_the_winners(tmp_path: Path) -> None:
     (tmp_path / "killed").write_text("")
     run = search(tmp_path, FRAGILE, "--trials", "3", "--set", "batch_size=128")

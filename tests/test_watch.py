@@ -33,7 +33,6 @@ def search(tmp_path: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_a_running_search_is_followed_to_its_end(search: "subprocess.Popen[str]", tmp_path: Path) -> None:
     watched = tuner("show", "--watch", "runs", folder=tmp_path)
     assert search.wait(timeout=60) == 0

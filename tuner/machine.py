@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,6 +17,8 @@ from typing import Any
 from tuner.nvml import NvmlUnavailableError, ask_gpus, read_gpus
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")  # of AMD's kernel driver
+MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless CUDA_MPS_PIPE_DIRECTORY says otherwise
+MPS_PROCESS = "nvidia-cuda-mps"  # as the kernel shortens the name of the daemon and of its server
 DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))  # of NVIDIA's driver, and of WSL2
 
 
@@ -88,6 +91,12 @@ def divided_gpus() -> str | None:
     return ",".join(gpu.uuid for gpu in gpus) if any(gpu.mig for gpu in gpus) else None
 
 
+def mps_runs(environment: Mapping[str, str] = os.environ, processes: Path = Path("/proc")) -> bool:
+    """Whether NVIDIA's MPS serves CUDA programs that are started now: its daemon's pipe or process is there."""
+    pipes = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES)
+    return (pipes / "control").exists() or any(_name_of(one) == MPS_PROCESS for one in processes.glob("[0-9]*/comm"))
+
+
 @cache
 def _gpu_names(nvidia: str | None, amd: str | None) -> tuple[str, ...]:
     """Those that a program may use; NVML needs a second where no other process keeps the driver awake."""
@@ -150,3 +159,10 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _name_of(comm: Path) -> str:
+    try:
+        return comm.read_text().strip()
+    except OSError:  # it has ended
+        return ""

@@ -110,7 +110,6 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path, capfd: pytest.Captur
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 @pytest.mark.parametrize("page", with_runnable_blocks(runs=True), ids=page_name)
 def test_the_blocks_of_a_page_about_runs_run(
     page: Path, folder: Path, finished_run: Path, capfd: pytest.CaptureFixture[str]

@@ -93,7 +93,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
     assert sources <= names
-    assert {"tuner/py.typed", "tuner/trial/models.json", "tuner/report/assets/run.html"} <= names
+    assert {"tuner/py.typed", "tuner/trial/models.json", "tuner/html_report/assets/run.html"} <= names
     assert {name.partition("/")[0] for name in names} == {"tuner"}
 
 

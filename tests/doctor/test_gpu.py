@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,6 +169,27 @@ def test_checks_that_need_a_gpu_say_so() -> None:
     for check in (graph, device_assert):
         assert check(Subject("cpu")).status == "none here"
     assert install(card("H100", (9, 0))) == f"{FROM}/cu130"
+
+
+@pytest.fixture
+def mps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The pipe of MPS's daemon is there."""
+    (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+
+
+def test_under_mps_no_assert_is_tripped_as_it_would_end_the_work_of_others(mps: None) -> None:
+    found = device_assert(Subject("cuda"))
+    assert (found.status, found.said) == (
+        "none here",
+        "none here: under MPS it would end whatever else computes on the GPU",
+    )
+
+
+def test_mps_that_runs_is_told(mps: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.nvml._load", lambda: FakeNvml(Card("GPU-1")))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert sharing(Subject("cuda")).said == "by MPS"
 
 
 class Replaying:

@@ -1,12 +1,17 @@
 """What a search relies on is looked at once; the looks are injected, as only a GPU can give real ones."""
 
 import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from tests.fake_nvml import Card, FakeNvml
-from tuner.doctor.examination import examinations, examine_machine
+from tuner.doctor.checks import Subject
+from tuner.doctor.examination import Examination, at_once, examinations, examine_machine, perform
 from tuner.doctor.findings import Finding
 from tuner.doctor.readiness import Readiness, readiness
 from tuner.errors import StudyError
@@ -55,6 +60,18 @@ def test_a_machine_is_looked_at_once(cards: FakeNvml) -> None:
         "`tuner doctor` checks it again"
     )
     first.check()
+
+
+@pytest.mark.parametrize(("count", "gpus"), [(1, "the GPU"), (2, "the 2 GPUs")])
+def test_a_look_is_announced_and_what_is_remembered_is_not(cards: FakeNvml, count: int, gpus: str) -> None:
+    said: list[str] = []
+    look = Looks(*GOOD)
+    for _ in range(2):
+        readiness(count, look, lambda message: said.append(f"{look.count}: {message}"))
+    assert said == [
+        f"0: trying out what works on {gpus} of this machine before the first search there; it takes about 20 s, and "
+        "is remembered until GPU, driver or torch change"
+    ]
 
 
 def test_another_card_driver_or_compiler_is_looked_at_again(cards: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,6 +142,35 @@ def test_each_gpu_is_examined_alone_and_two_together(cards: FakeNvml) -> None:
         ("the GPUs", {}),
     ]
     assert plan[-1].checks == ("two processes",)
+
+
+@dataclass(frozen=True)
+class Meeting(Examination):
+    """Waits for another one that runs at the same time."""
+
+    place: threading.Barrier = field(default_factory=lambda: threading.Barrier(2))
+    seconds: float = 20.0
+
+    def perform(self, subject: Subject, tell: Callable[[Finding], None]) -> list[Finding]:
+        try:
+            self.place.wait(self.seconds)
+        except threading.BrokenBarrierError:
+            return []
+        return GOOD[:1]
+
+
+@pytest.mark.parametrize(("exclusive", "mps", "together"), [(True, False, 0), (True, True, 2), (False, False, 2)])
+def test_a_gpu_that_takes_one_process_is_examined_by_one_at_a_time(
+    cards: FakeNvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exclusive: bool, mps: bool, together: int
+) -> None:
+    if exclusive:
+        cards.cards.append(Card("GPU-2", compute_mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS))
+    if mps:
+        (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    first = Meeting("GPU 0", (), seconds=20.0 if together else 0.2)
+    plan = [first, replace(first)]
+    assert len(perform(plan, Subject("cuda"), lambda _: None, at_once=at_once(read_gpus()))) == together
 
 
 def test_a_gpu_that_nvml_knows_and_torch_does_not_is_a_failure(cards: FakeNvml) -> None:

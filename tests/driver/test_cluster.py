@@ -73,6 +73,7 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.slow
 def test_a_search_leaves_the_process_as_it_found_it_twice_in_a_row(tmp_path: Path, temporary: Path) -> None:
     (tmp_path / "program.py").write_text(BEFORE_AND_AFTER)
     variables = {
@@ -102,7 +103,7 @@ def kill_gcs_servers(driver: "subprocess.Popen[str]", count: int) -> None:
             killed.add(process)
 
 
-@pytest.mark.parametrize(("failures", "code"), [(1, 0), (2, 2)])
+@pytest.mark.parametrize(("failures", "code"), [pytest.param(1, 0, marks=pytest.mark.slow), (2, 2)])
 def test_ray_that_fails_to_start_is_started_once_more(
     tmp_path: Path, temporary: Path, failures: int, code: int
 ) -> None:
@@ -121,7 +122,7 @@ def test_ray_that_fails_to_start_is_started_once_more(
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("options", "niceness"), [([], 0), (["--nice", "7"], 7)])
+@pytest.mark.parametrize(("options", "niceness"), [pytest.param([], 0, marks=pytest.mark.slow), (["--nice", "7"], 7)])
 def test_workers_are_as_nice_as_asked_for(tmp_path: Path, options: list[str], niceness: int) -> None:
     body = "import os\n\ndef train(config):\n    tuner.report(loss=config['x'], niceness=os.nice(0))\n"
     space = study_file(tmp_path, study(body, "search=Random()", trials=1))
@@ -148,7 +149,7 @@ def test_a_niceness_that_cannot_be_had_is_refused(tmp_path: Path, options: list[
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
     tmp_path: Path, temporary: Path, number: signal.Signals
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
     assert list(temporary.glob("tuner-*")) == []
 
 
+@pytest.mark.slow
 def test_a_joined_cluster_that_dies_ends_the_search_with_its_state_saved(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.two_nodes"]
     settings = environment(**ON_LOOPBACK)

@@ -1,13 +1,15 @@
 """What a look at the GPUs changes for a search; the looks are injected, as there may be no GPU here."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from tests.fake_nvml import Card, FakeNvml
 from tuner import Budget, ImageClassifier, Resources, Study
+from tuner.console.progress import Plan, display
 from tuner.doctor.readiness import Readiness
 from tuner.driver.gpus import gpus_checked
 from tuner.errors import StudyError
@@ -30,8 +32,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many GPUs each look was at; it finds graphs broken."""
     made: list[int] = []
 
-    def look(count: int) -> Readiness:
+    def look(count: int, tell: Callable[[str], None]) -> Readiness:
         made.append(count)
+        tell("this takes a while")
         return Readiness({"graph": "GPU 0: crashed"})
 
     monkeypatch.setattr("tuner.driver.gpus.readiness", look)
@@ -63,6 +66,18 @@ def test_what_the_user_switched_off_stays_off(looks: list[int], monkeypatch: pyt
     assert os.environ[VARIABLE] == "bf16, graph"
 
 
+class Broken:
+    def on_event(self, event: object) -> None:
+        raise ValueError("no such thing")
+
+
+def test_the_terminal_says_what_takes_a_while_before_it_is_done(looks: list[int]) -> None:
+    declared, stream = study(), StringIO()
+    with display(Plan.of(declared), stream, quiet=False) as shown, gpus_checked(declared, None, [Broken(), shown]):
+        pass
+    assert stream.getvalue() == "s: starting Ray\nnote: this takes a while\n"
+
+
 def test_a_name_that_is_no_technique_is_refused(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "graphs")
     rule = "TUNER_SWITCHED_OFF takes a list of compile, graph, bf16, fp16, got 'graphs'; remove other names"
@@ -86,6 +101,7 @@ def test_nothing_is_looked_at_without_gpus_or_on_a_cluster(looks: list[int], mon
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_search_is_refused_where_torch_cannot_use_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real look, at a card that there isn't: torch finds no driver."""
     import tuner

@@ -10,9 +10,9 @@ from tests.fake_nvml import GIB, Card, FakeNvml
 from tests.loop.test_packing import Trace, needing, saturating
 from tuner import ImageClassifier, Random, Resources, Study, StudyError, loguniform
 from tuner.driver.cluster import connected
-from tuner.driver.packing import mps_runs, share_name, shared_devices, shares
+from tuner.driver.packing import _available_bytes, share_name, shared_devices, shares
 from tuner.loop.packing import Packing
-from tuner.machine import Machine
+from tuner.machine import Machine, mps_runs
 from tuner.nvml import read_gpus
 
 BOX = Machine(cpus=64, gpus=2, memory_bytes=256 * GIB, processor="box")
@@ -65,6 +65,38 @@ def test_on_the_cpu_a_trial_has_a_thread_and_its_memory() -> None:
     assert 0 < device.memory_bytes < BOX.memory_bytes
     assert device.largest_trial == BOX.memory_bytes
     assert shares([device]) == {}
+
+
+MEMINFO = "MemTotal: 268435456 kB\nMemAvailable: 104857600 kB\n"  # 256 GiB, 100 of them available
+
+
+def files(folder: Path, **contents: str) -> None:
+    """Write some: "__" in a name stands for a dot."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("version", "limit", "expected"),
+    [("v2", str(16 * GIB), 7), ("v1", str(16 * GIB), 7), ("v2", "max", 100), ("v1", str(2**63 - 4096), 100)],
+)
+def test_what_a_container_uses_already_is_not_shared_again(
+    tmp_path: Path, version: str, limit: str, expected: int
+) -> None:
+    """Of 16 GiB 12 are used, 3 of them by files that can be dropped; the host has 100 free."""
+    files(tmp_path / "proc", meminfo=MEMINFO)
+    groups, stat = tmp_path / "sys/fs/cgroup", f"inactive_file {3 * GIB}\ntotal_inactive_file {3 * GIB}\nanon 1\n"
+    if version == "v2":
+        files(groups, memory__max=limit, memory__current=str(12 * GIB), memory__stat=stat)
+    else:
+        told = {"memory__limit_in_bytes": limit, "memory__usage_in_bytes": str(12 * GIB), "memory__stat": stat}
+        files(groups / "memory", **told)
+    assert _available_bytes(BOX, tmp_path) == expected * GIB
+
+
+def test_on_a_system_that_tells_nothing_all_memory_is_shared(tmp_path: Path) -> None:
+    assert _available_bytes(BOX, tmp_path) == BOX.memory_bytes
 
 
 def test_packed_trials_need_the_ray_that_tuner_starts() -> None:

@@ -13,6 +13,8 @@ from tuner.cli import main
 from tuner.loop.earlier import learned
 from tuner.results import importance
 
+pytestmark = pytest.mark.filterwarnings("default::RuntimeWarning")  # numpy, of metrics near the largest float
+
 DAMAGED, NEIGHBOUR = "1", "2"
 QUICK = {
     "show": ["RUN"],

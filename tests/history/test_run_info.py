@@ -63,6 +63,15 @@ def test_a_needed_field_of_another_type_is_refused(tmp_path: Path, name: str) ->
                 read_info(wrote(tmp_path, **{name: odd}))
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [("é" * 6 + "abcd", r"'" + r"\xe9" * 6 + "abcd'"), ("x" * 39, "'" + "x" * 39 + "…")]
+)
+def test_what_stands_there_instead_is_shown_in_at_most_40_ascii_characters(
+    tmp_path: Path, value: str, shown: str
+) -> None:
+    assert f", got {shown} in " in refusal(wrote(tmp_path, status=value).path)
+
+
 def test_fields_of_newer_versions_are_kept(tmp_path: Path) -> None:
     info, damages = read_info(wrote(tmp_path, lease={"holder": "me"}))
     assert (info["lease"], damages) == ({"holder": "me"}, [])
@@ -216,7 +225,7 @@ def test_a_verb_that_only_reads_never_runs_the_folders_code(traced: Path, argume
 
 
 def test_a_run_that_does_not_record_its_space_has_no_importance_and_says_so(traced: Path) -> None:
-    from tuner.report import report_html
+    from tuner.html_report import report_html
 
     run = load_run(traced)
     assert (run.importance(), list(run.space.names), run.damages) == ([], [], [])

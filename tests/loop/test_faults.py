@@ -191,14 +191,16 @@ def disturbed(seed: int, searches: list[SearchAlgorithm], folder: Path) -> list[
     return [f"seed {seed}, {faults.happened}: {each}" for each in wrong]
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(50, 400, 50))])
 def test_nothing_is_lost_whatever_happens_in_a_search(fast: Path, first: int) -> None:
     for seed in range(first, first + 50):
         assert disturbed(seed, CHEAP, fast / str(seed)) == []
         shutil.rmtree(fast / str(seed))
 
 
-@pytest.mark.parametrize("first", range(10_000, 10_080, 20))
+@pytest.mark.parametrize(
+    "first", [10_000, *(pytest.param(n, marks=pytest.mark.slow) for n in range(10_020, 10_080, 20))]
+)
 def test_nothing_is_lost_with_search_algorithms_that_learn(fast: Path, first: int) -> None:
     for seed in range(first, first + 20):
         assert disturbed(seed, DEAR, fast / str(seed)) == []

@@ -8,7 +8,7 @@ from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
 from tuner.errors import RunFolderError
-from tuner.report import comparison_html
+from tuner.html_report import comparison_html
 from tuner.results import Run, compare, load_run
 from tuner.results.run import write_info
 from tuner.storage.folder import LocalFolder

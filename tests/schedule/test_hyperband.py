@@ -131,6 +131,15 @@ def test_a_short_bracket_closes_when_no_more_come() -> None:
     assert (drained(stopper), stopper.eliminated()) == (["b"], ["a"])
 
 
+def test_a_short_bracket_waits_while_more_are_coming() -> None:
+    stopper = build()
+    start(stopper, "a", "b")
+    stopper.report("a", 1, 1.0)
+    stopper.report("b", 1, 2.0)
+    stopper.more_coming(True)
+    assert (drained(stopper), stopper.eliminated()) == ([], [])
+
+
 def test_the_last_bracket_closes_with_the_budgets_last_trial() -> None:
     stopper = build(trials=2)
     start(stopper, "a")

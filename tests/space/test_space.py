@@ -2,7 +2,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from tuner.errors import SpaceError
 from tuner.space import (
-    Config,
     Space,
     choice,
     grid_search,
@@ -169,29 +167,6 @@ def test_a_space_that_cannot_work_is_refused(declaration: dict[str, object], mes
     assert str(caught.value) == message
 
 
-def test_conditions_may_chain_and_refer_to_siblings_or_to_the_top() -> None:
-    space = Space(
-        {
-            "kind": choice(["cnn", "mlp"]),
-            "cnn": {"stem": choice(["new", "sum"]).when(kind="cnn"), "width": randint(1, 5).when(stem="new")},
-        }
-    )
-    assert {str(sorted(space.active(config))) for config in space.grid()} == {
-        "['cnn.stem', 'cnn.width', 'kind']",
-        "['cnn.stem', 'kind']",
-        "['kind']",
-    }
-
-
-@pytest.mark.parametrize(
-    "function", [lambda spec: spec.config.lr * 2, lambda config: config["lr"] * 2, lambda config: config.lr * 2]
-)
-def test_sample_from_sees_the_rest_of_the_configuration(function: object) -> None:
-    space = Space({"double": sample_from(function), "lr": quniform(0.1, 1, 0.1)})  # type: ignore[arg-type]
-    config = space.sample(np.random.default_rng(3))
-    assert config["double"] == config["lr"] * 2
-
-
 def test_fixing_a_dimension_makes_it_a_constant_and_settles_conditions() -> None:
     adam, sgd = SPACE.fix({"optimizer": "adam"}), SPACE.fix({"optimizer": "sgd", "net.layers": 2})
     assert "momentum" not in adam.names
@@ -219,80 +194,6 @@ def test_the_same_generator_gives_the_same_configuration_in_any_process() -> Non
         for seed in ("1", "2")
     }
     assert len(outputs) == 1
-
-
-@pytest.mark.parametrize(
-    ("conditions", "message"),
-    [
-        ({}, "when needs a condition, got none; write .when(optimizer='sgd')"),
-        ({"a": []}, "when needs at least one value of 'a', got an empty list; name those that count"),
-    ],
-)
-def test_a_condition_that_says_nothing_is_refused(conditions: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpaceError) as caught:
-        uniform(0, 1).when(**conditions)
-    assert str(caught.value) == message
-
-
-def test_several_conditions_must_all_hold() -> None:
-    both = {"x": uniform(0, 1).when(a=1, b=[2, 3])}
-    chained = {"x": uniform(0, 1).when(a=1).when(b=[2, 3])}
-    numbers = {"a": choice([1, 2]), "b": choice([1, 2, 3])}
-    assert Space(numbers | both) == Space(numbers | chained)
-    active = [
-        (config["a"], config["b"]) for config in Space(numbers).grid() if "x" in Space(numbers | both).active(config)
-    ]
-    assert active == [(1, 2), (1, 3)]
-
-
-def test_a_condition_on_a_constant_holds_always() -> None:
-    space = Space({"n": 3, "a": choice([1, 2]).when(n=3)})
-    assert list(space.grid()) == [{"n": 3, "a": 1}, {"n": 3, "a": 2}]
-
-
-def test_a_sibling_hides_a_name_from_the_top() -> None:
-    space = Space(
-        {"kind": choice(["a", "b"]), "net": {"kind": choice(["a", "b"]), "width": choice([8]).when(kind="a")}}
-    )
-    assert [config["net"] for config in space.grid() if "width" in config["net"]] == [{"kind": "a", "width": 8}] * 2
-
-
-def test_one_and_true_are_different_conditions() -> None:
-    space = Space({"a": choice([1, True]), "b": choice(["x"]).when(a=True), "c": choice(["y"]).when(a=1)})
-    assert list(space.grid()) == [{"a": 1, "c": "y"}, {"a": True, "b": "x"}]
-
-
-def test_a_set_of_values_reads_the_same_in_any_process() -> None:
-    domain = uniform(0, 1).when(kind={"sgd", "adam", "lion"})
-    assert domain.conditions == (("kind", ("adam", "lion", "sgd")),)
-
-
-CHAIN = Space(
-    {
-        "d": choice([1, 2]).when(c=1),
-        "c": choice([1, 2]).when(b=1),
-        "b": choice([1, 2]).when(a="x"),
-        "a": choice(["x", "z"]),
-    }
-)
-
-
-def test_a_chain_of_conditions_breaks_at_its_first_link() -> None:
-    assert list(CHAIN.grid()) == [
-        {"d": 1, "c": 1, "b": 1, "a": "x"},
-        {"d": 2, "c": 1, "b": 1, "a": "x"},
-        {"c": 2, "b": 1, "a": "x"},
-        {"b": 2, "a": "x"},
-        {"a": "z"},
-    ]
-    assert CHAIN.size == 5
-    assert CHAIN.active({"a": "z", "b": 1, "c": 1, "d": 1}) == {"a"}
-    assert CHAIN.project({"a": "z", "b": 1, "c": 1, "d": 1}) == {"a": "z"}
-    assert CHAIN.fix({"a": "z"}) == Space({"a": "z"})
-    assert CHAIN.fix({"b": 2}) == Space({"b": 2, "a": choice(["x", "z"])})
-    names = list(CHAIN.dimensions)
-    encoded = CHAIN.encode({"a": "z", "b": 1, "c": 1, "d": 1})
-    assert [name for name, unit in zip(names, encoded, strict=True) if not math.isnan(unit)] == ["a"]
 
 
 @st.composite
@@ -365,13 +266,6 @@ def test_checking_coerces_and_fills_in_constants_but_nothing_else() -> None:
     assert type(checked["net"]["layers"]) is int
 
 
-def test_checking_refuses_what_another_value_rules_out_through_a_chain() -> None:
-    assert CHAIN.check({"c": 1}, "point") == {"c": 1}
-    with pytest.raises(SpaceError) as caught:
-        CHAIN.check({"a": "z", "c": 1}, "point")
-    assert str(caught.value) == "point: 'c' is part of a configuration only when b in [1]; leave it out"
-
-
 def test_numbers_of_numpy_become_plain_ones() -> None:
     space = Space(
         {
@@ -408,51 +302,6 @@ def test_dicts_that_are_values_stay_whole() -> None:
     space = Space({"weights": choice([{"cat": 1}, {"dog": 2}]), "empty": {}})
     assert list(space.grid()) == [{"weights": {"cat": 1}, "empty": {}}, {"weights": {"dog": 2}, "empty": {}}]
     assert space.check({"weights": {"dog": 2}}, "point") == {"weights": {"dog": 2}, "empty": {}}
-
-
-def test_a_dimension_may_depend_on_a_function() -> None:
-    space = Space(
-        {
-            "x": choice([5]).when(even=True),
-            "even": sample_from(lambda config: config["n"] % 2 == 0),
-            "n": randint(0, 10),
-        }
-    )
-    generator = np.random.default_rng(0)
-    configs = [space.sample(generator) for _ in range(30)]
-    assert {config["even"] for config in configs} == {True, False}
-    assert all(("x" in config) == (config["n"] % 2 == 0) == config["even"] for config in configs)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda config: config["lrr"], "got KeyError: 'lrr' for 'f' from {'lr': 0.5}"),
-        (lambda spec: spec.config.lrr, "got AttributeError: the configuration has no 'lrr' yet for 'f' from {'lr': 0.5}"),
-        (lambda config: 1 / 0, "got ZeroDivisionError: division by zero for 'f' from {'lr': 0.5}"),
-    ],
-)  # fmt: skip
-def test_a_function_that_fails_is_refused_with_what_it_saw(function: Callable[[Any], Any], message: str) -> None:
-    space = Space({"f": sample_from(function), "lr": 0.5})
-    with pytest.raises(SpaceError) as caught:
-        space.sample(np.random.default_rng(0))
-    assert str(caught.value) == (
-        f"sample_from needs a function of what was sampled before, {message}; correct the function"
-    )
-
-
-def test_sample_from_sees_nested_names_in_both_styles() -> None:
-    def by_item(config: Config) -> int:
-        return int(config["net"]["width"] * 2)
-
-    space = Space(
-        {
-            "net": {"width": choice([8, 16]), "twice": sample_from(lambda spec: spec.config.net.width * 2)},
-            "twice": sample_from(by_item),
-        }
-    )
-    config = space.sample(np.random.default_rng(0))
-    assert config["net"]["twice"] == config["twice"] == config["net"]["width"] * 2
 
 
 def test_spaces_are_equal_where_their_declarations_are() -> None:

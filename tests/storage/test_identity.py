@@ -26,6 +26,14 @@ def test_a_number_that_no_process_has_is_a_dead_ones(pid: int) -> None:
     assert not lived_at(pid, None)
 
 
+@pytest.mark.parametrize("field", ["boot", "namespace", "start"])
+def test_of_a_process_elsewhere_or_half_known_it_cannot_be_told_whether_it_lives(field: str) -> None:
+    current = ProcessIdentity.current()
+    assert replace(current, **{field: None}).lives() is None
+    if field != "start":
+        assert replace(current, **{field: "another"}).lives() is None
+
+
 def test_a_program_may_have_any_name() -> None:
     renamed = subprocess.Popen(
         [sys.executable, "-c", "open('/proc/self/comm', 'w').write(') Z 1 2 (')\nprint(flush=True)\ninput()"],
@@ -58,6 +66,17 @@ def test_a_process_in_a_container_knows_itself_only_by_its_own_proc(own_proc: bo
 def test_a_process_lived_at_a_time_after_its_start() -> None:
     assert lived_at(os.getpid(), "2200-01-01T00:00:00+00:00")
     assert not lived_at(os.getpid(), "2020-01-01T00:00:00+00:00")
+
+
+@pytest.mark.parametrize("boot", ["btime 1", "btime 4102444800", "cpu 1"])
+def test_a_start_that_proc_does_not_tell_is_taken_for_an_early_one(
+    boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / str(os.getpid())).mkdir()
+    shutil.copy(f"/proc/{os.getpid()}/stat", tmp_path / str(os.getpid()) / "stat")
+    (tmp_path / "stat").write_text(f"{boot}\n")
+    monkeypatch.setattr("tuner.storage.identity._PROC", tmp_path)
+    assert lived_at(os.getpid(), "2020-01-01T00:00:00+00:00") is (boot != "btime 4102444800")  # of the year 2100
 
 
 @pytest.mark.parametrize("time", [None, "", "yesterday", 5])

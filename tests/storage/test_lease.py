@@ -1,119 +1,23 @@
 import json
 import os
 import queue
-import select
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, environment
-from tests.s3_server import s3_endpoint
+from tests.storage.leases import QUICK, Driver, lease_of, refusal, somebody
 from tuner.errors import RunFolderError
-from tuner.storage.folder import Folder, LocalFolder
+from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity
 from tuner.storage.lease import Holder, Lease, Pace, _written, ever_held, held, holder
 from tuner.storage.locations import open_folder
-
-QUICK = Pace(renew_seconds=0.2, expire_seconds=2.0)
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Callable[[str], str]]:
-    """Name of a run -> its URI on an object store."""
-    with s3_endpoint("bucket") as endpoint:
-        yield lambda name: f"s3://bucket/runs/{name}?endpoint_override={endpoint}&scheme=http&region=us-east-1"
-
-
-@pytest.fixture(params=["disk", "object store"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "disk":
-        return str(tmp_path / "run")
-    return str(request.getfixturevalue("store")(tmp_path.name))
-
-
-class Driver:
-    """A process that takes the lease; see holding.py."""
-
-    def __init__(self, uri: str, *, take_over: bool = False, pace: Pace = QUICK, within: str = "") -> None:
-        numbers = (str(pace.renew_seconds), str(pace.expire_seconds))
-        command = [sys.executable, "-m", "tests.storage.holding", uri, "yes" if take_over else "no", *numbers]
-        self.process = subprocess.Popen(
-            [*within.split(), *command],
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def go(self, at: float = 0.0) -> None:
-        """Let it try at that time."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{at}\n")
-        self.process.stdin.flush()
-
-    def says(self, seconds: float = 30) -> str:
-        """Its next line; fails rather than wait for ever."""
-        assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], seconds)[0], "it says nothing"
-        return self.process.stdout.readline().strip()
-
-    def release(self) -> str:
-        """Everything that it says until its end."""
-        return self.process.communicate(timeout=30)[0]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def driver() -> Iterator[Callable[..., Driver]]:
-    """Starts drivers; none outlives the test."""
-    started: list[Driver] = []
-
-    def start(uri: str, *, go: bool = True, **options: object) -> Driver:
-        started.append(Driver(uri, **options))  # type: ignore[arg-type]
-        assert started[-1].says() == "ready"
-        if go:
-            started[-1].go()
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.process.kill()
-        one.process.communicate()
-
-
-def refusal(folder: Folder, **options: object) -> str:
-    with pytest.raises(RunFolderError) as caught, held(folder, **options):  # type: ignore[arg-type]
-        pass
-    return str(caught.value)
-
-
-def lease_of(folder: Folder, holder: Holder) -> None:
-    """A lease as its holder left it."""
-    folder.write("lease/000001.json", _written(holder))
-
-
-def somebody(**identity: object) -> Holder:
-    """A holder like this very process, but for what is given."""
-    process = replace(ProcessIdentity.current(), **identity)  # type: ignore[arg-type]
-    return Holder("of-the-test", "elsewhere", process, "2026-01-31T09:30:00+00:00")
-
 
 # One holder at a time
 
@@ -357,141 +261,4 @@ def test_other_files_beside_the_lease_are_left_alone(tmp_path: Path) -> None:
 # Leases that are lost
 
 
-def test_a_lease_can_be_taken_over_and_its_holder_sees_it(uri: str, driver: Callable[..., Driver]) -> None:
-    first = driver(uri)
-    assert first.says() == "held"
-    second = driver(uri, take_over=True)
-    assert first.says() == "lost"
-    assert second.says() == "held"
-    assert first.release() == ""
-    third = driver(uri)
-    assert third.says().startswith(f"refused: a run has one driver at a time, got {open_folder(uri).uri!r}")
-    assert second.release() == "released\n"
-
-
-def test_who_takes_over_waits_until_the_other_has_noticed(tmp_path: Path, driver: Callable[..., Driver]) -> None:
-    first = driver(str(tmp_path), pace=Pace(3.0, 45.0))
-    assert first.says() == "held"
-    with held(LocalFolder(tmp_path), take_over=True, pace=Pace(3.0, 45.0)):
-        assert select.select([first.process.stdout], [], [], 0)[0]
-        assert first.says() == "lost"
-
-
-def test_of_several_that_take_over_together_one_has_it_in_the_end(
-    tmp_path: Path, driver: Callable[..., Driver]
-) -> None:
-    first = driver(str(tmp_path))
-    assert first.says() == "held"
-    others = [driver(str(tmp_path), take_over=True, go=False) for _ in range(3)]
-    start = time.time() + 0.2
-    for one in others:
-        one.go(start)
-    assert first.says() == "lost"
-    assert {one.says().partition(":")[0] for one in others} <= {"held", "refused"}
-    assert "".join(one.release() for one in others).count("released") == 1
-
-
-def test_a_holder_that_was_suspended_sees_what_happened_before_it_does_anything(
-    uri: str, driver: Callable[..., Driver]
-) -> None:
-    first = driver(uri, pace=Pace(0.5, 2.0))
-    assert first.says() == "held"
-    os.kill(first.pid, signal.SIGSTOP)
-    assert "end it with `kill" in refusal(open_folder(uri))  # it lives
-    with held(open_folder(uri), take_over=True, pace=Pace(0.5, 2.0)) as lease:
-        os.kill(first.pid, signal.SIGCONT)
-        assert first.says() == "lost"
-        assert not lease.lost
-        assert first.release() == ""
-    assert holder(open_folder(uri)) is None
-
-
-def test_a_suspended_holder_asks_the_storage_before_it_answers(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path)
-    with held(folder, pace=Pace(renew_seconds=0.5)) as lease:
-        lease._ended.set()  # its thread gets no turn
-        folder.write("lease/000002.json", _written(somebody()))
-        assert not lease.lost  # as it has looked a moment ago
-        time.sleep(1.1)
-        assert lease.lost
-
-
-def test_a_storage_that_cannot_be_read_for_a_while_is_no_lost_lease(tmp_path: Path) -> None:
-    folder = LocalFolder(tmp_path)
-    with held(folder, pace=Pace(renew_seconds=0.1)) as lease:
-        (tmp_path / "lease").rename(tmp_path / "away")
-        (tmp_path / "lease").symlink_to("lease")
-        with pytest.raises(RunFolderError):
-            folder.files("lease")
-        time.sleep(0.5)
-        assert not lease.lost
-        (tmp_path / "lease").unlink()
-        (tmp_path / "away").rename(tmp_path / "lease")
-        time.sleep(0.5)
-        assert not lease.lost
-    assert holder(folder) is None
-
-
-def test_a_lease_is_lost_with_its_folder_which_stays_away(tmp_path: Path) -> None:
-    run = LocalFolder(tmp_path / "run")
-    with held(run, pace=QUICK) as lease:
-        shutil.rmtree(tmp_path / "run")
-        for _ in range(200):
-            if lease.lost:
-                break
-            time.sleep(0.05)
-        assert lease.lost
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_number_that_came_free_long_ago_is_of_no_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two found the same dead holder; one was slow, and when it acts the other was followed by a third."""
-    folder = LocalFolder(tmp_path)
-    lease_of(folder, somebody(pid=2**22 + 1))
-    create, third = LocalFolder.create, somebody(pid=os.getppid(), boot="0")
-
-    def slow(self: LocalFolder, name: str, content: bytes) -> bool:
-        monkeypatch.setattr(LocalFolder, "create", create)
-        folder.write("lease/000003.json", _written(third))
-        folder.remove("lease/000001.json")
-        return create(self, name, content)
-
-    monkeypatch.setattr(LocalFolder, "create", slow)
-    keep = threading.Event()
-    touching = threading.Thread(
-        target=lambda: [folder.touch("lease/000003.json") for _ in iter(lambda: keep.wait(0.3), True)]
-    )
-    touching.start()
-    try:
-        assert "on 'elsewhere' drives" in refusal(folder, pace=Pace(0.3, 10.0))
-    finally:
-        keep.set()
-        touching.join()
-    assert folder.files("lease") == ["000003.json"]
-
-
 # Storage that can't be written to
-
-
-def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("a file")
-    assert refusal(LocalFolder(tmp_path / "run")).startswith(
-        f"a run's folder needs to be one that can be written to, got '{tmp_path}/run' ("
-    )
-
-
-def test_a_bucket_that_is_not_there_is_told(store: Callable[[str], str]) -> None:
-    uri = store("x").replace("s3://bucket/", "s3://nobucket/")
-    told = refusal(open_folder(uri))
-    assert told.startswith("a run on object storage needs a store that it may write to, got 's3://nobucket/runs/x?")
-    assert told.endswith("; check the bucket and the credentials")
-    assert "\n" not in told
-
-
-def test_a_hostile_lease_folder_leads_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "run" / "lease").symlink_to(tmp_path / "elsewhere")
-    assert holder(LocalFolder(tmp_path / "run")) is None
-    assert "which is outside of it" in refusal(LocalFolder(tmp_path / "run"))
-    assert list((tmp_path / "elsewhere").iterdir()) == []

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_f1_score
 
 from tests.train.pretend import pretending
 from tuner.train import Trainer
 from tuner.train.data.splits import HeldSplit
-from tuner.train.evaluation import Evaluator
+from tuner.train.evaluation import Evaluator, metrics_of
 from tuner.trial import ImageClassifier
 
 
@@ -111,3 +112,16 @@ def test_large_images_are_fewer_at_once_on_the_cpu_alone(device: str, at_once: i
 def test_features_count_as_pixels_do() -> None:
     split = HeldSplit(torch.zeros(2, 512), torch.zeros(2, dtype=torch.int64))
     assert Evaluator().batch_size(split) == 2**19 // 512
+
+
+@pytest.mark.parametrize(("count", "classes", "asked"), [(300, 7, 7), (50, 3, 3), (40, 10, 4), (1, 10, 10)])
+def test_metrics_are_those_of_torchmetrics_also_where_classes_are_missing(count: int, classes: int, asked: int) -> None:
+    numbers = torch.Generator().manual_seed(count)
+    labels = torch.randint(asked, (count,), generator=numbers)
+    logits = torch.randn(count, classes, generator=numbers) + 2 * torch.eye(classes)[labels]
+    found = metrics_of(logits, labels)
+    top5 = multiclass_accuracy(logits, labels, classes, average="micro", top_k=min(5, classes))
+    assert found.accuracy == multiclass_accuracy(logits, labels, classes, average="micro").item()
+    assert found.top5_accuracy == top5.item()
+    assert found.f1 == pytest.approx(multiclass_f1_score(logits, labels, classes, average="macro").item(), abs=1e-6)
+    assert found.loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item())

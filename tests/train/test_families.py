@@ -13,9 +13,9 @@ FAMILIES = [
     "efficientnet_b0",
     "convnext_tiny",
     "mobilenet_v3_small",
-    "vit_b_16",
+    pytest.param("vit_b_16", marks=pytest.mark.slow),
     "densenet121",
-    "vgg11",
+    pytest.param("vgg11", marks=pytest.mark.slow),
 ]
 
 
@@ -47,7 +47,6 @@ def learning(running: Trainer) -> set[str]:
     return {name for name, value in running.module.named_parameters() if value.requires_grad}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_head_learns_first_then_stage_by_stage_what_lies_before_it(family: str) -> None:
     running = trainer(family, finetune="gradual", unfreeze_every=1, stem="sum")
@@ -62,7 +61,6 @@ def test_the_head_learns_first_then_stage_by_stage_what_lies_before_it(family: s
     assert not any(name.startswith(f"{running.network.stem}.") for name in learning(running))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_layers_learn_at_once(family: str) -> None:
     running = trainer(family, finetune="all", lr=1e-3)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.training import Rows, measure_operators, write_subset
+from benchmarks.plain_loop import write_subset
+from benchmarks.training import Rows, measure_operators
 from tuner.train.models import random_network
 
 

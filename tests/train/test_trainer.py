@@ -49,7 +49,7 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
 
 def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
     metrics = trainer(colours).run_epoch().metrics()
-    assert set(metrics) == {*METRICS, "batch_norm", "step_path", "threads"}
+    assert set(metrics) == {*METRICS, "batch_norm", "step_path", "threads", "memory_reserved_bytes"}
     numbers = [metrics[name] for name in METRICS if not name.startswith("device_")]
     assert all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
     assert math.isnan(float(metrics["device_utilisation"]))

@@ -21,7 +21,7 @@ from tuner.space import (
     uniform,
 )
 from tuner.trial import HYPERPARAMETERS, ImageClassifier
-from tuner.trial.hyperparameters import Hyperparameter
+from tuner.trial.hyperparameter import Hyperparameter
 
 
 def refusal(trial: ImageClassifier, space: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from tests.wandb_mirror.wandb_files import Shown, shown_runs
 from tests.wandb_mirror.wandb_server import wandb_server
 from tuner import NoEarlyStopping, load_run
 from tuner.history.records import TrialRecord
-from tuner.report import write_report
+from tuner.html_report import write_report
 from tuner.results import Run
 from tuner.wandb_mirror.mirror import logged_in, mirror_command
 

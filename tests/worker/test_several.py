@@ -82,7 +82,6 @@ def asked(**changes: Any) -> Order:
     return replace(ORDER, **{"cpus": 2, "strategy": "ddp", **given, **changes})
 
 
-@pytest.mark.slow
 def test_epochs_are_reported_with_checkpoints_where_the_policy_wants_them(tmp_path: Path) -> None:
     session = Session(tmp_path)
     train_on_several(ImageClassifier(data, network), asked(), session)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def add(verbs: Verbs) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     from tuner.console.tables import print_comparison
-    from tuner.report import comparison_html
+    from tuner.html_report import comparison_html
     from tuner.results import compare, load_run
 
     found = compare([load_run(path) for path in options.runs])

@@ -18,7 +18,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from tuner.report import write_report
+    from tuner.html_report import write_report
     from tuner.results import load_run
 
     run = load_run(options.run)

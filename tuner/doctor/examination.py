@@ -17,7 +17,7 @@ from tuner.doctor.apart import ending
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, REINSTALL, SOFTWARE, Subject
 from tuner.doctor.findings import Finding, none_here
 from tuner.doctor.gpu import judge_memory
-from tuner.machine import python_environment, this_machine
+from tuner.machine import mps_runs, python_environment, this_machine
 from tuner.nvml import Gpu, read_gpus
 
 AT_ONCE = 4  # examiners, each of which imports torch or Ray
@@ -57,8 +57,8 @@ class Examination:
         limit = IMPORT_SECONDS + sum(CHECKS[name].seconds for name in self.checks)
         timer = threading.Timer(limit, process.kill)
         timer.start()
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             for line in process.stdout:
                 found = replace(Finding(**json.loads(line)), where=self.where)
                 told[found.check] = found
@@ -70,6 +70,7 @@ class Examination:
             timer.cancel()
             process.kill()
             code = process.wait()
+            process.stdout.close()
         if code == -signal.SIGINT:  # Ctrl-C reaches all of the terminal's processes
             raise KeyboardInterrupt
         made = len(told)
@@ -111,7 +112,8 @@ def examine_machine(
     """
     before = read_gpus()
     plan = [examination.narrowed(only) for examination in examinations(before, this_machine().gpus)]
-    findings = perform([each for each in plan if each.checks], Subject("cpu", storage, data_dir), tell)
+    subject = Subject("cpu", storage, data_dir)
+    findings = perform([each for each in plan if each.checks], subject, tell, at_once=at_once(before))
     if only:
         return findings
     last = _memory_given_back(before, read_gpus())
@@ -120,15 +122,15 @@ def examine_machine(
     return findings + last
 
 
-def perform(plan: Sequence[Examination], subject: Subject, tell: Tell) -> list[Finding]:
-    """Findings of all examinations, several of which run at once, in the plan's order."""
+def perform(plan: Sequence[Examination], subject: Subject, tell: Tell, *, at_once: int = AT_ONCE) -> list[Finding]:
+    """Findings of all examinations, so many of which run at once at most, in the plan's order."""
     lock = threading.Lock()
 
     def tell_alone(finding: Finding) -> None:
         with lock:
             tell(finding)
 
-    with ThreadPoolExecutor(min(AT_ONCE, max(2, os.cpu_count() or 2))) as threads:
+    with ThreadPoolExecutor(min(at_once, max(2, os.cpu_count() or 2))) as threads:
         running: list[Future[list[Finding]]] = [
             threads.submit(examination.perform, subject, tell_alone) for examination in plan
         ]
@@ -154,6 +156,12 @@ def on_gpu(number: int, environment: Mapping[str, str], checks: tuple[str, ...])
     shared: dict[str, Any] = {"device": "cuda", "preload": ("torch", "torchvision"), "environment": environment}
     where = f"GPU {number}"
     return [Examination(where, checks, **shared), Examination(where, ("compile",), **shared)]
+
+
+def at_once(gpus: Sequence[Gpu]) -> int:
+    """Examinations that may run at the same time: one where a GPU takes a single process."""
+    exclusive = any(gpu.compute_mode == "exclusive_process" for gpu in gpus)
+    return 1 if exclusive and not mps_runs() else AT_ONCE
 
 
 def show_alone(gpu: Gpu) -> dict[str, str]:

@@ -6,21 +6,19 @@ What can be judged from descriptions is tested so; capture, compilation and asse
 from __future__ import annotations
 
 import math
-import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.doctor.apart import call_apart
 from tuner.doctor.checks import DRIVER, OFF, Subject
 from tuner.doctor.findings import Finding, failed, none_here, notice, ok
 from tuner.doctor.wheels import installed_torch, judge_unmanaged, judge_wheel
+from tuner.machine import mps_runs
 from tuner.nvml import Gpu, read_gpus
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MPS_FOLDER = "/tmp/nvidia-mps"  # unless CUDA_MPS_PIPE_DIRECTORY says otherwise
 REMAINS_BYTES = 64 * 2**20  # of memory that may still be used after the checks
 TOLERANCE = 0.02  # another order of additions, and TF32
 
@@ -37,8 +35,7 @@ def sharing(subject: Subject) -> Finding:
     gpus = read_gpus()
     if not gpus:
         return none_here("NVML can't be asked")
-    control = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", MPS_FOLDER)) / "control"
-    return judge_sharing(gpus[0], mps=control.exists())
+    return judge_sharing(gpus[0], mps=mps_runs())
 
 
 def graph(subject: Subject) -> Finding:
@@ -89,6 +86,8 @@ def device_assert(subject: Subject) -> Finding:
     """An assert on the device is recognised, and the process after it can use the GPU."""
     if subject.device != "cuda":
         return none_here()
+    if mps_runs():  # https://docs.nvidia.com/deploy/mps, "Error containment"
+        return none_here("none here: under MPS it would end whatever else computes on the GPU")
     recognised = call_apart(partial(_trip_assert, subject.device), 30)
     loss = call_apart(partial(_one_loss, subject.device), 30)
     if not recognised:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tuner.cache_folder import default_folder
 from tuner.doctor.checks import BEFORE_A_SEARCH, CHECKS, Subject
-from tuner.doctor.examination import Examination, on_gpu, perform, show_alone, show_alone_amd
+from tuner.doctor.examination import Examination, at_once, on_gpu, perform, show_alone, show_alone_amd
 from tuner.doctor.findings import Finding
 from tuner.doctor.host import compiler
 from tuner.errors import StudyError
@@ -27,6 +27,10 @@ from tuner.nvml import Gpu, read_gpus
 from tuner.techniques import TECHNIQUES
 
 FORMAT = 1  # of the file, and of what was looked at
+FIRST_LOOK = (
+    "trying out what works on {} of this machine before the first search there; it takes about 20 s, and is remembered "
+    "until GPU, driver or torch change"
+)
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,17 @@ def _refusal(found: Finding) -> str:
 Look = Callable[[], Sequence[Finding]]
 
 
-def readiness(count: int, look: Look | None = None) -> Readiness:
-    """Of this machine with so many GPUs: remembered, else found by a look at it, which takes about 20 s."""
+def readiness(count: int, look: Look | None = None, tell: Callable[[str], None] = lambda _: None) -> Readiness:
+    """Of this machine with so many GPUs: remembered, else found by a look at it, which takes about 20 s.
+
+    `tell` is given a sentence for the user before such a look.
+    """
     gpus = read_gpus()
     path = default_folder() / f"machine-{_key(gpus, count)}.json"
     remembered = _read(path)
     if remembered is not None:
         return remembered
+    tell(FIRST_LOOK.format("the GPU" if count == 1 else f"the {count} GPUs"))
     found = Readiness.of((look or partial(examine_gpus, gpus, count))())
     if found.refused is None:  # what was refused will be mended
         _write(path, found)
@@ -102,7 +110,7 @@ def examine_gpus(gpus: Sequence[Gpu], count: int) -> list[Finding]:
     plan = [Examination("this machine", ("compiler",))]
     for number, environment in each:
         plan += on_gpu(number, environment, on_device)
-    return perform(plan, Subject("cuda"), lambda _: None)
+    return perform(plan, Subject("cuda"), lambda _: None, at_once=at_once(gpus))
 
 
 def _key(gpus: Sequence[Gpu], count: int) -> str:

@@ -116,7 +116,7 @@ class Conclusion:
         }
 
     def _write_report(self) -> None:
-        from tuner.report import write_report
+        from tuner.html_report import write_report
 
         run = Run(self.loop.folder)
         run.info = self.info  # as run.json will be

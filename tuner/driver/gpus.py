@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from tuner.doctor.readiness import readiness
 from tuner.driver.patching import changed_variable
 from tuner.errors import StudyError, shown
+from tuner.history.events import Listener
 from tuner.machine import this_machine
 from tuner.study import Study
 from tuner.techniques import TECHNIQUES, VARIABLE, switched_off
 
+FIRST_LOOK = "first_look"  # code of the notice
+
 
 @contextmanager
-def gpus_checked(study: Study, address: str | None = None) -> Iterator[list[str]]:
+def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[Listener] = ()) -> Iterator[list[str]]:
     """Within the block, what doesn't work on this machine's GPUs is off; yields sentences for the user.
 
     Nothing is looked at for a search without GPUs, for trials of which it isn't known that they use torch, or on a
-    cluster, whose nodes are other machines.
+    cluster, whose nodes are other machines. The `listeners` get a notice before a look that takes a while.
 
     Raises StudyError where torch can't use the GPUs.
     """
@@ -29,11 +33,19 @@ def gpus_checked(study: Study, address: str | None = None) -> Iterator[list[str]
     if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
         yield []
         return
-    ready = readiness(machine.gpus)
+    ready = readiness(machine.gpus, tell=lambda message: _tell(listeners, message))
     ready.check()
     names = dict.fromkeys((*switched_off(), *ready.off))
     with changed_variable(VARIABLE, ",".join(names)):
         yield ready.notices
+
+
+def _tell(listeners: Iterable[Listener], message: str) -> None:
+    """What the user should hear now: there is no run yet whose events could have it."""
+    event = {"event": "notice", "time": time.time(), "message": message, "code": FIRST_LOOK}
+    for listener in listeners:
+        with suppress(Exception):  # one that fails is left out, with a notice, once the search has begun
+            listener.on_event(event)
 
 
 def _check_names() -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 
 from tuner.errors import StudyError, describe_error
 from tuner.loop.packing import Admission, Device, Packing
-from tuner.machine import Machine
+from tuner.machine import Machine, mps_runs
 from tuner.nvml import Gpu, read_gpus
 from tuner.resources import MOST_ON_A_GPU
 from tuner.study import Study
@@ -30,8 +30,6 @@ CUDA_BYTES = 700 * MIB  # of a process: a context (about 500 MB), and workspaces
 PROCESS_BYTES = 700 * MIB  # of a process on the CPU that has torch and Ray
 SPARED = 0.05  # of what is free, for whoever else uses the device
 LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to be decoded first
-MPS_PIPES = "/tmp/nvidia-mps"  # where CUDA looks for the control daemon unless CUDA_MPS_PIPE_DIRECTORY says otherwise
-MPS_PROCESS = "nvidia-cuda-mps"  # as the kernel shortens the name of the daemon and of its server
 
 
 def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = None) -> tuple[Device, ...]:
@@ -54,12 +52,6 @@ def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = 
     most = max(1, min(MOST_ON_A_GPU, int(machine.cpus / cpus / len(found))))
     overlaps = mps_runs()
     return tuple(_gpu(gpu, most, overlaps=overlaps) for gpu in found)
-
-
-def mps_runs(environment: Mapping[str, str] = os.environ, processes: Path = Path("/proc")) -> bool:
-    """Whether NVIDIA's MPS serves CUDA programs that are started now: its daemon's pipe or process is there."""
-    pipes = Path(environment.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_PIPES)
-    return (pipes / "control").exists() or any(_name_of(one) == MPS_PROCESS for one in processes.glob("[0-9]*/comm"))
 
 
 def share_name(device: Device) -> str:
@@ -155,18 +147,34 @@ def _all_cpus(machine: Machine) -> Device:
     )
 
 
-def _available_bytes(machine: Machine) -> int:
-    """Memory of the machine, or container, that programs may still take."""
+def _available_bytes(machine: Machine, system: Path = Path("/")) -> int:
+    """Memory of the machine, and of the container, that programs may still take."""
+    free = [*_free_in_container(system / "sys/fs/cgroup"), *_free_on_host(system / "proc")]
+    return min([machine.memory_bytes, *free])
+
+
+def _free_on_host(processes: Path) -> list[int]:
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = (processes / "meminfo").read_text().splitlines()
     except OSError:
-        return machine.memory_bytes
-    available = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    return min(machine.memory_bytes, next(available, machine.memory_bytes))
+        return []
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
 
 
-def _name_of(comm: Path) -> str:
-    try:
-        return comm.read_text().strip()
-    except OSError:  # it has ended
-        return ""
+def _free_in_container(groups: Path) -> list[int]:
+    """What the limit leaves beside what is in use; files that were read can be dropped from memory.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files, and the names of v1.
+    """
+    for limit, used, droppable in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        try:
+            most, now = int((groups / limit).read_text()), int((groups / used).read_text())  # "max" where there is none
+            lines = (groups / used).with_name("memory.stat").read_text().splitlines()
+        except (OSError, ValueError):
+            continue
+        dropped = sum(int(value) for name, value in map(str.split, lines) if name == droppable)
+        return [max(0, most - now + dropped)]
+    return []

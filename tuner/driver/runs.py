@@ -53,7 +53,7 @@ def run(
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
-    mode = wandb_mode(wandb)
+    mode, listeners = wandb_mode(wandb), list(listeners)
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in options.items() if value is not None}
     ready = declared.with_options(**options)
@@ -63,7 +63,7 @@ def run(
     start_from = learned(ready, storage)
     check_writable(open_folder(storage))
     with (
-        gpus_checked(ready, address) as notices,
+        gpus_checked(ready, address, listeners) as notices,
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
         connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
         ExitStack() as leases,
@@ -106,6 +106,7 @@ def resume(
     new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
+    listeners = list(listeners)
     with (
         interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -122,7 +123,7 @@ def resume(
         _check(ready, cluster=address is not None)
         _download(ready)
         with (
-            gpus_checked(ready, address) as notices,
+            gpus_checked(ready, address, listeners) as notices,
             connected(ready, address, interrupted=interrupted, nice=nice) as (resources, devices),
         ):
             if earlier.info["format"] < FORMAT:

@@ -24,7 +24,7 @@ Ending = dict[str, Any]  # fields of the event that ends a trial
 class Judge:
     """Tells search algorithm and early stopper of each report, and asks what the trial does next.
 
-    `notice` tells the user something, with a code.
+    `notice` tells the user something, with a `code`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Judge:
         stopping: Stopping,
         limits: Limits,
         *,
-        notice: Callable[[str, str], None],
+        notice: Callable[..., None],
     ) -> None:
         self._study, self._proposals, self._stopping = study, proposals, stopping
         self._limits, self._notice = limits, notice
@@ -67,7 +67,7 @@ class Judge:
     def _without_pausing(self, saves: bool) -> Decision:
         if saves:  # its checkpoint could not be written, which a note has said: better that it goes on than is lost
             return Decision.CONTINUE
-        self._notice(CANNOT_PAUSE, "cannot_pause")
+        self._notice(CANNOT_PAUSE, code="cannot_pause")
         return self._stopping.give_up_pausing()
 
     def _problem_with(self, metrics: dict[str, Any]) -> tuple[str, str] | None:

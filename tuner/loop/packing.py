@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tuner.history.events import Event, finite
+from tuner.loop.stay import Stay
 from tuner.loop.throughput import Rate, trials_at_once
 from tuner.trial import MemoryEstimate
 
 RATES_KEPT = 100  # for each number of trials at once, the newest
-UNSTEADY = 0.25  # an epoch counts whose number of trials changed by no more than such a share
 MARGIN = 1.1  # of memory, for what lies unused between the parts that an allocator hands out
 NO_MPS, UNKNOWN, AT_ONCE = "no_mps", "memory_unknown", "at_once_"  # codes of notices, the last with the number
 CUT_SHORT = 1.5  # times what a trial took that ran out of memory is what it would have liked
@@ -100,33 +100,6 @@ class Refusal:
 
 
 @dataclass
-class _Stay:
-    """A trial that runs; `since` is when its epoch began, and `before` the trial-seconds of its device until then.
-
-    `least` and `most` are the numbers of trials that the device has had since then.
-    """
-
-    device: str
-    alike: str
-    predicted_bytes: float | None
-    since: float
-    before: float
-    epochs: int = 0
-    least: int = 0
-    most: int = 0
-
-    def begin_epoch(self, now: float, before: float, count: int) -> None:
-        """Look at the device anew."""
-        self.since, self.before, self.least, self.most = now, before, count, count
-
-    def at_once(self, now: float, trial_seconds: float) -> int | None:
-        """Trials on the device throughout the epoch, None where their number changed too much to say."""
-        mean = (trial_seconds - self.before) / (now - self.since) if now > self.since else 0.0
-        steady = self.most - self.least <= max(1.0, mean * UNSTEADY) and abs(mean - round(mean)) <= UNSTEADY
-        return round(mean) if steady and mean >= UNSTEADY else None
-
-
-@dataclass
 class Packing:
     """Follows a run's events by `apply`, and says where a further trial may go.
 
@@ -135,10 +108,10 @@ class Packing:
 
     devices: Sequence[Device]
     unknown: str = ""  # why the memory of some trials isn't known
-    _running: dict[str, _Stay] = field(init=False, default_factory=dict)
+    _running: dict[str, Stay] = field(init=False, default_factory=dict)
     _trial_seconds: dict[str, tuple[float, float]] = field(init=False, default_factory=dict)  # by device
     _rates: dict[int, deque[Rate]] = field(init=False, default_factory=dict)  # by number of trials at once
-    _peaks: dict[str, float] = field(init=False, default_factory=dict)  # what alike trials took, with their processes
+    _peaks: dict[str, float] = field(init=False, default_factory=dict)  # what is set aside for alike trials
     _retries: dict[str, float] = field(init=False, default_factory=dict)
     _losses: dict[str, int] = field(init=False, default_factory=dict)  # of trials whose memory ran out
     _correction: float = field(init=False, default=1.0)
@@ -251,8 +224,8 @@ class Packing:
         elif estimate.peak_bytes is None:
             return device.memory_bytes
         else:
-            need = (device.process_bytes + estimate.peak_bytes) * self._correction
-        return min(device.memory_bytes, need * MARGIN * 2.0**losses)
+            need = (device.process_bytes + estimate.peak_bytes) * self._correction * MARGIN
+        return min(device.memory_bytes, need * 2.0**losses)
 
     def _count(self, device: str) -> int:
         return sum(stay.device == device for stay in self._running.values())
@@ -282,7 +255,7 @@ class Packing:
         device = event.get("device")
         if device is not None:
             before = self._add_up(device, event["time"])
-            stay = _Stay(device, event.get("alike", ""), event.get("predicted_bytes"), event["time"], before)
+            stay = Stay(device, event.get("alike", ""), event.get("predicted_bytes"), event["time"], before)
             self._running[event["trial"]] = stay
             stay.begin_epoch(event["time"], before, self._count(device))
             self._look_at_number(device)
@@ -294,7 +267,8 @@ class Packing:
         if stay is None:
             return
         ran_out = self._ran_out(event["trial"], event["metrics"].get("oom_retries"))
-        self._compare_memory(stay, event["metrics"].get("memory_peak_bytes"), cut_short=ran_out)
+        told = event["metrics"]
+        self._compare_memory(stay, told.get("memory_peak_bytes"), told.get("memory_reserved_bytes"), cut_short=ran_out)
         if ran_out:
             self._shrink(stay)
         self._note_rate(stay, event)
@@ -331,7 +305,7 @@ class Packing:
         self._trial_seconds[device] = seconds, now
         return seconds
 
-    def _note_rate(self, stay: _Stay, event: Event) -> None:
+    def _note_rate(self, stay: Stay, event: Event) -> None:
         """How fast an epoch was, and with how many trials on its device."""
         seconds, now = self._add_up(stay.device, event["time"]), event["time"]
         rate, busy = event["metrics"].get("images_per_second"), event["metrics"].get("device_utilisation")
@@ -344,7 +318,7 @@ class Packing:
         stay.begin_epoch(now, seconds, self._count(stay.device))
         stay.epochs += 1
 
-    def _shrink(self, stay: _Stay) -> None:
+    def _shrink(self, stay: Stay) -> None:
         """Memory ran out on a device: fewer trials from now on, if there were several."""
         count = self._count(stay.device)
         if count > 1:
@@ -356,13 +330,18 @@ class Packing:
         self._retries[trial] = retries if finite(retries) else before
         return self._retries[trial] > before
 
-    def _compare_memory(self, stay: _Stay, reported: Any, *, cut_short: bool) -> None:
-        """Learn from a trial's peak what alike ones take, and by how much estimates are too low."""
+    def _compare_memory(self, stay: Stay, reported: Any, reserved: Any, *, cut_short: bool) -> None:
+        """Learn from a trial's peak what alike ones take, and by how much estimates are too low.
+
+        What torch keeps of a GPU beyond the peak other trials can't have, yet it says nothing of other estimates.
+        """
         if not finite(reported):
             return
         device = next((device for device in self.devices if device.name == stay.device), self.devices[0])
-        peak = reported * (CUT_SHORT if cut_short else 1) + (0 if device.reports_process else device.process_bytes)
-        self._peaks[stay.alike] = max(peak, self._peaks.get(stay.alike, 0.0))
+        process = 0 if device.reports_process else device.process_bytes
+        peak = reported * (CUT_SHORT if cut_short else 1) + process
+        kept = reserved + process if finite(reserved) else 0.0
+        self._peaks[stay.alike] = max(peak * MARGIN, kept, self._peaks.get(stay.alike, 0.0))
         if stay.predicted_bytes is not None:
             self._correction = max(self._correction, peak / (device.process_bytes + stay.predicted_bytes))
 

@@ -49,7 +49,7 @@ class Entry:
 class Queue:
     """Says what a free worker runs: first trials that go on, then paused ones, then what the search suggests.
 
-    `emit` writes an event and applies it; `notice` tells the user something, with a code.
+    `emit` writes an event and applies it; `notice` tells the user something, with a `code`.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Queue:
         admission: Admission | None,
         *,
         emit: Callable[..., None],
-        notice: Callable[[str, str], None],
+        notice: Callable[..., None],
     ) -> None:
         self._study, self._record, self._proposals, self._stopping = study, record, proposals, stopping
         self._admission, self._emit, self._notice = admission, emit, notice
@@ -131,11 +131,11 @@ class Queue:
         self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes)
         self.pass_over(entry.start.config)
         if self.refused == 1:
-            self._notice(str(refusal), "refused")
+            self._notice(str(refusal), code="refused")
         if self._refused_in_a_row >= MOST_REFUSED:
             self._notice(
                 f"{MOST_REFUSED} configurations in a row need more memory than a device has; no more are tried",
-                "refused",
+                code="refused",
             )
             self._suggest_no_more()
 

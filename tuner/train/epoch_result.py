@@ -27,6 +27,7 @@ class EpochResult:
         memory_peak_bytes: most memory that was held within the epoch, of the device (of the process on the CPU); of
             several devices that of the fullest one
         memory_bytes: held at the epoch's end, likewise
+        memory_reserved_bytes: what torch then keeps of the GPU, in use or not; NaN on the CPU
         device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
         device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
@@ -47,6 +48,7 @@ class EpochResult:
     batch_norm: str
     memory_peak_bytes: float
     memory_bytes: float
+    memory_reserved_bytes: float
     device_utilisation: float
     device_memory_bytes: float
 

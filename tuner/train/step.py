@@ -185,7 +185,7 @@ class TrainingStep:
         """Free what a step that failed half-way held, its gradients above all."""
         optimizer.zero_grad(set_to_none=True)
         drop_unfinished_state(optimizer)
-        self._precision.forget_step()
+        self._precision.forget_step(optimizer)
         collect_garbage()
 
     def undo(self, optimizer: Optimizer) -> None:

@@ -4,7 +4,8 @@ from tuner.errors import StudyError, shown
 from tuner.trial.base import Trial
 from tuner.trial.classifier import ImageClassifier
 from tuner.trial.function import FunctionTrial
-from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES, Hyperparameter
+from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES
 from tuner.trial.memory import MemoryEstimate
 
 __all__ = [

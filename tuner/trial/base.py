@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from tuner.errors import StudyError
 from tuner.space import Space
-from tuner.trial.hyperparameters import Hyperparameter
+from tuner.trial.hyperparameter import Hyperparameter
 
 Direction = Literal["min", "max"]
 

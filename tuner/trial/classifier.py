@@ -13,7 +13,8 @@ from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Spac
 from tuner.space.values import is_number
 from tuner.trial import hyperparameters
 from tuner.trial.base import Direction, Trial
-from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES, Hyperparameter
+from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import Source, find_source, function_name
 

@@ -3,98 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
 
-from tuner.errors import StudyError, shown
-from tuner.space.values import is_number, is_one_of
-
-Kind = Literal["int", "float", "bool", "categorical", "text"]
+from tuner.errors import StudyError
+from tuner.trial.hyperparameter import Hyperparameter
 
 STRATEGIES = ("ddp", "pipeline", "dp", "balanced_dp")  # for a trial on several devices
-
-
-@dataclass(frozen=True)
-class Hyperparameter:
-    """One row of the table: what a value may be, what it is when the space leaves it out, and what it does.
-
-    `low` and `high` are inclusive and belong to the kinds `int` and `float`; `choices` belongs to `categorical`.
-    `default` is None where the data or the budget decides. `log` says that a search does well on a log scale.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    meaning: str
-    low: float = -math.inf
-    high: float = math.inf
-    choices: tuple[str, ...] = ()
-    log: bool = False
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def range(self) -> str:
-        """What it may be, for people: `1 to 10000`, `adam or sgd`."""
-        if self.kind == "bool":
-            return "True or False"
-        if self.kind == "categorical":
-            return ", ".join(self.choices[:-1]) + f" or {self.choices[-1]}"
-        if self.kind == "text":
-            return "text"
-        return f"{self.low:g} to {self.high:g}"
-
-    def accepts(self, value: object) -> bool:
-        """Whether `value` is of the kind and in the range; an integral float such as 32.0 is an int."""
-        if self.kind == "bool":
-            return isinstance(value, bool)
-        if self.kind == "categorical":
-            return is_one_of(value, self.choices)
-        if self.kind == "text":
-            return isinstance(value, str)
-        if not is_number(value):
-            return False
-        return self.low <= value <= self.high and (self.kind == "float" or float(value).is_integer())
-
-    def check(self, value: object) -> None:
-        """Raise StudyError unless `value` is of the kind and in the range."""
-        if not self.accepts(value):
-            raise StudyError(f"{self.name} must be {self.rule}, got {shown(value)}; {self._fix_for(value)}")
-
-    def _fix_for(self, value: object) -> str:
-        """A list of values that would each do was meant as a choice."""
-        if isinstance(value, list | tuple | set | frozenset | range) and all(map(self.accepts, value)):
-            return f"write choice({shown(list(value))}) to try each"
-        return self.fix
-
-    @property
-    def rule(self) -> str:
-        """The first part of a message: `an int from 1 to 10000`."""
-        if self.kind in ("bool", "categorical", "text"):
-            return self.range
-        return f"{'an int' if self.kind == 'int' else 'a float'} from {self.low:g} to {self.high:g}"
-
-    @property
-    def fix(self) -> str:
-        """The last part of a message: what to write instead."""
-        if self.kind == "bool":
-            return "write True or False"
-        if self.kind == "categorical":
-            return f"choose among {', '.join(map(repr, self.choices))}"
-        if self.kind == "text":
-            return "write it in quotes"
-        return "move it into that range"
-
-    def coerce(self, value: Any) -> Any:
-        """The value as the kind's own Python type.
-
-        Raises:
-            StudyError: the value isn't of the kind, or out of the range.
-        """
-        self.check(value)
-        return {"int": int, "float": float, "bool": bool, "categorical": str, "text": str}[self.kind](value)
-
 
 TABLE: tuple[Hyperparameter, ...] = (
     Hyperparameter(

@@ -169,8 +169,8 @@ class Mirror:
         """The run that stands for the whole search."""
         import wandb
 
+        from tuner.html_report import REPORT
         from tuner.plots import Plots
-        from tuner.report import REPORT
 
         kept = ("metric", "mode", "seed", "search", "scheduler", "budget", "trial", "machine", "versions", "git_commit")
         config = {name: run.info.get(name) for name in kept}

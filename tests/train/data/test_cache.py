@@ -243,7 +243,7 @@ print(entry.arrays["numbers"].sum(), entry.facts, entry.notes, len(cache._FITTED
 
 
 @pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
-@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("marked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_cache_that_is_read_only_is_verified_and_read(tmp_path: Path, marked: bool) -> None:
     ArrayCache(tmp_path).get("key", build)
     if not marked:

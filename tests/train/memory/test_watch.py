@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 
+from tests.train.pretend import GPU, pretending
 from tuner.train.memory.watch import GrowthDetector, MemoryWatch
 
 MB = 1e6
@@ -96,6 +97,16 @@ def test_the_peak_of_replayed_steps_is_that_of_the_epoch_that_recorded_them() ->
     assert watch.end_epoch().memory_peak_bytes < recorded.memory_peak_bytes - 90 * MB
 
 
+def test_of_a_gpu_what_torch_keeps_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pretending() as gpu:
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3 * 2**30)
+        watch = MemoryWatch(GPU)
+        watch.start_epoch()
+        assert watch.end_epoch().memory_reserved_bytes == 3 * 2**30
+    assert not gpu.mixed
+    assert math.isnan(MemoryWatch(torch.device("cpu")).end_epoch().memory_reserved_bytes)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_is_watched_through_nvml() -> None:
@@ -107,5 +118,6 @@ def test_a_gpu_is_watched_through_nvml() -> None:
     torch.cuda.synchronize()
     usage = watch.end_epoch()
     assert usage.memory_peak_bytes >= 100 * MB
+    assert usage.memory_reserved_bytes >= usage.memory_bytes
     assert 0 <= usage.device_utilisation <= 1
     assert usage.device_memory_bytes > usage.memory_bytes

@@ -58,7 +58,6 @@ def test_any_family_takes_grey_images_and_the_datas_classes(name: str, stem: str
     assert network.module.eval()(torch.zeros(2, 1, pixels, pixels)).shape == (2, 7)
 
 
-@pytest.mark.slow
 def test_every_model_of_torchvision_can_be_fitted() -> None:
     from tuner.trial.models import model_facts
 
@@ -202,6 +201,7 @@ class Opens:
         return open, (str(self.path), "w")
 
 
+@pytest.mark.filterwarnings("default:Detected pickle protocol")
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_a_hostile_pickle_runs_nothing(tmp_path: Path, save: Callable[[object, Path], object]) -> None:
     save({"weight": Opens(tmp_path / "opened")}, tmp_path / "hostile.pt")

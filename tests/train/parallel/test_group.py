@@ -126,7 +126,6 @@ def of_two() -> list[dict[str, Any]]:
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_lead_to_the_same_weights_as_one(of_two: list[dict[str, Any]], name: str) -> None:
     alone = trained(CASES[name], ALONE, int(name == "micro-batches"))
@@ -139,7 +138,6 @@ def test_two_processes_lead_to_the_same_weights_as_one(of_two: list[dict[str, An
         assert one["val_loss"] == pytest.approx(other["val_loss"], rel=5e-3 if loose else 1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_process_knows_what_all_images_came_to(of_two: list[dict[str, Any]], name: str) -> None:
     first, second = (found[name] for found in of_two)
@@ -151,7 +149,6 @@ def test_every_process_knows_what_all_images_came_to(of_two: list[dict[str, Any]
     assert accuracy == pytest.approx(round(accuracy), abs=1e-4)  # a whole number of images
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OVER_ALL)
 def test_synchronised_batch_norms_are_those_of_the_whole_batch(of_two: list[dict[str, Any]], name: str) -> None:
     given = {**OVER_ALL[name], **({"batch_size": IMAGES} if name == "a rest that joins" else {})}
@@ -164,7 +161,6 @@ def test_synchronised_batch_norms_are_those_of_the_whole_batch(of_two: list[dict
             )
 
 
-@pytest.mark.slow
 def test_two_processes_train_a_resnet_as_one_does(of_two: list[dict[str, Any]]) -> None:
     alone = resnet_steps(ALONE)
     for found in of_two:
@@ -172,7 +168,6 @@ def test_two_processes_train_a_resnet_as_one_does(of_two: list[dict[str, Any]]) 
             torch.testing.assert_close(value, alone[name], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_one_model_is_validated_and_kept_though_each_process_has_its_own_statistics(
     of_two: list[dict[str, Any]],
 ) -> None:
@@ -183,7 +178,6 @@ def test_one_model_is_validated_and_kept_though_each_process_has_its_own_statist
     assert all(torch.equal(value, found[0]["model"][name]) for name, value in found[1]["model"].items())
 
 
-@pytest.mark.slow
 def test_a_layer_that_is_never_used_may_be_there(of_two: list[dict[str, Any]]) -> None:
     alone = trained(CASES["sgd"], ALONE, 0, SPARE)
     for found in of_two:
@@ -217,7 +211,6 @@ def test_a_last_batch_that_leaves_a_process_without_two_images_joins_the_one_bef
     assert [len(batch) for batch in Trainer(TRIAL, {"batch_size": 19}, epochs=1)._batches()] == [19, 19, 3]
 
 
-@pytest.mark.slow
 def test_rows_are_joined_in_order_whatever_each_process_has(of_two: list[dict[str, Any]]) -> None:
     for found in of_two:
         assert found["gathered"].tolist() == list(range(9))

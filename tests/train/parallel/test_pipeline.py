@@ -145,7 +145,6 @@ def of_two() -> list[dict[str, Any]]:
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_stages_lead_to_the_same_weights_as_the_whole(
     of_two: list[dict[str, Any]], alone: dict[str, dict[str, Any]], name: str
@@ -160,7 +159,6 @@ def test_two_stages_lead_to_the_same_weights_as_the_whole(
     assert not {*first["held"]} & {*second["held"]}  # nobody holds what is another's
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_stage_knows_what_all_images_came_to(
     of_two: list[dict[str, Any]], alone: dict[str, dict[str, Any]], name: str
@@ -177,7 +175,6 @@ def test_every_stage_knows_what_all_images_came_to(
     assert of_two[0][name]["test"] == of_two[1][name]["test"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_gradients_are_those_of_the_whole_network(of_two: list[dict[str, Any]], name: str) -> None:
     module, images, labels = resnet(name)
@@ -188,7 +185,6 @@ def test_gradients_are_those_of_the_whole_network(of_two: list[dict[str, Any]], 
         torch.testing.assert_close(found[parameter], value.grad, atol=1e-5, rtol=0)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_of_all_stages_is_gone_on_from(of_two: list[dict[str, Any]]) -> None:
     found, uninterrupted = of_two[0]["going on"], of_two[0]["adam"]
     assert found["results"][1]["val_loss"] == pytest.approx(uninterrupted["results"][1]["val_loss"], rel=1e-6)
@@ -196,7 +192,6 @@ def test_a_checkpoint_of_all_stages_is_gone_on_from(of_two: list[dict[str, Any]]
         torch.testing.assert_close(value, uninterrupted["model"][name], atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "pipeline"])
 def test_what_one_device_saved_any_strategy_goes_on_from(
     of_two: list[dict[str, Any]], alone: dict[str, dict[str, Any]], strategy: str

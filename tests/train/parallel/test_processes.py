@@ -86,7 +86,6 @@ def test_each_process_sees_its_own_gpu_alone(visible: dict[str, str], own: str) 
     assert _seeing_only("cpu", visible) == ("cpu", visible)
 
 
-@pytest.mark.slow
 def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     alone = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
     expected = [alone.run_epoch().val_loss for _ in range(3)]
@@ -132,7 +131,6 @@ def test_the_first_that_fails_is_named_and_all_are_ended() -> None:
     assert all(map(gone, pids))
 
 
-@pytest.mark.slow
 def test_one_that_is_killed_is_named_and_the_others_are_ended() -> None:
     error, pids = outcome(task(), epochs=2, kill=1)
     assert isinstance(error, RankLost)

@@ -32,12 +32,14 @@ class Usage:
     Attributes:
         memory_peak_bytes: most that torch held of the GPU within the epoch; on the CPU the process's resident set
         memory_bytes: the same at the epoch's end
+        memory_reserved_bytes: what torch then keeps of the GPU, in use or not, so that no other process can have it
         device_utilisation: share of the time in which the GPU was busy, with whoever's work
         device_memory_bytes: used on the whole GPU at the epoch's end
     """
 
     memory_peak_bytes: float
     memory_bytes: float
+    memory_reserved_bytes: float = math.nan
     device_utilisation: float = math.nan
     device_memory_bytes: float = math.nan
 
@@ -89,9 +91,11 @@ class MemoryWatch:
         `replayed` steps allocate nothing of their own: their activations lie in memory that belongs to the recording
         since an earlier epoch, in which the peak was seen.
         """
+        reserved = math.nan
         if self.device.type == "cuda":
             peak = float(max(map(torch.cuda.max_memory_allocated, self._each)))
             held = float(max(map(torch.cuda.memory_allocated, self._each)))
+            reserved = float(max(map(torch.cuda.memory_reserved, self._each)))
         else:
             peak, held = _resident("VmHWM"), _resident("VmRSS")
         self._highest = max(peak, self._highest) if replayed else peak
@@ -99,8 +103,8 @@ class MemoryWatch:
         self._epochs += 1
         self._growth.add(held)
         if self._gpu is None:
-            return Usage(peak, held)
-        return Usage(peak, held, self._gpu.utilisation(), self._gpu.memory_bytes())
+            return Usage(peak, held, reserved)
+        return Usage(peak, held, reserved, self._gpu.utilisation(), self._gpu.memory_bytes())
 
     @property
     def leak(self) -> str | None:

@@ -106,10 +106,12 @@ class Precision:
         anywhere = summed(found).clamp_(max=1)  # fused optimizers leave the step out where it is exactly 1
         noted["found_inf_per_device"] = {torch.device(self._device): anywhere}
 
-    def forget_step(self) -> None:
+    def forget_step(self, optimizer: Optimizer) -> None:
         """Forget what a step that failed half-way had come to, so that it can be taken again."""
         if self._scaler.is_enabled():
             self._scaler._per_optimizer_states.clear()
+            for left in ("grad_scale", "found_inf"):  # on a fused optimizer: the scale would count twice
+                optimizer.__dict__.pop(left, None)
 
     def state(self) -> dict[str, Any]:
         """Scale and its counters, plain; empty where nothing is scaled."""

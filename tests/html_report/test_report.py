@@ -15,7 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
 from tuner.errors import RunFolderError
-from tuner.report import report_html, write_report
+from tuner.html_report import report_html, write_report
 from tuner.results import Run
 from tuner.results.run import write_info
 
@@ -254,7 +254,7 @@ def test_a_winner_whose_files_are_damaged_is_reported_without_them(tmp_path: Pat
 
 
 def test_reading_and_reporting_loads_neither_ray_nor_torch(run: Run) -> None:
-    code = "import sys, tuner; from tuner.results import report_html; report_html(tuner.load_run(sys.argv[1]))"
+    code = "import sys, tuner; from tuner.html_report import report_html; report_html(tuner.load_run(sys.argv[1]))"
     code += "; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code, run.path], check=False).returncode == 0
 

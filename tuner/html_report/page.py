@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
 from tuner.history.records import flat_config, saved_epochs
+from tuner.html_report.elements import Table, cell, figures_of, render
 from tuner.plots import mistakes, progress, space
-from tuner.report.elements import Table, cell, figures_of, render
 from tuner.results import findings
 from tuner.results.text import best_so_far, ending, outcome, short
 

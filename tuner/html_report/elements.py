@@ -56,7 +56,7 @@ def render(template: str, **content: Any) -> str:
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("tuner.report", "assets")
+    loader = PackageLoader("tuner.html_report", "assets")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -1,0 +1,42 @@
+"""How the start of Ray on this machine is tried again, without Ray: what fails is put in its place."""
+
+import pytest
+
+from tuner.driver import local_ray
+from tuner.driver.local_ray import LocalRay
+from tuner.errors import StudyError
+from tuner.machine import this_machine
+
+
+def starts(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[int]:
+    """The niceness of every try; those that have an error fail with it."""
+    tries: list[int] = []
+
+    def try_to_start(_machine: object, _settings: object, nice: int) -> str:
+        tries.append(nice)
+        if len(tries) <= len(errors):
+            raise errors[len(tries) - 1]
+        return "started"
+
+    monkeypatch.setattr(local_ray, "_try_to_start", try_to_start)
+    return tries
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_one_failure_to_start_is_made_good_by_a_second_try(monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    tries = starts(monkeypatch, *[TimeoutError("busy")] * failures)
+    started: LocalRay | str = local_ray._start(this_machine(), {}, 7)
+    assert (started, tries) == ("started", [7] * (failures + 1))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(TimeoutError("no GCS\nafter 30 s"), "no GCS"), (TimeoutError(""), "TimeoutError")]
+)
+def test_two_failures_end_the_search_with_the_first_line_of_the_second(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    tries = starts(monkeypatch, OSError("another"), error)
+    with pytest.raises(StudyError) as caught:
+        local_ray._start(this_machine(), {}, 0)
+    assert f"got no answer from it twice ({reason}); try again" in str(caught.value)
+    assert len(tries) == 2

@@ -1,0 +1,34 @@
+"""A trial on a shared device, and how many it shared the device with in an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNSTEADY = 0.25  # an epoch counts whose number of trials changed by no more than such a share
+
+
+@dataclass
+class Stay:
+    """A trial that runs; `since` is when its epoch began, and `before` the trial-seconds of its device until then.
+
+    `least` and `most` are the numbers of trials that the device has had since then.
+    """
+
+    device: str
+    alike: str
+    predicted_bytes: float | None
+    since: float
+    before: float
+    epochs: int = 0
+    least: int = 0
+    most: int = 0
+
+    def begin_epoch(self, now: float, before: float, count: int) -> None:
+        """Look at the device anew."""
+        self.since, self.before, self.least, self.most = now, before, count, count
+
+    def at_once(self, now: float, trial_seconds: float) -> int | None:
+        """Trials on the device throughout the epoch, None where their number changed too much to say."""
+        mean = (trial_seconds - self.before) / (now - self.since) if now > self.since else 0.0
+        steady = self.most - self.least <= max(1.0, mean * UNSTEADY) and abs(mean - round(mean)) <= UNSTEADY
+        return round(mean) if steady and mean >= UNSTEADY else None
