@@ -1,8 +1,8 @@
 """A program that ends Ray's processes and deletes their folder once the driver has ended, even by `kill -9`.
 
-Ray's own way leaves agents that live on for a minute, whatever a trial has started, and all files. It is told the ids
-of processes that lead a session each, a line each on stdin, whose end says that the driver is done or dead. It runs
-by itself, with the standard library alone, in a few megabytes.
+Ray's own way leaves agents that live on for a minute, all files, and what a trial has started. This one reads the ids
+of processes that lead a session each from stdin, one per line; the end of stdin means that the driver has ended. It
+runs by itself, with the standard library alone, in a few megabytes.
 """
 
 import os

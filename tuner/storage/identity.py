@@ -34,7 +34,7 @@ class ProcessIdentity:
         return cls(pid, _boot(), _namespace(), stat and stat[1])
 
     def lives(self) -> bool | None:
-        """Whether it runs; None where this process can't tell, as it is of another machine, boot or container."""
+        """Whether it runs; None if this process can't tell, as it is of another machine, boot or container."""
         here = ProcessIdentity.current()
         told = (self.boot, self.namespace, self.start)
         if None in told or (self.boot, self.namespace) != (here.boot, here.namespace):

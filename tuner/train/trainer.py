@@ -266,7 +266,7 @@ class Trainer:
         self.stepping.close()
 
     def _remembered(self, whole: bool) -> RememberedSeconds | None:
-        """What is known of steps like this trial's; None where nothing is measured, or the model is the user's own."""
+        """What is known of steps like this trial's; None if nothing is measured, or the model is the user's own."""
         if self.device.type != "cuda" or not isinstance(self.trial.model, str):
             return None
         sizes = self.splits.channels, self.splits.image_size, len(self.splits.classes)
