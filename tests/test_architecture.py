@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "device_errors": (set(), set()),
     "nvml": (set(), set()),
     "machine": ({"nvml"}, set()),
+    "installation": ({"errors"}, set()),
     "cache_folder": (set(), set()),
     "deferring": (set(), set()),
     "techniques": (set(), set()),
@@ -105,11 +106,15 @@ MAY_IMPORT = {
         },
         {"rich"},
     ),
-    "api": ({"console", "driver", "inspection", "results", "history", "study", "study_file"}, set()),
+    "api": (
+        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation"},
+        set(),
+    ),
     "cli": (
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
+            "installation",
         },
         set(),
     ),

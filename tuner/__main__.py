@@ -67,7 +67,12 @@ def command() -> NoReturn:
     make_streams_last()
     from tuner.cli import main
 
-    codes.append(main())
+    try:
+        codes.append(main())
+    except SystemExit as end:  # of --help, or of arguments that can't be parsed
+        if not isinstance(end.code, int):
+            raise
+        codes.append(end.code)
     sys.exit(codes[0])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.events import Listener
+from tuner.installation import check_trains
 from tuner.results import Run
 from tuner.study import Study
 from tuner.study_file import load_study
@@ -44,6 +45,7 @@ def run(
     Raises:
         StudyError: it can't work; nothing was started or written.
     """
+    check_trains("a search")
     from tuner import driver
     from tuner.console.notebook import NotebookDisplay, in_notebook
 
@@ -72,6 +74,7 @@ def resume(path: str | Path, **options: Any) -> Run:
     Options: the limits of `Budget` by their names; `study` where the run was started from Python; concurrency, address,
     wandb, nice, grace, listeners, take_over. Raises RunFolderError where there is nothing to go on with.
     """
+    check_trains("a search")
     from tuner import driver
 
     return driver.resume(path, **options)
@@ -83,6 +86,7 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     A model that a function of the study file makes takes that file, which is run only where it belongs to the user, or
     with `trust`. Raises RunFolderError where the run has no winner that can be loaded.
     """
+    check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner import inspection
 
     return inspection.load_winner(run, device, trust=trust)

@@ -145,7 +145,7 @@ class Limit:
 
     `ending` says that it ended a search ("the search ended as …") and `sooner` that it would, with {limit} and {metric}
     in them; `beyond` is what another value needs to be for a run that has reached it. `reached` takes the limit and
-    what was spent; None where no running trial ends by it. `seconds_left` is None where nobody knows.
+    what was spent; None if no running trial ends by it. `seconds_left` is None where nobody knows.
     """
 
     name: str

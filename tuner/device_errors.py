@@ -45,7 +45,7 @@ def advice(error: BaseException) -> str:
 
 
 def dead_context() -> Exception | None:
-    """What this process's GPUs answer where an error that nobody raised has made one unusable; None where all is well.
+    """What this process's GPUs answer where an error that nobody raised has made one unusable; None if all is well.
 
     Waits for what they still compute. Neither torch is imported for it, nor CUDA initialised.
     """

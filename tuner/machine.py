@@ -52,7 +52,7 @@ def _cpus() -> int:
 
 
 def _container_cpus() -> int | None:
-    """The container's CPU quota in whole CPUs (cgroup v2, then v1), None where there is none."""
+    """The container's CPU quota in whole CPUs (cgroup v2, then v1), None if there is none."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def gpu_source() -> str:
 def divided_gpus() -> str | None:
     """What CUDA_VISIBLE_DEVICES has to be where MIG divides a GPU: CUDA shows a process only one instance otherwise.
 
-    None where it is set already, or there are no instances.
+    None if it is set already, or there are no instances.
     """
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return None
@@ -143,7 +143,7 @@ def _memory_bytes() -> int:
 
 
 def _container_memory_bytes() -> int | None:
-    """The container's memory limit (cgroup v2, then v1), None where there is none."""
+    """The container's memory limit (cgroup v2, then v1), None if there is none."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             return int(Path(path).read_text())  # "max" where there is no limit

@@ -85,7 +85,7 @@ class Resources:
 
     @property
     def packed(self) -> str | None:
-        """What trials share as they fit, "gpus" or "cpus"; None where each has a fixed amount."""
+        """What trials share as they fit, "gpus" or "cpus"; None if each has a fixed amount."""
         return "gpus" if self.gpus == AUTO else "cpus" if self.cpus == AUTO else None
 
     @property

@@ -60,6 +60,6 @@ def report(
 
 
 def checkpoint() -> Path | None:
-    """The folder that this trial last passed to `report(checkpoint=...)`, None where it starts from its beginning."""
+    """The folder that this trial last passed to `report(checkpoint=...)`, None if it starts from its beginning."""
     session = _current.get()
     return None if session is None else session.checkpoint()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+try:
+    import fcntl
+except ImportError:  # Windows, where results are read
+    fcntl = None  # type: ignore[assignment]
 
 PREFIX = "tuner-"
 _OWNER = ".owner"  # locked by the kernel as long as the owner lives, whatever container or boot it lives in
@@ -22,11 +26,7 @@ class OwnedFolder:
 
     def __init__(self, kind: str, *, within: Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-", dir=within))
-        unlocked = self.path / f"{_OWNER}-new"
-        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
-        with suppress(OSError):  # a file system without locks: nobody's sweep can take the folder for a dead one's
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unlocked.rename(self.path / _OWNER)  # a sweep sees the file only when it is locked
+        self._lock = -1 if fcntl is None else _owned(self.path)
 
     def __enter__(self) -> Path:
         return self.path
@@ -44,9 +44,21 @@ class OwnedFolder:
             self._lock = -1
 
 
+def _owned(folder: Path) -> int:
+    """The descriptor of a lock in the folder, by which it is this process's."""
+    unlocked = folder / f"{_OWNER}-new"
+    lock = os.open(unlocked, os.O_CREAT | os.O_RDWR, 0o600)
+    with suppress(OSError):  # a file system without locks: nobody's sweep can take the folder for a dead one's
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    unlocked.rename(folder / _OWNER)  # a sweep sees the file only when it is locked
+    return lock
+
+
 def sweep(within: Path | None = None) -> list[Path]:
     """Delete this user's owned folders whose owners are dead; returns those that were."""
-    swept = []
+    swept: list[Path] = []
+    if fcntl is None:  # then nobody can know whose owner lives
+        return swept
     with suppress(OSError):
         for entry in os.scandir(within or tempfile.gettempdir()):
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_ours(entry):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.searches import wait_for
-from tuner.driver.guard import kill, members
+from tuner.driver.guard import kill, members, members_by_proc, members_by_ps
 
 SLEEPING = ("sh", "-c", "trap '' TERM; sleep 100 & sleep 100")  # two processes of one session
 GUARD = """
@@ -46,6 +46,17 @@ def test_the_members_of_a_session_are_its_live_processes(
     wait_for(lambda: members({first.pid}) == [])  # the first is a zombie until it is waited for
     assert first.poll() is not None
     assert members({second.pid}) == of_second
+
+
+def test_where_there_is_no_proc_ps_shows_the_same_processes(
+    two_sessions: tuple["subprocess.Popen[bytes]", "subprocess.Popen[bytes]"],
+) -> None:
+    first, second = two_sessions
+    of_first = members_by_ps({first.pid})
+    assert sorted(of_first) == sorted(members_by_proc({first.pid}))
+    kill(of_first)
+    wait_for(lambda: members_by_ps({first.pid}) == [])
+    assert sorted(members_by_ps({first.pid, second.pid})) == sorted(members_by_proc({second.pid}))
 
 
 def test_the_end_of_the_driver_ends_its_sessions_alone_and_deletes_its_folder(

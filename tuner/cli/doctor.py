@@ -8,6 +8,7 @@ import json
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import Verbs
 from tuner.doctor.checks import CHECKS
+from tuner.installation import check_trains
 
 
 def add(verbs: Verbs) -> None:
@@ -24,6 +25,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
+    check_trains("the check of a machine")
     from tuner.console.diagnosis import line, summary
     from tuner.doctor.examination import examine_machine
 

@@ -96,7 +96,7 @@ def study_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def limits(options: argparse.Namespace) -> dict[str, Any]:
-    """The limits of the budget, None where one was not given."""
+    """The limits of the budget, None if one was not given."""
     return {name: getattr(options, name) for name in budget.NAMES}
 
 

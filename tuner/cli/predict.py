@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import RUN, Verbs, add_trust
+from tuner.installation import check_trains
 
 
 def add(verbs: Verbs) -> None:
@@ -22,6 +23,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
+    check_trains("a prediction", libraries=("torch", "torchvision"))
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
 

@@ -9,6 +9,7 @@ from contextlib import redirect_stdout
 from tuner.cli.outcome import conclude, tell_damages
 from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, driver_options, limits
 from tuner.cli.plans import plan_of
+from tuner.installation import check_trains
 from tuner.starting import release_interrupt
 
 
@@ -26,6 +27,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
+    check_trains("a search")
     from tuner.console.progress import display
     from tuner.results import load_run
 

@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude
 from tuner.cli.parsing import Verbs, add_driver_options, add_study_options, driver_options, study_options
+from tuner.installation import check_trains
 from tuner.starting import release_interrupt
 
 
@@ -23,6 +24,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
+    check_trains("a search")
     from tuner.console.progress import Plan, display
     from tuner.study_file import load_study
 

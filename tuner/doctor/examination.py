@@ -106,7 +106,7 @@ def examine_machine(
     only: Collection[str] = (),
     tell: Tell = lambda _: None,
 ) -> list[Finding]:
-    """Check this machine for searches, in about 20 s; what is found is told at once, and returned in order.
+    """Check this machine for searches, in about 20 s; `tell` gets each finding at once, and all are returned in order.
 
     With `only`, no other checks than those of these names are made.
     """
@@ -123,7 +123,7 @@ def examine_machine(
 
 
 def perform(plan: Sequence[Examination], subject: Subject, tell: Tell, *, at_once: int = AT_ONCE) -> list[Finding]:
-    """Findings of all examinations, so many of which run at once at most, in the plan's order."""
+    """Findings of all examinations, a few of which run at once, in the plan's order."""
     lock = threading.Lock()
 
     def tell_alone(finding: Finding) -> None:
@@ -138,7 +138,7 @@ def perform(plan: Sequence[Examination], subject: Subject, tell: Tell, *, at_onc
 
 
 def examinations(gpus: Sequence[Gpu], count: int) -> list[Examination]:
-    """What to examine on a machine with so many GPUs, those of NVML among them described."""
+    """What to examine on a machine with `count` GPUs; `gpus` are those that NVML describes."""
     seen = [show_alone(gpu) for gpu in gpus] or [show_alone_amd(number) for number in range(count)]
     plan = [Examination(MACHINE, HOST), Examination(MACHINE, ("ray",))]
     if not seen:

@@ -40,7 +40,7 @@ class Readiness:
     Attributes:
         off: techniques that don't work here, each with why
         warnings: what else the user should know, in sentences
-        refused: why no search can run on a GPU here, with what to do; None where it can
+        refused: why no search can run on a GPU here, with what to do; None if it can
     """
 
     off: dict[str, str]
@@ -86,7 +86,7 @@ Look = Callable[[], Sequence[Finding]]
 
 
 def readiness(count: int, look: Look | None = None, tell: Callable[[str], None] = lambda _: None) -> Readiness:
-    """Of this machine with so many GPUs: remembered, else found by a look at it, which takes about 20 s.
+    """Of this machine with `count` GPUs: remembered, else found by a look at it, which takes about 20 s.
 
     `tell` is given a sentence for the user before such a look.
     """
@@ -121,7 +121,7 @@ def _key(gpus: Sequence[Gpu], count: int) -> str:
 
 
 def _read(path: Path) -> Readiness | None:
-    """None where nothing is remembered, or nothing that makes sense."""
+    """None if nothing is remembered, or nothing that makes sense."""
     try:
         known: Any = json.loads(path.read_text(encoding="utf-8"))
         off = {technique: str(why) for technique, why in known["off"].items() if technique in TECHNIQUES}

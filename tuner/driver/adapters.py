@@ -86,7 +86,7 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
 
     @leaves_on_error
     def next_trial(self) -> RayTrial | None:
-        """A new Ray trial, or None where no worker is free or there is nothing to do now."""
+        """A new Ray trial, or None if no worker is free or there is nothing to do now."""
         self._bridge.look_around()
         start = self._bridge.loop.next_action()
         return None if start is None else self._bridge.create(start, self._experiment)

@@ -1,8 +1,8 @@
 """A program that ends Ray's processes and deletes their folder once the driver has ended, even by `kill -9`.
 
-Ray's own way leaves agents that live on for a minute, whatever a trial has started, and all files. It is told the ids
-of processes that lead a session each, a line each on stdin, whose end says that the driver is done or dead. It runs
-by itself, with the standard library alone, in a few megabytes.
+Ray's own way leaves agents that live on for a minute, all files, and what a trial has started. This one reads the ids
+of processes that lead a session each from stdin, one per line; the end of stdin means that the driver has ended. It
+runs by itself, with the standard library alone, in a few megabytes.
 """
 
 import os
@@ -29,6 +29,11 @@ def main(folder: str) -> None:
 
 def members(sessions: set[int]) -> list[int]:
     """The live processes of some sessions."""
+    return members_by_proc(sessions) if os.path.exists("/proc/self/stat") else members_by_ps(sessions)  # noqa: PTH110
+
+
+def members_by_proc(sessions: set[int]) -> list[int]:
+    """`members` on Linux."""
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208 -- pathlib takes longer to import than all the rest
         if name.isdigit():
@@ -39,6 +44,21 @@ def members(sessions: set[int]) -> list[int]:
                 continue
             if int(session) in sessions and state not in (b"Z", b"X"):
                 found.append(int(name))
+    return found
+
+
+def members_by_ps(sessions: set[int]) -> list[int]:
+    """`members` where there is no /proc, as on macOS."""
+    from subprocess import run
+
+    found = []
+    for line in run(["ps", "-axo", "pid=,stat="], capture_output=True, text=True, check=True).stdout.splitlines():
+        process, state = line.split()
+        try:
+            if os.getsid(int(process)) in sessions and state[0] not in "ZX":
+                found.append(int(process))
+        except OSError:  # it has just ended
+            continue
     return found
 
 

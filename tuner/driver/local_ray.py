@@ -126,7 +126,7 @@ def _name(process: subprocess.Popen[bytes]) -> str:
 
 
 def shut_down(seconds: float) -> None:
-    """Part from Ray; what that waits for may be dead, so for so many seconds at most."""
+    """Part from Ray, within `seconds`: what that waits for may be dead."""
     thread = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
     thread.start()
     thread.join(seconds)

@@ -65,7 +65,7 @@ def shares(devices: Sequence[Device]) -> dict[str, float]:
 
 
 def admission(study: Study, devices: Sequence[Device]) -> Admission | None:
-    """Who says which trial may start where; None where each has a fixed amount. Ray must be connected."""
+    """Who says which trial may start where; None if each has a fixed amount. Ray must be connected."""
     return Admission(Packing(devices), MemoryEstimates(study, devices[0])) if devices else None
 
 

@@ -209,7 +209,7 @@ def _only_the_conclusion_is_left(earlier: Run, study: Study) -> bool:
 
 
 def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
-    """Why no trial is left to train, with the option that would change it; None where some are."""
+    """Why no trial is left to train, with the option that would change it; None if some are."""
     record = earlier.record
     if any(trial.live for trial in record.trials.values()):
         return None

@@ -72,7 +72,7 @@ def _number(text: str) -> float | None:
 
 
 def nested_deeper(value: Any, most: int) -> bool:
-    """Whether lists and dicts lie more than so many deep within each other."""
+    """Whether lists and dicts are nested more than `most` deep."""
     level = [value]
     for _ in range(most + 1):
         level = [inner for one in level if isinstance(one, list | dict) for inner in _members(one)]

@@ -36,7 +36,7 @@ def fails_always(ended: Sequence[TrialRecord], live: Iterable[TrialRecord] = ())
 
 
 def all_failed_alike(ended: Sequence[TrialRecord]) -> str | None:
-    """Why a search ended over such failures, as a part of a sentence; None where they weren't alike."""
+    """Why a search ended over such failures, as a part of a sentence; None if they weren't alike."""
     row = _alike(ended)
     if len(row) < ALIKE:
         return None
@@ -53,7 +53,7 @@ def _alike(ended: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def _enough(failed_before: int, ended_before: int) -> int:
-    """How many in a row are no coincidence where so many of those before failed in the same way."""
+    """How many in a row are no coincidence if `failed_before` of `ended_before` trials failed in the same way."""
     if not failed_before:
         return ALIKE
     share = (failed_before + 1) / (ended_before + 2)

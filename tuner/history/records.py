@@ -74,7 +74,7 @@ class TrialRecord:
         return self.epochs[self.epoch].metrics if self.epochs else {}
 
     def best(self, metric: str, mode: str) -> tuple[int, float] | None:
-        """Epoch and value of the metric's best, the earlier of equals; None where no number was reported."""
+        """Epoch and value of the metric's best, the earlier of equals; None if no number was reported."""
         values = [(e.epoch, e.metrics[metric]) for e in self.epochs.values() if finite(e.metrics.get(metric))]
         if not values:
             return None
@@ -211,7 +211,7 @@ class RunRecord:
         ]
         return sorted(found, key=lambda report: report[0])
 
-    def told(self) -> list[tuple[TrialRecord, float]]:
+    def reported(self) -> list[tuple[TrialRecord, float]]:
         """The trials that reported a value, with the best of each, in their order; failed ones don't count."""
         return [
             (t, self._bests[t.trial][1])
@@ -222,7 +222,7 @@ class RunRecord:
     def ranked(self) -> list[tuple[TrialRecord, float]]:
         """The same, the best first, the earlier of equals."""
         sign = -1 if self.mode == "max" else 1
-        return sorted(self.told(), key=lambda pair: (sign * pair[1], pair[0].number))
+        return sorted(self.reported(), key=lambda pair: (sign * pair[1], pair[0].number))
 
     # One method per kind of event.
 

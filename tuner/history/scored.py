@@ -18,7 +18,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
 
 def read_scored(folder: Folder, name: str) -> tuple[Any, str | None]:
-    """The content of a file of `best/`, None where the run hasn't it; and a sentence where it can't be used."""
+    """The content of a file of `best/`, None if the run hasn't it; and a sentence where it can't be used."""
     try:
         content = json.loads(folder.read(f"{BEST}/{name}").decode(), parse_constant=lambda _: None)
     except (FileNotFoundError, NotADirectoryError):

@@ -68,7 +68,7 @@ def _is_told_of(run: Run, study: Study, history: History) -> bool:
 
 
 def _as_study(run: Run, metric: str) -> EarlierStudy | None:
-    """The run as a study to learn from; None where it can't be read."""
+    """The run as a study to learn from; None if it can't be read."""
     try:
         return _read(run, metric)
     except Exception:  # whatever is wrong with it, there is nothing to learn

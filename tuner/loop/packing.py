@@ -119,7 +119,7 @@ class Packing:
     _known: Any = field(init=False, default=None)  # the devices that evidence is of
     _told: set[str] = field(init=False, default_factory=set)  # codes of notices
     _told_number: int | None = field(init=False, default=None)
-    _found: int | None = field(init=False, default=None, compare=False)  # None where rates have come since
+    _found: int | None = field(init=False, default=None, compare=False)  # None if rates have come since
 
     def apply(self, event: Event) -> None:
         """Take one event of the run, whoever wrote it."""
@@ -138,7 +138,7 @@ class Packing:
         return int(max(1, min(self._found, self._ceiling)))
 
     def place(self, estimate: MemoryEstimate, trial: str = "") -> Place | None:
-        """Where a trial of that much memory may start now, the device with most room; None where it has to wait."""
+        """Where a trial of that much memory may start now, the device with most room; None if it has to wait."""
         free = [device for device in self.devices if self._has_room(device, self._need(device, estimate, trial))]
         if not free:
             return None

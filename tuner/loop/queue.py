@@ -23,7 +23,7 @@ class Start:
     """Run a trial: a new one, or one that was paused, lost its worker, or was left by an earlier driver.
 
     `reported` of its `epochs` are recorded: it goes on from the newest checkpoint of these. `halvings` says how often a
-    worker was killed for the memory that it took; `place` is where it goes, None where that is Ray's affair.
+    worker was killed for the memory that it took; `place` is where it goes, None if Ray decides.
     """
 
     trial: str
@@ -122,7 +122,7 @@ class Queue:
         return self._resume_paused() or self._suggest() or self._resume_paused()
 
     def _admit(self, entry: Entry) -> Place | Wait | Refusal | None:
-        """None where trials are alike to their devices: Ray finds a place for it."""
+        """None if trials are alike to their devices: Ray finds a place for it."""
         start = entry.start
         return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
 

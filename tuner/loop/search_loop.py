@@ -94,7 +94,7 @@ class SearchLoop:
     # What to do next
 
     def next_action(self) -> Start | None:
-        """What a free worker should do; None where no worker is free or there is nothing to do now."""
+        """What a free worker should do; None if no worker is free or there is nothing to do now."""
         self._idle = False
         self._end_eliminated()
         if len(self._running) >= self.concurrency or self._limits.reached():

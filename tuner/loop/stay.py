@@ -28,7 +28,7 @@ class Stay:
         self.since, self.before, self.least, self.most = now, before, count, count
 
     def at_once(self, now: float, trial_seconds: float) -> int | None:
-        """Trials on the device throughout the epoch, None where their number changed too much to say."""
+        """Trials on the device throughout the epoch, None if their number changed too much to say."""
         mean = (trial_seconds - self.before) / (now - self.since) if now > self.since else 0.0
         steady = self.most - self.least <= max(1.0, mean * UNSTEADY) and abs(mean - round(mean)) <= UNSTEADY
         return round(mean) if steady and mean >= UNSTEADY else None

@@ -42,7 +42,7 @@ class Stopping:
         self._stopper.more_coming(False)
 
     def resumable(self) -> str | None:
-        """A paused trial that goes on now, each handed out once; None where none does.
+        """A paused trial that goes on now, each handed out once; None if there is none.
 
         After pausing was given up it may also be one that runs or has ended: the early stopper doesn't know.
         """

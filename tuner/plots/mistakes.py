@@ -91,6 +91,6 @@ def shown_mistakes(run: Run) -> list[dict[str, Any]]:
 
 
 def _confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
-    """Classes, and for each a row of counts by predicted class; None where the winner was not scored."""
+    """Classes, and for each a row of counts by predicted class; None if the winner was not scored."""
     found = run.scored(CONFUSION)
     return None if found is None else (found["classes"], found["counts"])

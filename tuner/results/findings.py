@@ -63,7 +63,7 @@ class Advice:
 
 
 def certainty(run: Run) -> Certainty | None:
-    """None where there is nobody to compare with, or the metric is no share of a known number of images."""
+    """None if there is nobody to compare with, or the metric is no share of a known number of images."""
     images, best = run.images.get("validation"), run.best
     ranked = run.record.ranked()
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:

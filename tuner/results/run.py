@@ -166,8 +166,8 @@ class Run:
     def top(self, count: int = 10) -> pd.DataFrame:
         """The rows of `trials` for the best `count` trials, the best first; failed ones don't count."""
         table = self.trials
-        told = table[(table["status"] != "failed") & table[self.metric_column].notna()]
-        return told.sort_values(self.metric_column, ascending=self.mode == "min", kind="stable").head(count)
+        reported = table[(table["status"] != "failed") & table[self.metric_column].notna()]
+        return reported.sort_values(self.metric_column, ascending=self.mode == "min", kind="stable").head(count)
 
     @property
     def metric_column(self) -> str:
@@ -241,8 +241,8 @@ class Run:
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """Configurations and best values of the trials that reported one; failed trials don't count."""
-        told = self.record.told()
-        return [trial.config for trial, _ in told], [value for _, value in told]
+        reported = self.record.reported()
+        return [trial.config for trial, _ in reported], [value for _, value in reported]
 
     def advice(self) -> list[Advice]:
         """What the run says about what to try next, the most promising first."""
@@ -326,7 +326,7 @@ class Run:
         return str(in_utf8(head)) + rows
 
     def scored(self, name: str) -> Any:
-        """The content of a file of `best/`; None where the run has no scored winner, or the file can't be used."""
+        """The content of a file of `best/`; None if the run has no scored winner, or the file can't be used."""
         if name not in self._scored:
             self._scored[name] = read_scored(self.folder, name)
         return self._scored[name][0]

@@ -51,7 +51,7 @@ class EarlyStopper(ABC):
         """The trial is over: completed, failed, or stopped (by this object's decision too)."""
 
     def resumable(self) -> str | None:
-        """A paused trial that goes on now, each handed out once; None where none does."""
+        """A paused trial that goes on now, each handed out once; None if there is none."""
         return None
 
     def eliminated(self) -> list[str]:
@@ -71,7 +71,7 @@ class Scheduler(ABC):
         """Raise StudyError for settings that leave nothing to stop in trials of `max_epochs`."""
 
     def advice(self, max_epochs: int) -> str | None:
-        """What is allowed but costs more than one might think, in a sentence; None where nothing is."""
+        """What is allowed but costs more than one might think, in a sentence; None if there is nothing."""
         return None
 
     @abstractmethod

@@ -48,7 +48,7 @@ class Searcher(ABC):
 
     @abstractmethod
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """A configuration for the trial `number`, another one for another attempt; None where there are no more."""
+        """A configuration for the trial `number`, another one for another attempt; None if there are no more."""
 
     def adopt(self, number: int, config: Config) -> None:  # noqa: B027 -- not all learn
         """The trial exists from now on with this configuration, suggested here or not."""

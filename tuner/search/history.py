@@ -116,7 +116,7 @@ class _Memory:
 
     @classmethod
     def of(cls, problem: Problem, study: EarlierStudy) -> _Memory | None:
-        """The memory of a study; None where it has too little in common with the space, or too few trials."""
+        """The memory of a study; None if it has too little in common with the space, or too few trials."""
         space = problem.space
         names = {name for trial in study.trials for name in space.flatten(trial.config)}
         if sum(name in names for name in space.dimensions) < max(1, SHARED * len(space.dimensions)):
@@ -159,7 +159,7 @@ def _agrees(space: Space, config: Mapping[str, Any]) -> bool:
 
 
 def _placed(space: Space, config: Mapping[str, Any]) -> Config | None:
-    """The configuration in the space, partial where it lacks something; None where it has a value outside."""
+    """The configuration in the space, partial where it lacks something; None if it has a value outside."""
     flat = space.flatten(config)
     known = {name: flat[name] for name in space.dimensions if name in flat}
     if not all(space.dimensions[name].contains(value) for name, value in known.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,11 @@ class HyperOpt(SearchAlgorithm):
             raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {shown(self.gamma)}; use 0.25")
 
     def build(self, problem: Problem) -> Searcher:
-        """The searcher for one search."""
+        """The searcher for one search; raises StudyError where the library is missing."""
+        if find_spec("hyperopt") is None:
+            raise StudyError(
+                "search=HyperOpt() needs the hyperopt package, which is missing; pip install 'tuner[train]'"
+            )
         trials = problem.trials
         startup = self.startup_trials or (10 if trials is None else max(3, min(20, trials // 3)))
         return HyperOptSearcher(problem, startup=startup, candidates=self.candidates, gamma=self.gamma)

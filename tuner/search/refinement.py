@@ -72,7 +72,7 @@ def good_region(
 
 
 def grid_of(region: Region, space: Space, importance: Mapping[str, float], *, configurations: int = 30) -> Region:
-    """The region as a grid of at most so many configurations, with the best one among them.
+    """The region as a grid of at most `configurations`, with the best one among them.
 
     Hyperparameters get their values in the order of their `importance` (shares of the variance by dotted name): a
     number five, or three where that is too many, a choice all that it has; what hardly matters, or comes too late,

@@ -44,7 +44,7 @@ class Choice(Domain):
         return list(self.options)
 
     def index(self, value: Any) -> int | None:
-        """Where the value stands in the list; None where it doesn't."""
+        """Where the value stands in the list; None if it doesn't."""
         exact = self._positions.get(canonical(value))
         if exact is not None:
             return exact

@@ -42,7 +42,7 @@ class SampleFrom(Domain):
         return plain(self.function(config) if self._takes(1) else self.function())
 
     def _takes(self, arguments: int) -> bool:
-        """Whether the function can be called with so many; a built-in that doesn't say takes one."""
+        """Whether the function can be called with this number of arguments; a built-in that doesn't say takes one."""
         try:
             inspect.signature(self.function).bind(*[None] * arguments)
         except TypeError:

@@ -72,7 +72,7 @@ def _with_conditions(domain: Domain, conditions: Mapping[str, list[Any]]) -> Dom
 
 
 def _parse(text: str) -> Domain | None:
-    """The domain that `describe` wrote; None where it isn't a known one of plain values."""
+    """The domain that `describe` wrote; None if it isn't a known one of plain values."""
     try:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in KINDS:

@@ -109,6 +109,10 @@ class LocalFolder(Folder):
         self.uri = str(self.path)
         self._closed = closed
 
+    @property
+    def name(self) -> str:
+        return self.path.name
+
     def inside(self, name: str) -> Path:
         """The path of a file or folder in this one; raises RunFolderError where it would lie elsewhere."""
         path = self.path / inner_name(name, self.uri)

@@ -34,7 +34,7 @@ class ProcessIdentity:
         return cls(pid, _boot(), _namespace(), stat and stat[1])
 
     def lives(self) -> bool | None:
-        """Whether it runs; None where this process can't tell, as it is of another machine, boot or container."""
+        """Whether it runs; None if this process can't tell, as it is of another machine, boot or container."""
         here = ProcessIdentity.current()
         told = (self.boot, self.namespace, self.start)
         if None in told or (self.boot, self.namespace) != (here.boot, here.namespace):
@@ -60,7 +60,7 @@ def lived_at(pid: int, time: str | None) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    if not 0 < pid < 2**31:
+    if not 0 < pid < 2**31 or os.name == "nt":  # on Windows no search runs, and signal 0 is a Ctrl-C
         return False
     try:
         os.kill(pid, 0)

@@ -164,7 +164,7 @@ def held(folder: Folder, *, take_over: bool = False, pace: Pace | None = None) -
 
 
 def holder(folder: Folder) -> Holder | None:
-    """The process that drives the run now; None where nobody does, or it is dead. Reads only, and waits for nothing.
+    """The process that drives the run now; None if there is none, or it is dead. Reads only, and waits for nothing.
 
     Of a process elsewhere the last renewal is compared with this machine's clock: where that differs from the
     storage's by more than 45 s, a look can be wrong, unlike `held`.

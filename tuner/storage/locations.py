@@ -82,9 +82,12 @@ def require_own(folder: Folder, name: str) -> None:
             raise RunFolderError(
                 f"a run needs its {name}, got none in {folder.uri!r} ({error.strerror}); restore it"
             ) from error
-        if owners == {os.geteuid()}:
+        if not hasattr(os, "geteuid"):
+            whose = "has an owner that Windows doesn't show"
+        elif owners == {os.geteuid()}:
             return
-        whose = "belongs to another user"
+        else:
+            whose = "belongs to another user"
     raise RunFolderError(
         f"only your own code may run, got {folder.uri!r}, which {whose}; read its {name}, and if you trust it add "
         "--trust (trust=True from Python)"

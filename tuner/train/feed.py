@@ -40,7 +40,7 @@ class Feed:
         prepare: from stored training images and labels to what goes in and its targets
         normalise: from stored images to what goes in, without augmentation
         changes: whether what goes in for an image is another in every epoch
-        mixup: draws the shares of images that are mixed; None where none are
+        mixup: draws the shares of images that are mixed; None if no images are mixed
     """
 
     whole: bool
@@ -102,7 +102,7 @@ class Feeds:
         return self._features or self.images
 
     def _feature_feed(self) -> Feed | None:
-        """The head's inputs in place of the images, or None where they would change or aren't worth computing."""
+        """The head's inputs in place of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None
         if self.images.changes or (self._frozen_epochs < 2 and not shared):
             return None

@@ -42,7 +42,7 @@ class Trial(ABC):
     @property
     @abstractmethod
     def metrics(self) -> tuple[str, ...] | None:
-        """The metrics reported after every epoch; None where only running it tells."""
+        """The metrics reported after every epoch; None if only running it tells."""
 
     @property
     def described(self) -> str:
@@ -82,7 +82,7 @@ class Trial(ABC):
         return []
 
     def fingerprint(self) -> str | None:
-        """16 hexadecimal digits that change with the data; None where it isn't known what data there is."""
+        """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""
         return None
 
     def identity(self) -> dict[str, str]:

@@ -134,7 +134,7 @@ class ImageClassifier(Trial):
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
 
-        `epochs` stays None where the configuration leaves it to the budget, `image_size` where a function's images
+        `epochs` stays None if the configuration leaves it to the budget, `image_size` where a function's images
         come in a size of their own. What only a function's model understands is handed on as it is.
 
         Raises:

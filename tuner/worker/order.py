@@ -17,7 +17,7 @@ class Order:
     that a checkpoint must be there; `to_beat` is the best value of the trials that have ended: an epoch below it can't
     be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
     `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
-    GPU's memory; None where Ray has chosen the GPUs.
+    GPU's memory; None if Ray has chosen the GPUs.
     """
 
     trial: str

@@ -165,7 +165,7 @@ def _interface() -> dict[str, str]:
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has the IPv4 address; None where none has."""
+    """The network interface that has the IPv4 address; None if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():
             with suppress(OSError):

@@ -292,7 +292,7 @@ def _look_through(folder: Path, index: dict[str, Any]) -> None:
 
 
 def _marker(folder: Path) -> Path | None:
-    """Where it is noted what fits since this machine was started; None where that isn't known."""
+    """Where it is noted what fits since this machine was started; None if that isn't known."""
     try:
         return folder / f"{VERIFIED}{BOOT.read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):

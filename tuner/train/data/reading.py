@@ -30,7 +30,7 @@ class Pool:
     """All images of a data set, as the files have them.
 
     Attributes:
-        images: [M, C, H, W] uint8; None where there are too many for memory
+        images: [M, C, H, W] uint8; None if there are too many for memory
         files: the file of every image; empty where images aren't files of their own
         labels: [M] int64
         keys: [M] uint64 that identical images share; of the pixels before any resizing, so that the cut is the same at

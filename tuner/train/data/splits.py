@@ -263,7 +263,7 @@ class Splits:
     Attributes:
         classes: their names, in the order of the labels
         notes: what the user should know of how the data is held, in sentences
-        key: changes with the images, their order and their cut; None where that isn't known
+        key: changes with the images, their order and their cut; None if that isn't known
     """
 
     train: Split

@@ -55,7 +55,7 @@ class GrowthDetector:
         self._sizes.append(size)
 
     def rate(self) -> float | None:
-        """Bytes an epoch, None where memory doesn't leak."""
+        """Bytes an epoch, None if memory doesn't leak."""
         sizes = self._sizes[WARM_UP:][-LEAKING - 1 :]
         growth = [after - before for before, after in itertools.pairwise(sizes)]
         if len(growth) < LEAKING or min(growth) < max(LEAST_BYTES, LEAST_SHARE * sizes[-1]):
@@ -120,7 +120,7 @@ class MemoryWatch:
 
 
 def _monitor(device: torch.device) -> GpuMonitor | None:
-    """By the GPU's UUID, as CUDA_VISIBLE_DEVICES changes numbers; None where NVML can't be asked."""
+    """By the GPU's UUID, as CUDA_VISIBLE_DEVICES changes numbers; None if NVML can't be asked."""
     if device.type != "cuda":
         return None
     for kind in ("GPU", "MIG"):

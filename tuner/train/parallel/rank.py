@@ -1,4 +1,4 @@
-"""One of the processes of `Ranks`: trains when it is told to, and ends with the process that started it."""
+"""One of the processes of `Ranks`: trains on command, and ends with the process that started it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,32 @@
+"""What this installation of tuner can do: results are read on every system, and with neither Ray nor torch."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from tuner.errors import StudyError
+
+LIBRARIES = ("ray", "torch", "torchvision")  # of the extra `train`, which name the rest
+UNSUPPORTED = "Windows"  # of which Ray is in beta, and tuner's processes need signals, sessions and file locks of POSIX
+
+
+def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str | None = None) -> None:
+    """Raise StudyError where `what` (such as "a search") can't work: on Windows itself, or in a light install."""
+    if (system or platform.system()) == UNSUPPORTED:
+        raise StudyError(
+            f"{what} needs Linux or macOS, got Windows; install tuner in WSL2, Windows' own Linux (wsl --install)"
+        )
+    missing = [name for name in libraries if not _is_installed(name)]
+    if missing:
+        needs = "Ray and torch" if "ray" in libraries else "torch"
+        raise StudyError(
+            f"{what} needs {needs}, got an installation without {', '.join(missing)}; pip install 'tuner[train]'"
+        )
+
+
+def _is_installed(library: str) -> bool:
+    """Without importing it; a folder of that name in the working directory is no library."""
+    found = find_spec(library)
+    return found is not None and found.origin is not None
