@@ -57,8 +57,10 @@ def test_a_broken_cache_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     finished = tuner("doctor", "--only", "cache", folder=tmp_path, **changed)
     assert finished.code == 1
     first, last = finished.out.splitlines()
-    assert first.startswith("failed     CPU: cache: the cache can't be used: ")
-    assert first.endswith("; set TUNER_CACHE to a folder that can be written to")
+    assert first == (
+        "failed     CPU: cache: the cache can't be used: decoded images need a folder to be kept in, got "
+        f"{tmp_path / 'cache'}: File exists; make room, or set TUNER_CACHE to a folder that can be written to"
+    )
     assert last == "1 check failed: searches won't work here until this is fixed"
 
 

@@ -1,5 +1,6 @@
 """Ray as a search starts and leaves it, in processes of their own."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from tests.commands import ROOT, environment, start, study_file, tuner
 from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_process, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
+from tuner.driver import cluster
 from tuner.driver.local_ray import LONGEST_PATH, short_folder
 from tuner.driver.patching import changed
 from tuner.results import load_run
@@ -101,6 +103,18 @@ def kill_gcs_servers(driver: "subprocess.Popen[str]", count: int) -> None:
         if process not in killed:
             os.kill(process, signal.SIGKILL)
             killed.add(process)
+
+
+def test_ray_tune_keeps_to_itself_that_trials_lost_their_workers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    logger = logging.getLogger("ray.tune.tune")
+    with cluster._tune_subdued():
+        logger.error("Trials did not complete: %s", ["run_trial_00002"])
+    assert caplog.messages == []
+    logger.error("Trials did not complete: %s", ["run_trial_00003"])
+    assert caplog.messages == ["Trials did not complete: ['run_trial_00003']"]
 
 
 @pytest.mark.parametrize(("failures", "code"), [pytest.param(1, 0, marks=pytest.mark.slow), (2, 2)])

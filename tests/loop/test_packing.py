@@ -297,6 +297,3 @@ def test_events_of_a_run_that_did_not_pack_count_for_nothing() -> None:
     ):
         packing.apply(event)
     assert packing == Packing([card()])
-
-
-# In a search

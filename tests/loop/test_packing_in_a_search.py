@@ -9,7 +9,7 @@ import pytest
 from tests.loop.simulation import build, events_of, study
 from tests.loop.test_packing import GB, card, needing
 from tuner import Budget, HyperOpt, choice
-from tuner.loop.packing import Admission, Device, Packing, Place
+from tuner.loop.packing import Admission, Device, Packing, Place, Refusal
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.storage.folder import LocalFolder
@@ -173,3 +173,19 @@ def test_a_search_whose_trials_have_fixed_amounts_places_none(tmp_path: Path) ->
     loop = build(study(), tmp_path, concurrency=2)
     assert [start.place for start in starts(loop)] == [None, None]
     assert "device" not in events_of(tmp_path)[-1]
+
+
+def test_on_the_cpu_it_is_told_of_the_machine_and_why_trials_became_fewer(tmp_path: Path) -> None:
+    device = card("cpu", at_first=2, most=2)
+    loop = packed_loop(tmp_path, {1: needing(1)}, device, trials=2)
+    first, second = starts(loop)
+    loop.report(first.trial, 1, {"loss": 1.0, "oom_retries": 1.0})
+    starts(loop)
+    assert [e["message"] for e in events_of(tmp_path) if e["event"] == "notice"] == [
+        "trials at once on this machine from now on: 1, as memory ran out with more"
+    ]
+    alone = Packing([device], unknown="it looks at its values").news()
+    assert alone is not None
+    assert alone[0].startswith("a trial has this machine to itself until a similar one has been measured: it looks")
+    assert "for the 80.0 GB of this machine; such configurations are skipped" in str(Refusal(90 * GB, device))
+    assert second.place is not None

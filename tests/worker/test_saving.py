@@ -1,5 +1,6 @@
 import json
 import threading
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_a_minute_of_training_is_the_most_that_a_lost_worker_costs(monkeypatch: 
 
 def checkpoint(epoch: int) -> Checkpoint:
     return Checkpoint({"w": torch.full((1000,), float(epoch))}, {}, {"epoch": epoch})
+
+
+def test_a_checkpoint_that_was_written_takes_no_memory_any_more(tmp_path: Path) -> None:
+    writer, given = BackgroundWriter(), checkpoint(1)
+    held = weakref.ref(given.model["w"])
+    writer.submit("00003", 1, given, str(tmp_path))
+    del given
+    assert writer.flush(10)
+    assert held() is None
 
 
 def test_a_checkpoint_is_written_behind_and_found_again(tmp_path: Path) -> None:

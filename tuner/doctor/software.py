@@ -58,7 +58,10 @@ def cache(subject: Subject) -> Finding:
         entry = store.get(key, build, expected_bytes=numbers.nbytes)
         shutil.rmtree(store.folder / key)
         same = bool((entry.arrays["numbers"] == numbers).all())
-    except (CacheUnavailable, OSError) as error:
+    except CacheUnavailable as error:
+        said, _, fix = str(error).rpartition("; ")  # it says itself what to do
+        return failed(f"the cache can't be used: {said}", fix)
+    except OSError as error:
         return failed(f"the cache can't be used: {error}", "set TUNER_CACHE to a folder that can be written to")
     if not same:
         return failed(

@@ -147,6 +147,7 @@ def _tune_subdued() -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
+        stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
         if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":

@@ -21,6 +21,7 @@ from tuner.trial import MemoryEstimate
 
 RATES_KEPT = 100  # for each number of trials at once, the newest
 MARGIN = 1.1  # of memory, for what lies unused between the parts that an allocator hands out
+CPU = "cpu"  # name of the device that all CPUs of a machine are
 NO_MPS, UNKNOWN, AT_ONCE = "no_mps", "memory_unknown", "at_once_"  # codes of notices, the last with the number
 CUT_SHORT = 1.5  # times what a trial took that ran out of memory is what it would have liked
 
@@ -58,6 +59,10 @@ class Device:
         """Bytes of the largest trial that there is any hope for, its process included."""
         return self.memory_bytes if self.alone_bytes is None else self.alone_bytes
 
+    def named(self, article: str) -> str:
+        """For sentences, as "the H100", or "this machine" where it is all of its CPUs."""
+        return "this machine" if self.name == CPU else f"{article} {self.model}"
+
     def record(self) -> dict[str, Any]:
         """As plain data, for the event that a driver begins with."""
         return asdict(self)
@@ -92,10 +97,11 @@ class Refusal:
 
     def __str__(self) -> str:
         """For the user."""
+        there, device = self.device.largest_trial, self.device.named("the")
         return (
             f"a configuration needs a device that holds one image at a time, got {self.least_bytes / 1e9:.1f} GB for "
-            f"the {self.device.largest_trial / 1e9:.1f} GB of the {self.device.model}; such configurations are "
-            "skipped; leave them out of the space to search faster"
+            f"the {there / 1e9:.1f} GB of {device}; such configurations are skipped; leave them out of the space to "
+            "search faster"
         )
 
 
@@ -186,11 +192,12 @@ class Packing:
             )
         if self.unknown and UNKNOWN not in self._told:
             return (
-                f"a trial has a {device.model} to itself until a similar one has been measured: {self.unknown}",
+                f"a trial has {device.named('a')} to itself until a similar one has been measured: {self.unknown}",
                 UNKNOWN,
             )
         if number != (self._told_number or device.at_first):
-            return f"trials at once on each {device.model} from now on: {number}", f"{AT_ONCE}{number}"
+            why = ", as memory ran out with more" if number == self._ceiling else ""
+            return f"trials at once on {device.named('each')} from now on: {number}{why}", f"{AT_ONCE}{number}"
         return None
 
     def _has_room(self, device: Device, need: float) -> bool:

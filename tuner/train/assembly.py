@@ -169,7 +169,7 @@ def _objective(splits: Splits, chosen: dict[str, Any], device: torch.device) -> 
 def _remembered(
     trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, device: torch.device, *, whole: bool
 ) -> RememberedSeconds | None:
-    """What is known of steps like this trial's; None where nothing is measured, or the model is the user's own."""
+    """What is known of steps like this trial's; None if nothing is measured, or the model is the user's own."""
     if device.type != "cuda" or not isinstance(trial.model, str):
         return None
     sizes = splits.channels, splits.image_size, len(splits.classes)

@@ -126,12 +126,13 @@ class BackgroundWriter:
                 trial = next(iter(self._jobs))
                 job = self._jobs.pop(trial)
                 self._busy = True
-            problem = _write(trial, job)
+            epoch, problem = job.epoch, _write(trial, job)
+            del job  # else the checkpoint stays in memory until the next one comes
             with self._changed:
                 if problem is None:
-                    self._done.setdefault(trial, []).append(job.epoch)
+                    self._done.setdefault(trial, []).append(epoch)
                 else:
-                    self._failed.setdefault(trial, []).append((job.epoch, problem))
+                    self._failed.setdefault(trial, []).append((epoch, problem))
                 self._busy = False
                 self._changed.notify_all()
 

@@ -69,6 +69,7 @@ def perform(pickled: bytes, order: Order) -> None:
                 implementation_of(trial).train(trial, order, worker)
         except SystemExit as error:
             if _comes_from_ray(error):  # the search wants the trial to stop
+                traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer
                 raise
             worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
         except Exception as error:
