@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import queue
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -234,7 +235,11 @@ def _try_all(options: argparse.Namespace, chosen: list[Mutant], folder: Path) ->
             free.put(tree)
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        yield from pool.map(one, chosen)
+        try:
+            yield from pool.map(one, chosen)
+        finally:
+            for tree in trees:
+                tree.end()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -253,6 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the tests end with this process
     chosen = _chosen(options)
     if options.list:
         for mutant in chosen:
