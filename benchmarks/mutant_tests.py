@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -65,6 +64,7 @@ class Tree:
     def __init__(self, root: Path, folder: Path) -> None:
         self.path = folder / "tree"
         self._temporary = folder / "t"  # a short name, as the paths of sockets are limited
+        self._running: subprocess.Popen[str] | None = None
         self._data = os.environ.get("TUNER_TEST_DATA") or str(root / "data")
         for name in _files(root):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class Tree:
         self._temporary.mkdir()
         # a shell as the first process waits for those that lose their parent
         command = [*alone(), "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "pytest"]
-        process = subprocess.Popen(
+        self._running = process = subprocess.Popen(
             [*command, "--rootdir=.", "-p", "benchmarks.mutant_plugin", "-p", "no:cacheprovider", *arguments],
             cwd=self.path,
             env={
@@ -109,8 +109,16 @@ class Tree:
         except subprocess.TimeoutExpired:
             return Finished(None, "", time.monotonic() - started)
         finally:
-            _end(process)
+            self.end()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def end(self) -> None:
+        """End the tests that run, if any; from another thread, too."""
+        if self._running is not None and self._running.poll() is None:
+            self._running.kill()  # this is `unshare`; with it, the kernel ends all that is in its namespace
 
 
 def _files(root: Path) -> list[str]:
@@ -124,14 +132,6 @@ def _write(file: Path, source: str) -> None:
     file.write_text(source)
     # Python knows a compiled file by its source's size and second, which may be those of the last change.
     Path(importlib.util.cache_from_source(str(file))).unlink(missing_ok=True)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # with `unshare`, the kernel ends all that is in its namespace
-    process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 @cache

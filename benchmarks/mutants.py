@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import queue
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -65,7 +66,8 @@ class Mutant:
     def difference(self) -> tuple[str, str]:
         """The line as it was and as it is."""
         line = self.change.line(self.source) - 1
-        return tuple(text.splitlines()[line].strip() for text in (self.source, self.change.applied(self.source)))  # type: ignore[return-value]
+        before, after = (text.splitlines()[line] for text in (self.source, self.change.applied(self.source)))
+        return before.strip(), after.strip()
 
     def rank(self, seed: int) -> str:
         """Its place in the order of one seed, which depends on nothing but itself."""
@@ -106,6 +108,8 @@ def mutants(root: Path, files: set[str] | None = None) -> Iterator[Mutant]:
 
 def drawn(root: Path, number: int, seed: int, packages: list[str] | None = None) -> list[Mutant]:
     """So many of them: one package after another gives one, at most one a place. A larger number only adds to them."""
+    if number < 1:
+        return []
     queues: dict[str, dict[tuple[str, int], Mutant]] = {}
     for mutant in sorted(mutants(root), key=lambda mutant: mutant.rank(seed)):
         queues.setdefault(mutant.package, {}).setdefault((mutant.path, mutant.change.start), mutant)
@@ -207,11 +211,15 @@ def _selected(options: argparse.Namespace) -> list[str]:
 def _chosen(options: argparse.Namespace) -> list[Mutant]:
     if options.at:
         files = {place.rpartition(":")[0] for place in options.at}
-        return [mutant for mutant in mutants(options.root, files) if mutant.place in options.at]
+        chosen = [mutant for mutant in mutants(options.root, files) if mutant.place in options.at]
+        if unknown := set(options.at) - {mutant.place for mutant in chosen}:
+            raise SystemExit(f"--at needs FILE:LINE where something can change, got {', '.join(sorted(unknown))}")
+        return chosen
     return drawn(options.root, options.number, options.seed, options.packages)
 
 
-def _try_all(options: argparse.Namespace, chosen: list[Mutant], folder: Path) -> list[Outcome]:
+def _try_all(options: argparse.Namespace, chosen: list[Mutant], folder: Path) -> Iterator[Outcome]:
+    """In their order, each once it and those before it are known."""
     trees = [Tree(options.root, folder / str(number)) for number in range(options.jobs)]
     recorded = _recorded(options, trees[0])
     tests, starting = collected(trees[0], _selected(options))
@@ -222,14 +230,16 @@ def _try_all(options: argparse.Namespace, chosen: list[Mutant], folder: Path) ->
     def one(mutant: Mutant) -> Outcome:
         tree = free.get()
         try:
-            outcome = tried(mutant, recorded, tests, tree, starting)
+            return tried(mutant, recorded, tests, tree, starting)
         finally:
             free.put(tree)
-        print(outcome.rows(), flush=True)
-        return outcome
 
     with ThreadPoolExecutor(options.jobs) as pool:
-        return list(pool.map(one, chosen))
+        try:
+            yield from pool.map(one, chosen)
+        finally:
+            for tree in trees:
+                tree.end()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -248,6 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the tests end with this process
     chosen = _chosen(options)
     if options.list:
         for mutant in chosen:
@@ -255,12 +266,15 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{mutant.place}  {mutant.change.kind}\n  - {before}\n  + {after}")
         return
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
-        outcomes = _try_all(options, chosen, Path(folder))
+        outcomes: list[Outcome] = []
+        for outcome in _try_all(options, chosen, Path(folder)):
+            print(outcome.rows(), flush=True)
+            outcomes.append(outcome)
+            if options.json:
+                options.json.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
     for kind in FOUND_BY[1:]:
         print(f"\nfound by {kind}:" if kind == "none" else f"\nfound only by {kind}:")
         print("\n".join(outcome.rows() for outcome in outcomes if outcome.found_by == kind) or "no mutant")
-    if options.json:
-        options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
     print(json.dumps(figures(outcomes)))
 
 

@@ -12,7 +12,9 @@ from tests.commands import ROOT, start, study_file, tuner
 from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
+from tuner.cli.main import parser
 from tuner.cli.outcome import conclude
+from tuner.cli.parsing import driver_options
 from tuner.machine import this_machine
 from tuner.quoting import command
 from tuner.results import load_run
@@ -351,6 +353,19 @@ def test_a_search_without_a_winner_ends_with_code_1(tmp_path: Path, capsys: pyte
     write_info(LocalFolder(tmp_path / "run"), {**info, "started": "2026-01-31T09:30:00+00:00"})
     assert conclude(load_run(tmp_path / "run"), argparse.Namespace(json=False)) == 1
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run space.py", "resume runs"])
+def test_what_a_search_runs_on_is_handed_over_by_name(verb: str) -> None:
+    given = "--concurrency 2 --address auto --wandb off --nice 3 --grace 1.5"
+    assert driver_options(parser().parse_args([*verb.split(), *given.split()])) == {
+        "concurrency": 2,
+        "address": "auto",
+        "wandb": "off",
+        "nice": 3,
+        "grace": 1.5,
+    }
+    assert set(driver_options(parser().parse_args(verb.split())).values()) == {None}
 
 
 def test_no_runs_as_json_are_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,6 +125,11 @@ def test_an_unknown_package_is_refused_with_those_that_there_are(three_rooms):
         drawn(three_rooms, 1, seed=1, packages=["larg"])
 
 
+def test_a_line_without_a_place_that_can_change_is_refused(three_rooms):
+    with pytest.raises(SystemExit, match=r"^--at needs FILE:LINE where something can change, got tuner/alone\.py:3$"):
+        main(["--root", str(three_rooms), "--map", "none", "--at", "tuner/alone.py:1", "tuner/alone.py:3"])
+
+
 def covered(
     tmp_path, line: int, source: str = "A = 1\n\n\ndef f():\n    return 2\n", markers=(), **tests: str
 ) -> set[str]:

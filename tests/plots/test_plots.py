@@ -62,6 +62,18 @@ def test_curves_have_every_epoch_and_the_rungs(run: Run) -> None:
     assert sorted(names) == sorted(set(names))
 
 
+def test_of_many_trials_the_best_and_an_even_choice_of_the_others_are_drawn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOST_CURVES", 8)
+    ranked = [trial.trial for trial, _ in run.record.ranked()]
+    failed = [trial.trial for trial in run.record.trials.values() if trial.status == "failed"]
+    others = [*ranked, *failed][4:]
+    assert len(others) == 20
+    drawn = list(dict.fromkeys(progress.learning_curves(run).table["trial"]))
+    assert drawn == [*ranked[:4], *(others[place] for place in (0, 5, 10, 15))]
+
+
 def test_savings_add_up(run: Run) -> None:
     table = progress.savings(run).table
     trials = run.record.trials.values()

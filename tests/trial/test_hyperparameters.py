@@ -11,6 +11,42 @@ def test_the_table_has_what_the_study_files_of_the_contract_use() -> None:
     )
 
 
+RANGES = {
+    "epochs": (1, 10_000),
+    "unfreeze_every": (1, 1_000),
+    "backbone_lr_scale": (0, 10),
+    "layer_decay": (0.01, 1),
+    "lr": (1e-8, 10),
+    "batch_size": (2, 65_536),
+    "momentum": (0, 0.9999),
+    "weight_decay": (0, 1),
+    "clip_norm": (0, 1e6),
+    "warmup_epochs": (0, 1_000),
+    "step_epochs": (1, 10_000),
+    "step_factor": (1e-6, 1),
+    "ema_decay": (0, 0.99999),
+    "label_smoothing": (0, 0.9),
+    "dropout": (0, 0.95),
+    "mixup": (0, 10),
+    "crop_padding": (0, 256),
+    "flip": (0, 1),
+    "color_jitter": (0, 1),
+    "random_erasing": (0, 1),
+    "image_size": (8, 1_024),
+    "pipeline_micro_batches": (1, 65_536),
+}
+
+
+def test_a_number_is_accepted_up_to_both_ends_of_its_range_and_not_beyond() -> None:
+    numeric = [row for row in HYPERPARAMETERS.values() if row.kind in ("int", "float")]
+    assert [row.name for row in numeric] == list(RANGES)
+    for row in numeric:
+        low, high = RANGES[row.name]
+        step = 1 if row.kind == "int" else 1e-9
+        values = (low - step, low, high, high + step)
+        assert [row.accepts(value) for value in values] == [False, True, True, False], row.name
+
+
 def test_no_word_means_two_hyperparameters() -> None:
     words = [word for row in HYPERPARAMETERS.values() for word in (row.name, *row.aliases)]
     assert len(words) == len(set(words))

@@ -1,6 +1,7 @@
 """A network in stages, each in a process of its own on the CPU, trains as the whole one does."""
 
 import tempfile
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tuner.train import Trainer
 from tuner.train.checkpoint import write_checkpoint
 from tuner.train.parallel import Group, Pipeline, Replicas, Strategy, joined
 from tuner.train.parallel.pipeline.chain import find_chain
-from tuner.train.parallel.pipeline.stage import Link, Stage
+from tuner.train.parallel.pipeline.stage import Clock, Link, Stage
 from tuner.train.parallel.pipeline.strategy import keep_only
 
 SGD = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9}
@@ -111,6 +112,18 @@ def gradients_of_stage(name: str, group: Group) -> dict[str, Tensor]:
     busy, whole = stage.take_seconds()
     assert 0 < busy < whole
     return {name: value.grad for name, value in module.named_parameters() if value.grad is not None}
+
+
+def test_a_clock_adds_up_what_is_computed_once_it_was_asked() -> None:
+    clock = Clock(torch.device("cpu"))
+    with clock.running():
+        time.sleep(0.001)
+    assert clock.take() == 0
+    for _ in range(2):
+        with clock.running():
+            time.sleep(0.001)
+    assert clock.take() >= 0.002
+    assert clock.take() == 0
 
 
 def run_rank(rank: int, size: int, folder: str) -> None:
