@@ -55,29 +55,47 @@ def run(
 
         study = study if isinstance(study, Study) else load_study(study)
         listeners.append(NotebookDisplay(Plan.of(study.with_options(**changes))))
-    return driver.run(
-        study,
-        storage=storage,
-        concurrency=concurrency,
-        address=address,
-        wandb=wandb,
-        nice=nice,
-        grace=grace,
-        listeners=listeners,
-        **changes,
-    )
+    driving = driver.Driving(concurrency, address, wandb, nice, grace, listeners)
+    return driver.run(study, changes, driving, storage=storage)
 
 
-def resume(path: str | Path, **options: Any) -> Run:
-    """Go on with an interrupted run, or extend a finished one: to `trials` trials in all, say.
+def resume(
+    path: str | Path,
+    *,
+    study: Study | None = None,
+    concurrency: int | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
+    listeners: Iterable[Listener] = (),
+    take_over: bool = False,
+    **limits: float | None,
+) -> Run:
+    """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    Options: the limits of `Budget` by their names; `study` where the run was started from Python; concurrency, address,
-    wandb, nice, grace, listeners, take_over. Raises RunFolderError where there is nothing to go on with.
+    Args:
+        path: of the run's folder, or of one above it, for the newest run in it
+        study: needed if the run was started from Python rather than from a file
+        concurrency: trials at once, at most
+        address: of an existing Ray cluster
+        wandb: what it was, unless given
+        nice: as for `run`
+        grace: as for `run`
+        listeners: as for `run`
+        take_over: from a driver that still works on the run
+        limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
+
+    Raises:
+        RunFolderError: there is nothing to go on with, another driver works on the run, or new trials could not be
+            compared with those that it has.
+        StudyError: the study can't work.
     """
     check_trains("a search")
     from tuner import driver
 
-    return driver.resume(path, **options)
+    driving = driver.Driving(concurrency, address, wandb, nice, grace, list(listeners))
+    return driver.resume(path, limits, driving, study=study, take_over=take_over)
 
 
 def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:

@@ -9,6 +9,7 @@ import pytest
 from tests.fake_nvml import GIB, Card, FakeNvml
 from tests.loop.test_packing import Trace, needing, saturating
 from tuner import ImageClassifier, Random, Resources, Study, StudyError, loguniform
+from tuner.driver import Driving
 from tuner.driver.cluster import connected
 from tuner.driver.packing import _available_bytes, share_name, shared_devices, shares
 from tuner.loop.packing import Packing
@@ -104,7 +105,7 @@ def test_packed_trials_need_the_ray_that_tuner_starts() -> None:
         packed(cpus="auto"),
         r"^cpus='auto' needs Ray as tuner starts it on this machine, got address='a:1'; ",
     )
-    with pytest.raises(StudyError, match=message), connected(study, "a:1"):
+    with pytest.raises(StudyError, match=message), connected(study, Driving(address="a:1")):
         pass
 
 

@@ -83,8 +83,9 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
 
 
 def driver_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What a search runs on, as `run` and `resume` take it."""
-    return {name: getattr(options, name) for name in ("concurrency", "address", "wandb", "nice", "grace")}
+    """Those that were given, as `Driving` takes them."""
+    names = ("concurrency", "address", "wandb", "nice", "grace")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 def study_options(options: argparse.Namespace) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def perform(options: argparse.Namespace) -> int:
     earlier = load_run(options.run)
     tell_damages(earlier)
     plan = plan_of(earlier, **limits(options))
-    from tuner.driver import resume
+    from tuner.driver import Driving, resume
 
     release_interrupt()
     opening = "reading the run, then starting Ray"
@@ -42,11 +42,6 @@ def perform(options: argparse.Namespace) -> int:
         redirect_stdout(sys.stderr),
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
-        finished = resume(
-            options.run,
-            listeners=[shown],
-            **driver_options(options),
-            take_over=options.take_over,
-            **limits(options),
-        )
+        driving = Driving(listeners=[shown], **driver_options(options))
+        finished = resume(options.run, limits(options), driving, take_over=options.take_over)
     return conclude(finished, options)

@@ -34,18 +34,13 @@ def perform(options: argparse.Namespace) -> int:
         ready = study.with_options(**changes)
     plan = Plan.of(ready)
     ready.check_here(cluster=options.address is not None)
-    from tuner.driver import run, wandb_mode
+    from tuner.driver import Driving, run, wandb_mode
     from tuner.wandb_mirror.mirror import HOW_TO_SWITCH_ON
 
     if options.wandb is None and wandb_mode(None) == "off" and not options.quiet:
         print(HOW_TO_SWITCH_ON, file=sys.stderr)
     release_interrupt()
     with redirect_stdout(sys.stderr), display(plan, sys.stderr, quiet=options.quiet) as shown:
-        finished = run(
-            study,
-            storage=options.storage,
-            listeners=[shown],
-            **driver_options(options),
-            **changes,
-        )
+        driving = Driving(listeners=[shown], **driver_options(options))
+        finished = run(study, changes, driving, storage=options.storage)
     return conclude(finished, options)

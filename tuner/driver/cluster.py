@@ -20,6 +20,7 @@ from ray._private import worker
 from ray.experimental import internal_kv
 
 from tuner.driver import packing
+from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.interruption import Interruption
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
@@ -63,22 +64,18 @@ _SETTINGS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ER
 
 @contextmanager
 def connected(
-    study: Study,
-    address: str | None = None,
-    *,
-    interrupted: Interruption | None = None,
-    nice: int | None = None,
-    limit: int | None = None,
+    study: Study, driving: Driving = DEFAULT, *, interrupted: Interruption | None = None
 ) -> Iterator[tuple[Resources, tuple[Device, ...]]]:
     """Ray for the length of the block; yields what one trial of the study gets, and the devices that packed ones share.
 
-    Without an address a cluster of this machine is started, its workers `nice` (0 by default) steps of niceness below
-    this process, and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
-    At most `limit` trials will run at once, and so many workers are started.
+    Without an address a cluster of this machine is started, its workers `nice` steps of niceness below this process,
+    and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
+    No more workers are started than `concurrency` has trials run at once.
 
     Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
     what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
+    address, nice = driving.address, driving.nice
     _check_nice(nice, address)
     if address is not None and study.resources.packed:
         raise StudyError(
@@ -96,7 +93,7 @@ def connected(
         devices = packing.shared_devices(study, this_machine())
         with interrupted.at_once(), no_collecting():
             preload = _preload(study)
-            workers = _workers(study, this_machine(), devices, limit)
+            workers = _workers(study, this_machine(), devices, driving.concurrency)
             started = _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address)
             is_gone = stack.enter_context(started)
             interrupted.take_signals()

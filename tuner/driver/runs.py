@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,15 +13,15 @@ from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
+from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
-from tuner.driver.interruption import GRACE_SECONDS, interruptions
+from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
-from tuner.history.events import Listener
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
@@ -36,48 +36,41 @@ from tuner.worker.implementation import implementation_of
 
 def run(
     study: Study | str | Path,
+    changes: Mapping[str, Any],
+    driving: Driving = DEFAULT,
     *,
     storage: str | Path = "runs",
-    concurrency: int | None = None,
-    address: str | None = None,
-    wandb: str | None = None,
-    nice: int | None = None,
-    grace: float | None = None,
-    listeners: Iterable[Listener] = (),
-    **options: Any,
 ) -> Run:
     """Search: check the study, run its trials, write the run folder; returns the run.
 
-    `wandb` is "online", "offline" or "off", by default online where the user is logged in. `options` are those of
-    `Study.with_options`. `nice` is added to the workers' niceness, which lowers their priority.
-    Ctrl-C, SIGTERM and SIGHUP end the search early, within `grace` seconds (25 by default); the run's status is then
-    "interrupted" and `resume` goes on with it. So it is where Ray dies.
+    `changes` are those of `Study.with_options`; None for no change. Ctrl-C, SIGTERM and SIGHUP end the search early;
+    the run's status is then "interrupted" and `resume` goes on with it. So it is where Ray dies.
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
-    mode, listeners = wandb_mode(wandb), list(listeners)
+    mode = wandb_mode(driving.wandb)
     declared = load_study(study) if not isinstance(study, Study) else study
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in changes.items() if value is not None}
     ready = declared.with_options(**options)
-    _check(ready, cluster=address is not None)
+    _check(ready, cluster=driving.address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
     _download(ready)
     check_writable(open_folder(storage))
     learning = meanwhile(partial(learned, ready, storage))
     with (
-        gpus_checked(ready, address, listeners) as notices,
-        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
-        connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
+        gpus_checked(ready, driving.address, driving.listeners) as notices,
+        interruptions(driving.grace_seconds) as interrupted,
+        connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ExitStack() as leases,
     ):
         start_from = awaited(learning, interrupted)  # before this run's own folder is there
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
-            info = {**describe_run(ready, options, resources, address), "wandb": mode}
+            info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
             _write_study_file(folder, declared)
             search = Search(
-                *(ready, folder, info, resources, concurrency, listeners, interrupted),
+                *(ready, folder, info, resources, driving.concurrency, driving.listeners, interrupted),
                 start_from=start_from,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
@@ -89,16 +82,11 @@ def run(
 
 def resume(
     path: str | Path,
+    limits: Mapping[str, float | None],
+    driving: Driving = DEFAULT,
     *,
     study: Study | None = None,
-    concurrency: int | None = None,
-    address: str | None = None,
-    wandb: str | None = None,
-    nice: int | None = None,
-    grace: float | None = None,
-    listeners: Iterable[Listener] = (),
     take_over: bool = False,
-    **limits: float | None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
@@ -109,31 +97,30 @@ def resume(
     new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
-    listeners = list(listeners)
     with (
-        interruptions(GRACE_SECONDS if grace is None else grace) as interrupted,
+        interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
     ):
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
-        mode = wandb_mode(wandb or earlier.info.get("wandb", "off"))
+        mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
         options = dict(earlier.info["options"]) | {name: value for name, value in limits.items() if value is not None}
         text = study_text(earlier.folder, earlier.events)
         ready = (study or earlier.declared_study()).with_options(**options)
         ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
         check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
         conclude_only = _only_the_conclusion_is_left(earlier, ready)
-        _check(ready, cluster=address is not None)
+        _check(ready, cluster=driving.address is not None)
         _download(ready)
         with (
-            gpus_checked(ready, address, listeners) as notices,
-            connected(ready, address, interrupted=interrupted, nice=nice, limit=concurrency) as (resources, devices),
+            gpus_checked(ready, driving.address, driving.listeners) as notices,
+            connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ):
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = {
                 **earlier.info,
-                **describe_session(ready, address),
+                **describe_session(ready, driving.address),
                 "format": FORMAT,
                 "options": options,
                 "wandb": mode,
@@ -141,7 +128,7 @@ def resume(
             }
             with _room_for_the_start(earlier.path):
                 search = Search(
-                    *(ready, earlier.folder, info, resources, concurrency, listeners, interrupted),
+                    *(ready, earlier.folder, info, resources, driving.concurrency, driving.listeners, interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening={"study_file": text.now, "study_version": text.version},
