@@ -13,7 +13,7 @@ from tests.fake_nvml import Card, FakeNvml
 from tuner.doctor.checks import Subject
 from tuner.doctor.examination import Examination, at_once, examinations, examine_machine, perform
 from tuner.doctor.findings import Finding
-from tuner.doctor.readiness import Readiness, readiness
+from tuner.doctor.readiness import Readiness, examine_gpus, readiness
 from tuner.errors import StudyError
 from tuner.nvml import read_gpus
 
@@ -142,6 +142,23 @@ def test_each_gpu_is_examined_alone_and_two_together(cards: FakeNvml) -> None:
         ("the GPUs", {}),
     ]
     assert plan[-1].checks == ("two processes",)
+
+
+def test_before_a_search_one_gpu_of_each_kind_is_examined_and_the_compiler_once(
+    cards: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards.cards = [Card("GPU-1"), Card("GPU-2"), Card("GPU-3", name="A100")]
+    plan: list[Examination] = []
+    monkeypatch.setattr("tuner.doctor.readiness.perform", lambda examined, *_, **__: plan.extend(examined) or [])
+    examine_gpus(read_gpus(), 3)
+    relied_on = ("wheel", "fp32", "bf16", "fp16", "resume", "graph")
+    assert [(each.where, each.checks, dict(each.environment)) for each in plan] == [
+        ("this machine", ("compiler",), {}),
+        ("GPU 0", relied_on, {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
+        ("GPU 0", ("compile",), {"CUDA_VISIBLE_DEVICES": "GPU-1"}),
+        ("GPU 2", relied_on, {"CUDA_VISIBLE_DEVICES": "GPU-3"}),
+        ("GPU 2", ("compile",), {"CUDA_VISIBLE_DEVICES": "GPU-3"}),
+    ]
 
 
 @dataclass(frozen=True)
