@@ -18,7 +18,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _shares(item: pytest.Item) -> bool:
     definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 -- pytest has no public way to ask
-    return any(each[-1].scope == "module" for each in definitions.values())
+    return any(each[-1].scope != "function" and each[-1].baseid.endswith(".py") for each in definitions.values())
 
 
 @pytest.fixture(scope="session", autouse=True)
