@@ -4,21 +4,26 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Whole searches go to whichever process is free; other tests of a file stay together, with what they share."""
-    if item.get_closest_marker("ray") is None or _shares(item):
-        item.add_marker(pytest.mark.xdist_group(item.path.name))
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests of a file run in one process, with what they share; whole searches wherever a process is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        alone = file.endswith("_end_to_end.py") and "the_demo" not in test  # these share one search
+        return nodeid if alone else file
 
 
-def _shares(item: pytest.Item) -> bool:
-    definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009 -- pytest has no public way to ask
-    return any(each[-1].scope != "function" and each[-1].baseid.endswith(".py") for each in definitions.values())
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -181,6 +181,7 @@ def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
         "batch_norm",
         "step_path",
         "threads",
+        "memory_reserved_bytes",
     }  # no metrics, or no numbers
 
 

@@ -31,7 +31,6 @@ METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whethe
     "oom_retries": "min",
     "memory_peak_bytes": "min",
     "memory_bytes": "min",
-    "memory_reserved_bytes": "min",
     "device_utilisation": "max",
     "device_memory_bytes": "min",
 }
