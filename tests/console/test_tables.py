@@ -93,6 +93,12 @@ def test_a_trial_is_shown_in_full_by_its_id_or_number(tmp_path: Path, capsys: py
     assert printed(capsys) == whole
 
 
+def test_a_stopped_trial_says_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = [each | {"by": "early_stopping"} if each.get("status") == "stopped" else each for each in four_trials()]
+    print_run(make(tmp_path, *events), traceback_of="1")
+    assert printed(capsys).startswith("trial 00001: stopped by early stopping, seed 101, 1 s\n")
+
+
 def test_a_failed_trials_traceback_is_printed_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     print_run(make(tmp_path, *four_trials()), traceback_of="2")
     assert printed(capsys) == "\n".join(

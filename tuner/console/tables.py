@@ -182,7 +182,8 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
 def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = _console()
-    console.print(f"trial {trial.trial}: {outcome(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}")
+    by = f" by {trial.ended_by.replace('_', ' ')}" if trial.status == "stopped" and trial.ended_by else ""
+    console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
