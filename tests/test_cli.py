@@ -1,6 +1,5 @@
 """The verbs that start no Ray, in a process as a user has it, and their whole output."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -12,12 +11,7 @@ from tests.commands import ROOT, start, study_file, tuner
 from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
-from tuner.cli.main import parser
-from tuner.cli.outcome import conclude
-from tuner.cli.parsing import driver_options
 from tuner.machine import this_machine
-from tuner.quoting import command
-from tuner.results import load_run
 from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
 
@@ -319,53 +313,6 @@ def test_runs_are_listed_newest_first(tmp_path: Path, capsys: pytest.CaptureFixt
         [str(tmp_path / "simulated" / "2"), "finished", "6", "loss"],
         [str(tmp_path / "simulated" / "1"), "finished", "6", "loss"],
     ]
-
-
-@pytest.mark.parametrize(
-    ("status", "reason", "code", "said"),
-    [
-        ("finished", "trials", 0, None),
-        ("interrupted", "Ctrl-C", 130, "interrupted (Ctrl-C)"),
-        ("interrupted", "error", 1, "the search was cut off by an error: OSError: full"),
-    ],
-)
-def test_a_search_ends_with_the_code_and_the_words_of_what_ended_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, reason: str, code: int, said: str | None
-) -> None:
-    loop = build(study(), tmp_path / "run")
-    drive(loop, reports=13)
-    loop.end(reason)
-    loop.close()
-    info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": status}
-    info |= {"started": "2026-01-31T09:30:00+00:00", "end_reason": reason, "interrupted_by": "OSError: full"}
-    write_info(LocalFolder(tmp_path / "run"), info)
-    assert conclude(load_run(tmp_path / "run"), argparse.Namespace(json=False)) == code
-    printed = capsys.readouterr()
-    assert printed.err == (f"{said}; go on with:\n{command('resume', str(tmp_path / 'run'))}\n" if said else "")
-    assert printed.out.startswith("best: loss 0.2247 (trial 00000")
-
-
-def test_a_search_without_a_winner_ends_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    loop = build(study(), tmp_path / "run")
-    loop.end("trials")
-    loop.close()
-    info = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "finished"}
-    write_info(LocalFolder(tmp_path / "run"), {**info, "started": "2026-01-31T09:30:00+00:00"})
-    assert conclude(load_run(tmp_path / "run"), argparse.Namespace(json=False)) == 1
-    assert capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", ["run space.py", "resume runs"])
-def test_what_a_search_runs_on_is_handed_over_by_name(verb: str) -> None:
-    given = "--concurrency 2 --address auto --wandb off --nice 3 --grace 1.5"
-    assert driver_options(parser().parse_args([*verb.split(), *given.split()])) == {
-        "concurrency": 2,
-        "address": "auto",
-        "wandb": "off",
-        "nice": 3,
-        "grace": 1.5,
-    }
-    assert driver_options(parser().parse_args(verb.split())) == {}
 
 
 def test_no_runs_as_json_are_an_empty_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tuner.errors import TrialOutOfMemory
-from tuner.train.memory import raising
 from tuner.train.optimisation import Objective, Precision, build_optimizer, parameter_groups
 from tuner.train.parallel import Group
 from tuner.train.randomness import reseed, seeded
@@ -269,59 +268,6 @@ def test_memory_that_runs_out_after_the_backward_pass_leaves_the_step_as_if_neve
     assert retries == memory.failed == (precision == "fp16" or "unscale" not in function.__name__)
     # The second time in halves, which in half precision round otherwise; a step moves weights by 0.01 and more.
     torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6 if precision == "tf32" else 5e-4)
-
-
-def counted(step: TrainingStep, optimizer: torch.optim.Optimizer, steps: int) -> list[int]:
-    """Micro-batch sizes after each of some steps."""
-    return [(take(step, optimizer), step.micro_batch_size)[1] for _ in range(steps)]
-
-
-@pytest.fixture
-def roomy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[TrainingStep, torch.optim.Optimizer, Memory]]:
-    """A step whose memory runs out above `room` images, a raise tried after 3 steps where `says` agrees."""
-    monkeypatch.setattr(raising, "STEPS", 3)
-
-    def make(room: int, says: Callable[[], bool] = lambda: True) -> tuple[TrainingStep, torch.optim.Optimizer, Memory]:
-        module = network().eval()
-        memory = Memory(module, room)
-        _, optimizer = stepper(module)
-        objective, precision = Objective(), Precision("fp32", CPU)
-        return TrainingStep(module, objective, precision, batch_size=13, clip_norm=0.0, room=says), optimizer, memory
-
-    return make
-
-
-def test_a_micro_batch_is_raised_again_once_memory_is_there(roomy: Any) -> None:
-    step, optimizer, memory = roomy(4)
-    assert counted(step, optimizer, 1) == [2]
-    memory.room = 13
-    assert counted(step, optimizer, 10) == [2, 4, 4, 4, 8, 8, 8, 13, 13, 13]
-    assert (step.retries, step.raising.failures) == (3, 0)
-
-
-def test_attempts_to_raise_it_are_few_and_further_and_further_apart(roomy: Any) -> None:
-    step, optimizer, _ = roomy(8)
-    sizes = counted(step, optimizer, 40)
-    assert sizes == [7, 7, 13, *[7] * 5, 13, *[7] * 31]
-    assert (step.retries, step.raising.failures) == (3, 2)
-
-
-def test_it_isnt_raised_where_nothing_says_that_there_is_room(roomy: Any) -> None:
-    asked: list[int] = []
-
-    def none() -> bool:
-        asked.append(1)
-        return False
-
-    step, optimizer, _ = roomy(8, none)
-    assert counted(step, optimizer, 10) == [7] * 10
-    assert (len(asked), step.raising.failures) == (3, 0)
-
-
-def test_it_isnt_raised_above_what_it_was_given(roomy: Any) -> None:
-    step, optimizer, _ = roomy(13)
-    step.micro_batch_size, step.largest = 3, 5
-    assert counted(step, optimizer, 8)[-1] == 5
 
 
 @pytest.mark.parametrize(("batch_size", "count"), [(38, 41), (12, 15), (8, 11), (64, 67), (8, 8), (7, 7)])
