@@ -1,6 +1,7 @@
 """The verbs that start no Ray, in a process as a user has it, and their whole output."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -268,7 +269,8 @@ def test_show_tells_of_failures_and_the_winner(tmp_path: Path, capsys: pytest.Ca
     run = interrupted_run(tmp_path)
     code, out, err = run_main(capsys, "show", run)
     assert (code, err) == (0, "")
-    assert [" ".join(line.split()) for line in out.splitlines()] == [
+    shown = re.sub(r"\b\d+ s\b", "0 s", out)  # what the machine took for it
+    assert [" ".join(line.split()) for line in shown.splitlines()] == [
         f"simulated in {run}: interrupted, 2 trials, 0 s",
         "trial status epochs loss at time settings",
         "00000 completed 9 0.2247 9 0 s x=0.637",
@@ -285,7 +287,7 @@ def test_show_of_a_failed_trial_ends_with_its_traceback(tmp_path: Path, capsys: 
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("trial 00001: failed: error, seed ")
-    assert lines[0].endswith(", 0 s")
+    assert re.fullmatch(r".*, \d+ s", lines[0])
     assert lines[1] == "  x = 0.8897387912781343"
     assert [line.split()[0] for line in lines[2:7]] == ["epoch", "1", "2", "3", "4"]
     assert lines[7:] == ["ValueError: [x]", "Traceback (most recent call last):", "ValueError: [x]"]
