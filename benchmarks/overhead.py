@@ -67,7 +67,7 @@ def plain_ray(trials: int, *, torch: bool, reuse: bool) -> dict[str, float]:
     import ray
     from ray import tune
 
-    ray.init(num_cpus=CPUS, log_to_driver=False, include_dashboard=False)
+    ray.init(address="local", num_cpus=CPUS, log_to_driver=False, include_dashboard=False)
     with tempfile.TemporaryDirectory() as folder:
         tuner = tune.Tuner(
             plain_with_torch if torch else plain_trivial,
