@@ -226,7 +226,7 @@ def test_recorded_steps_are_held_against_eager_ones(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 def test_a_compiled_network_has_the_gradients_of_the_plain_one() -> None:
     code = "import tuner.doctor.checks as c, tuner.doctor.gpu as g; print(g.compiled(c.Subject('cpu')).said)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=300)
     assert done.stdout == "a compiled network has the same gradients\n", done.stderr  # autograd may have run here
 
 
