@@ -120,3 +120,9 @@ def test_a_gpu_is_watched_and_samples_that_fail_are_left_out() -> None:
     with watched(None) as none:
         pass
     assert none == []
+
+
+def test_the_same_share_of_images_is_as_good_however_it_was_rounded() -> None:
+    found = outcome((10.0, 5.0, 0.83790517))
+    assert found.reached(336 / 401) == 10.0
+    assert found.reached(337 / 401) is None

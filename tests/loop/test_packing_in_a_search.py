@@ -1,6 +1,7 @@
 """Packing inside a search: what waits, what is refused, what is said."""
 
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests.loop.simulation import build, events_of, study
 from tests.loop.test_packing import GB, card, needing
 from tuner import Budget, HyperOpt, choice
+from tuner.loop import queue
 from tuner.loop.packing import Admission, Device, Packing, Place, Refusal
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
@@ -189,3 +191,12 @@ def test_on_the_cpu_it_is_told_of_the_machine_and_why_trials_became_fewer(tmp_pa
     assert alone[0].startswith("a trial has this machine to itself until a similar one has been measured: it looks")
     assert "for the 80.0 GB of this machine; such configurations are skipped" in str(Refusal(90 * GB, device))
     assert second.place is not None
+
+
+def test_refusals_count_towards_giving_up_only_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MOST_REFUSED", 2)
+    needs = cycle([needing(90, least=90), needing(1)])  # every other one fits nowhere
+    declared = study(space={"x": choice(list(range(50)))}, budget=Budget(trials=4, max_epochs=3))
+    admission = Admission(Packing([card(at_first=8, most=8)]), lambda config: next(needs))
+    loop = build(declared, tmp_path, concurrency=8, admission=admission)
+    assert len(starts(loop)) == 4

@@ -361,3 +361,17 @@ def test_checkpoints_that_came_without_word_are_gone_at_the_end(tmp_path: Path) 
     assert best is not None
     assert [(trial, store.epochs(trial)) for trial in store.trials() if store.epochs(trial)] == [(best.trial, [9])]
     assert not list((tmp_path / "checkpoints").glob("*/.unfinished-*"))
+
+
+def test_an_epoch_that_is_trained_again_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(study(), tmp_path)
+    first = loop.next_action()
+    assert first is not None
+    observed: list[int] = []
+    monkeypatch.setattr(loop._proposals, "observe", lambda number, epoch, value: observed.append(epoch))
+    loop.report(first.trial, 1, {"loss": 1.0})
+    loop.lost(first.trial, "lost", "its worker died")
+    assert loop.next_action() is not None
+    loop.report(first.trial, 1, {"loss": 1.0})  # without a checkpoint it begins anew
+    loop.report(first.trial, 2, {"loss": 0.9})
+    assert observed == [1, 2]
