@@ -11,7 +11,7 @@ from tests.train.conftest import write_colours
 
 TRIALS = """
 import json, sys
-from tests.worker.test_saving import ORDER
+from tests.worker.test_saving import ASSIGNMENT
 from dataclasses import replace
 from tuner.trial import ImageClassifier
 from tuner.worker.classification import Classification
@@ -37,9 +37,9 @@ found = []
 trial = ImageClassifier(f"folder:{sys.argv[1]}", "resnet18", weights=None)
 for number in range(20):
     config = {"image_size": 12, "batch_size": 16} | CONFIGS[number % 2]
-    order = replace(ORDER, config=config, seed=number, epochs=1, gpus=0)
+    assignment = replace(ASSIGNMENT, config=config, seed=number, epochs=1, gpus=0)
     with clean_process(seed=number, threads=1):
-        Classification().train(trial, order, Session())
+        Classification().train(trial, assignment, Session())
     found.append(resident())
 print(json.dumps(found))
 """

@@ -12,10 +12,10 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.folder import LocalFolder
 from tuner.train.checkpoint import Checkpoint, read_checkpoint
 from tuner.worker import saving
-from tuner.worker.order import Order
+from tuner.worker.assignment import Assignment
 from tuner.worker.saving import BackgroundWriter, SavingPolicy
 
-ORDER = Order(
+ASSIGNMENT = Assignment(
     trial="00003",
     config={},
     seed=0,
@@ -30,31 +30,31 @@ ORDER = Order(
 )
 
 
-def choices(order: Order, values: list[float]) -> list[str | None]:
-    policy = SavingPolicy(order)
+def choices(assignment: Assignment, values: list[float]) -> list[str | None]:
+    policy = SavingPolicy(assignment)
     return [policy.choose(epoch, {"val_accuracy": value}) for epoch, value in enumerate(values, start=1)]
 
 
 def test_epochs_are_saved_that_may_win_or_that_the_trial_may_be_paused_at() -> None:
     values = [0.1, 0.3, 0.2, 0.25, 0.3, 0.4, 0.1, 0.1, 0.2]
-    assert choices(ORDER, values) == ["best", "best", "now", None, None, "best", None, None, None]
+    assert choices(ASSIGNMENT, values) == ["best", "best", "now", None, None, "best", None, None, None]
 
 
 def test_the_last_epoch_is_saved_before_the_trial_ends_if_it_may_win() -> None:
-    assert choices(ORDER, [0.1 * epoch for epoch in range(9)])[-1] == "now"
-    assert choices(replace(ORDER, epochs=3), [0.3, 0.2, 0.1]) == ["best", None, None]
+    assert choices(ASSIGNMENT, [0.1 * epoch for epoch in range(9)])[-1] == "now"
+    assert choices(replace(ASSIGNMENT, epochs=3), [0.3, 0.2, 0.1]) == ["best", None, None]
 
 
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
     values = [0.1, 0.5, 0.3, 0.6]
-    assert choices(replace(ORDER, to_beat=0.5), values) == [None, "best", "now", "best"]
-    losses = replace(ORDER, mode="min", to_beat=0.2)
+    assert choices(replace(ASSIGNMENT, to_beat=0.5), values) == [None, "best", "now", "best"]
+    losses = replace(ASSIGNMENT, mode="min", to_beat=0.2)
     assert choices(losses, values) == ["best", None, "now", None]
 
 
 def test_a_minute_of_training_is_the_most_that_a_lost_worker_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "SAVE_AT_LEAST_EVERY_SECONDS", 0.0)
-    assert choices(replace(ORDER, to_beat=1.0), [0.5, 0.4, 0.3, 0.2]) == ["safety", "safety", "now", "safety"]
+    assert choices(replace(ASSIGNMENT, to_beat=1.0), [0.5, 0.4, 0.3, 0.2]) == ["safety", "safety", "now", "safety"]
 
 
 def checkpoint(epoch: int) -> Checkpoint:
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_cant_be_written_is_told_and_no_crash(tmp_path: Path) 
 def test_orders_travel_as_plain_data() -> None:
     from dataclasses import asdict
 
-    assert Order(**json.loads(json.dumps(asdict(ORDER)))) == ORDER
+    assert Assignment(**json.loads(json.dumps(asdict(ASSIGNMENT)))) == ASSIGNMENT
 
 
 def test_an_announced_checkpoint_is_waited_for(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.worker.test_saving import ORDER
+from tests.worker.test_saving import ASSIGNMENT
 from tuner import ImageClassifier
 from tuner.errors import TrialOutOfMemory
-from tuner.worker.order import Order
+from tuner.worker.assignment import Assignment
 from tuner.worker.several import train_on_several
 
 
@@ -77,9 +77,9 @@ def hopeless(config: dict[str, Any]) -> nn.Module:
     return Narrow(0)
 
 
-def asked(**changes: Any) -> Order:
+def asked(**changes: Any) -> Assignment:
     given: dict[str, Any] = {"config": {"batch_size": 8}, "epochs": 3, "save_epochs": [2]}
-    return replace(ORDER, **{"cpus": 2, "strategy": "ddp", **given, **changes})
+    return replace(ASSIGNMENT, **{"cpus": 2, "strategy": "ddp", **given, **changes})
 
 
 def test_epochs_are_reported_with_checkpoints_where_the_policy_wants_them(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_memory_that_runs_out_halves_the_micro_batches_of_all(tmp_path: Path) ->
 @pytest.mark.slow
 def test_memory_that_runs_out_in_a_stage_halves_the_micro_batches(tmp_path: Path) -> None:
     session, config = Session(tmp_path), {"batch_size": 8, "pipeline_micro_batches": 2}
-    order = asked(epochs=1, strategy="pipeline", config=config)
-    train_on_several(ImageClassifier(data, narrow_stages), order, session)  # type: ignore[arg-type]
+    assignment = asked(epochs=1, strategy="pipeline", config=config)
+    train_on_several(ImageClassifier(data, narrow_stages), assignment, session)  # type: ignore[arg-type]
     ((_, metrics, _),) = session.reports
     assert metrics["micro_batch_size"] == 2
     assert "process 1 of 2: 4 images at once don't fit into memory (4 images)" in session.notes[0]

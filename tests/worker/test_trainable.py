@@ -15,7 +15,7 @@ from ray import cloudpickle
 from ray.train._internal import session as ray_session
 
 import tuner
-from tests.worker.test_saving import ORDER
+from tests.worker.test_saving import ASSIGNMENT
 from tuner.errors import TrialError
 from tuner.trial import FunctionTrial
 from tuner.worker import process, trainable
@@ -59,7 +59,7 @@ def test_a_trials_memory_is_free_when_it_is_given_back(
 ) -> None:
     stopping = FunctionType(stop.__code__, vars(ray_session))  # where Ray raises it
     monkeypatch.setattr(WorkerSession, "_send", stopping if ends == "stopped" else lambda session, message: None)
-    order = replace(ORDER, config={"fails": ends == "failed"}, run_uri=str(tmp_path))
+    assignment = replace(ASSIGNMENT, config={"fails": ends == "failed"}, run_uri=str(tmp_path))
     with pytest.raises(SystemExit) if ends == "stopped" else nullcontext():
-        trainable.perform(cloudpickle.dumps(FunctionTrial(train)), order)
+        trainable.perform(cloudpickle.dumps(FunctionTrial(train)), assignment)
     assert alive == [False]

@@ -31,7 +31,7 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources
 from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
-from tuner.worker.order import REPORT, Order
+from tuner.worker.assignment import REPORT, Assignment
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
@@ -269,7 +269,7 @@ class Bridge:
         name = start.trial if (self.session, stay) == (0, 1) else f"{start.trial}-{self.session + 1}-{stay}"
         trial = RayTrial(
             experiment.spec["run"],
-            config=asdict(self._order(start)),
+            config=asdict(self._assignment(start)),
             trial_id=name,
             storage=experiment.spec["storage"],
             checkpoint_config=experiment.spec["checkpoint_config"],
@@ -281,9 +281,9 @@ class Bridge:
         self._current[start.trial] = trial
         return trial
 
-    def _order(self, start: Start) -> Order:
+    def _assignment(self, start: Start) -> Assignment:
         study, gpu = self.loop.study, start.place if self.resources.gpu_count else None
-        return Order(
+        return Assignment(
             trial=start.trial,
             config=start.config,
             seed=start.seed,

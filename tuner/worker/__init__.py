@@ -1,1 +1,1 @@
-"""One trial inside a Ray actor: its order, its reports, its checkpoints, its processes on several devices."""
+"""One trial inside a Ray actor: its assignment, its reports, its checkpoints, its processes on several devices."""

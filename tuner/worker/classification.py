@@ -11,7 +11,7 @@ from tuner.worker.implementation import WORKER, Implementation
 
 if TYPE_CHECKING:
     from tuner.train import Trainer
-    from tuner.worker.order import Order
+    from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
 PROCESS_PER_DEVICE = ("ddp", "pipeline")
@@ -25,14 +25,14 @@ class Classification(Implementation[ImageClassifier]):
         """See `Implementation.modules`."""
         return (*WORKER, "torch", "torchvision", "safetensors.torch")
 
-    def train(self, trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
+    def train(self, trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
-        if order.strategy in PROCESS_PER_DEVICE:
+        if assignment.strategy in PROCESS_PER_DEVICE:
             from tuner.worker.several import train_on_several
 
-            train_on_several(trial, order, session)
+            train_on_several(trial, assignment, session)
         else:
-            _train_in_this_process(trial, order, session)
+            _train_in_this_process(trial, assignment, session)
 
     def download(self, trial: ImageClassifier) -> None:
         """See `Implementation.download`."""
@@ -81,34 +81,36 @@ class Classification(Implementation[ImageClassifier]):
         write_best(best, trial, config, checkpoint, scored, record)
 
 
-def _train_in_this_process(trial: ImageClassifier, order: Order, session: WorkerSession) -> None:
+def _train_in_this_process(trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
     from tuner.train import Trainer
     from tuner.train.parallel import OneProcess
 
-    strategy = OneProcess(int(order.gpus), balanced=order.strategy == "balanced_dp") if order.strategy else None
+    strategy = (
+        OneProcess(int(assignment.gpus), balanced=assignment.strategy == "balanced_dp") if assignment.strategy else None
+    )
     trainer = Trainer(
         trial,
-        order.config,
-        epochs=order.epochs,
-        seed=order.seed,
-        split_seed=order.study_seed,
-        device="cuda" if order.gpus else "cpu",
+        assignment.config,
+        epochs=assignment.epochs,
+        seed=assignment.seed,
+        split_seed=assignment.study_seed,
+        device="cuda" if assignment.gpus else "cpu",
         strategy=strategy,
     )
     try:
-        _train(trainer, order, session)
+        _train(trainer, assignment, session)
     finally:
         trainer.close()
 
 
-def _train(trainer: Trainer, order: Order, session: WorkerSession) -> None:
+def _train(trainer: Trainer, assignment: Assignment, session: WorkerSession) -> None:
     from tuner.train.checkpoint import load_first_whole
     from tuner.worker.saving import SavingPolicy
 
     session.notes += load_first_whole(trainer, session.checkpoints())
-    trainer.halve_micro_batch(order.halvings)
-    policy, said = SavingPolicy(order), 0
-    while trainer.epoch < order.epochs:
+    trainer.halve_micro_batch(assignment.halvings)
+    policy, said = SavingPolicy(assignment), 0
+    while trainer.epoch < assignment.epochs:
         metrics = trainer.run_epoch().metrics()
         session.notes += trainer.notes[said:]
         said = len(trainer.notes)

@@ -8,13 +8,13 @@ from tuner.trial import FunctionTrial
 from tuner.worker.implementation import Implementation
 
 if TYPE_CHECKING:
-    from tuner.worker.order import Order
+    from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
 
 class FunctionCall(Implementation[FunctionTrial]):
     """Calls the function, which reports by itself."""
 
-    def train(self, trial: FunctionTrial, order: Order, session: WorkerSession) -> None:
+    def train(self, trial: FunctionTrial, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
-        trial.function(order.config)
+        trial.function(assignment.config)

@@ -13,7 +13,7 @@ from tuner.study_file import STUDY_MODULE
 from tuner.trial import MemoryEstimate, Trial
 
 if TYPE_CHECKING:
-    from tuner.worker.order import Order
+    from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
 T = TypeVar("T", bound=Trial)
@@ -33,11 +33,11 @@ class Implementation(ABC, Generic[T]):
         return WORKER
 
     @abstractmethod
-    def train(self, trial: T, order: Order, session: WorkerSession) -> None:
-        """Run one trial of `order.config` on a worker, and report each of its `order.epochs` to the session.
+    def train(self, trial: T, assignment: Assignment, session: WorkerSession) -> None:
+        """Run one trial of `assignment.config` on a worker, and report each of its `assignment.epochs` to the session.
 
-        It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports where the order
-        asks for it. `session.report_epoch` returns only where the trial is to go on; the user sees what
+        It goes on from the first of `session.checkpoints()` that it can read, and saves what it reports where the
+        assignment asks for it. `session.report_epoch` returns only where the trial is to go on; the user sees what
         `session.notes` gets. Raises TrialError, or any other exception, if the trial fails.
         """
 

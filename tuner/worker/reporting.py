@@ -15,7 +15,7 @@ from tuner.history.checkpoints import CheckpointStore, Fill
 from tuner.history.events import plain
 from tuner.storage.locations import open_folder
 from tuner.temporary import OwnedFolder
-from tuner.worker.order import REPORT, Order
+from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.saving import BackgroundWriter, unwritten
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ class WorkerSession:
     `notes` are sentences for the user, sent with the next report.
     """
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._store = CheckpointStore(open_folder(order.run_uri))
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._store = CheckpointStore(open_folder(assignment.run_uri))
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
@@ -63,7 +63,7 @@ class WorkerSession:
         not before the driver knows the epoch. A `replaceable` one is left out while another is waiting to be written.
         `saves` says whether the trial means to write checkpoints at all.
         """
-        trial = self._order.trial
+        trial = self._assignment.trial
         saved = [*WRITER.finished(trial), *(self._write(epoch, fill) if fill else [])]
         failures = WRITER.failures(trial)
         notes, self.notes = [*self.notes, *(why for _, why in failures)], []
@@ -81,7 +81,7 @@ class WorkerSession:
             self._send(message)
         finally:
             if behind is not None and coming:
-                WRITER.submit(trial, epoch, behind, self._order.run_uri)
+                WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
         self._epoch = epoch
 
     def checkpoint(self) -> Path | None:
@@ -107,21 +107,21 @@ class WorkerSession:
 
     def _whole(self) -> Iterator[tuple[int, Path]]:
         """Epoch and folder of the checkpoints of epochs that the driver knows, the newest first."""
-        known = max(self._order.reported, self._epoch or 0)
-        for epoch in reversed(self._store.epochs(self._order.trial)):
+        known = max(self._assignment.reported, self._epoch or 0)
+        for epoch in reversed(self._store.epochs(self._assignment.trial)):
             if epoch > known:
                 continue
             try:
-                yield epoch, self._store.fetch(self._order.trial, epoch, self._temporary / f"{epoch:06d}")
+                yield epoch, self._store.fetch(self._assignment.trial, epoch, self._temporary / f"{epoch:06d}")
             except TrialError as error:
                 self.notes.append(f"a checkpoint is passed over: {error}")
 
     def _write(self, epoch: int, fill: Fill) -> list[int]:
         """The epoch if its checkpoint could be written; a trial goes on without one."""
         try:
-            self._store.write(self._order.trial, epoch, fill)
+            self._store.write(self._assignment.trial, epoch, fill)
         except (OSError, RunFolderError) as error:
-            self.notes.append(unwritten(self._order.trial, epoch, error))
+            self.notes.append(unwritten(self._assignment.trial, epoch, error))
             return []
         return [epoch]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.checkpoints import CheckpointStore
 from tuner.storage.locations import open_folder
-from tuner.worker.order import Order
+from tuner.worker.assignment import Assignment
 
 if TYPE_CHECKING:
     from tuner.train.checkpoint import Checkpoint
@@ -28,14 +28,14 @@ Choice = Literal["now", "best", "safety"]
 class SavingPolicy:
     """Which epochs of a trial are saved: those it may be paused at, those that may be the winner's, some for safety."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
         self._best: float | None = None
         self._saved_at = time.monotonic()
 
     def choose(self, epoch: int, metrics: Mapping[str, Any]) -> Choice | None:
         """Whether the epoch with these metrics is saved, and if so why: "now" is before training goes on."""
-        value = metrics.get(self._order.metric, math.nan)
+        value = metrics.get(self._assignment.metric, math.nan)
         improved = self._best is None or self._beats(value, self._best)
         if improved:
             self._best = value
@@ -45,8 +45,8 @@ class SavingPolicy:
         return choice
 
     def _chosen(self, epoch: int, may_win: bool) -> Choice | None:
-        last = epoch >= self._order.epochs
-        if epoch in self._order.save_epochs and not last:
+        last = epoch >= self._assignment.epochs
+        if epoch in self._assignment.save_epochs and not last:
             return "now"
         if may_win:
             return "now" if last else "best"
@@ -55,10 +55,10 @@ class SavingPolicy:
 
     def _may_win(self, value: float) -> bool:
         """Whether no trial that has ended was better."""
-        return self._order.to_beat is None or not self._beats(self._order.to_beat, value)
+        return self._assignment.to_beat is None or not self._beats(self._assignment.to_beat, value)
 
     def _beats(self, value: float, other: float) -> bool:
-        return value > other if self._order.mode == "max" else value < other
+        return value > other if self._assignment.mode == "max" else value < other
 
 
 @dataclass(frozen=True)

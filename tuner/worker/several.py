@@ -17,40 +17,40 @@ from tuner.trial import ImageClassifier
 from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
-    from tuner.worker.order import Order
+    from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
 MOST_LOSSES = 3  # of processes, of one trial
 
 
-def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession) -> None:
+def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: WorkerSession) -> None:
     """Train with a process for each device, and report as one process does.
 
     Where a process is killed, or one has too little memory, all go on from the last checkpoint: after the latter with
     micro-batches half the size, or without a pass over whole batches for batch norm's statistics if it was that which
     didn't fit. Whatever ends the trial ends its processes.
     """
-    count = int(order.gpus or order.cpus)
-    halvings, first_pass_fits, losses = order.halvings, True, 0
-    batch_size = trial.hyperparameters(order.config)["batch_size"]
-    policy = SavingPolicy(order)
+    count = int(assignment.gpus or assignment.cpus)
+    halvings, first_pass_fits, losses = assignment.halvings, True, 0
+    batch_size = trial.hyperparameters(assignment.config)["batch_size"]
+    policy = SavingPolicy(assignment)
     while True:
         task = Task(
             pickled=cloudpickle.dumps(trial),
             import_path=tuple(sys.path),
-            config=order.config,
-            epochs=order.epochs,
-            seed=order.seed,
-            split_seed=order.study_seed,
-            threads=max(1, int(order.cpus) // count),
-            strategy=str(order.strategy),
+            config=assignment.config,
+            epochs=assignment.epochs,
+            seed=assignment.seed,
+            split_seed=assignment.study_seed,
+            threads=max(1, int(assignment.cpus) // count),
+            strategy=str(assignment.strategy),
             halvings=halvings,
             first_pass_fits=first_pass_fits,
             checkpoints=tuple(worker.checkpoints()),
         )
         try:
-            with _started(task, order, count) as ranks:
-                _follow(ranks, order, worker, policy)
+            with _started(task, assignment, count) as ranks:
+                _follow(ranks, assignment, worker, policy)
                 return
         except TrialOutOfMemory as error:
             if error.remedy is None:
@@ -71,24 +71,24 @@ def train_on_several(trial: ImageClassifier, order: Order, worker: WorkerSession
 
 
 @contextmanager
-def _started(task: Task, order: Order, count: int) -> Iterator[Ranks]:
+def _started(task: Task, assignment: Assignment, count: int) -> Iterator[Ranks]:
     """The processes: on this machine, or each in its bundle."""
-    if order.placement != "spread":
-        devices = [f"cuda:{index}" if order.gpus else "cpu" for index in range(count)]
+    if assignment.placement != "spread":
+        devices = [f"cuda:{index}" if assignment.gpus else "cpu" for index in range(count)]
         with Ranks(task, [Here(device) for device in devices]) as ranks:
             yield ranks
         return
     from tuner.worker.spread import in_bundles
 
-    places, store, meeting = in_bundles(count, cpus=order.cpus / count, gpus=bool(order.gpus))
+    places, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus))
     with Ranks(task, places, meeting) as ranks:
         yield ranks
     del store  # it had to be there until now
 
 
-def _follow(ranks: Ranks, order: Order, worker: WorkerSession, policy: SavingPolicy) -> None:
+def _follow(ranks: Ranks, assignment: Assignment, worker: WorkerSession, policy: SavingPolicy) -> None:
     epoch = 0
-    while epoch < order.epochs:
+    while epoch < assignment.epochs:
         told = ranks.next_epoch()
         epoch = told.epoch
         worker.notes += told.notes

@@ -19,8 +19,8 @@ from tuner import session
 from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.trial import Trial
+from tuner.worker.assignment import Assignment
 from tuner.worker.implementation import implementation_of
-from tuner.worker.order import Order
 from tuner.worker.pickling import pickle_trial
 from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
@@ -29,12 +29,12 @@ SECONDS_FOR_WRITING = 10.0
 
 
 def make_trainable(trial: Trial) -> type[tune.Trainable]:
-    """What Ray Tune runs for every trial of a study: a function of an `Order` as a dict."""
+    """What Ray Tune runs for every trial of a study: a function of an `Assignment` as a dict."""
     pickled, import_path = pickle_trial(trial), list(sys.path)
 
-    def run_trial(order: dict[str, Any]) -> None:
+    def run_trial(assignment: dict[str, Any]) -> None:
         sys.path.extend(folder for folder in import_path if folder not in sys.path)
-        told = Order(**order)
+        told = Assignment(**assignment)
         if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
             os.environ["CUDA_VISIBLE_DEVICES"] = told.device
         perform(pickled, told)
@@ -55,18 +55,18 @@ def finish_writing() -> None:
     WRITER.flush(SECONDS_FOR_WRITING)
 
 
-def perform(pickled: bytes, order: Order) -> None:
+def perform(pickled: bytes, assignment: Assignment) -> None:
     """Run one trial; its failure is reported rather than raised, so that the worker can be used again.
 
     Not so where the process can't use its GPU any more: the exception then ends it, and Ray starts another.
     """
-    with clean_process(seed=order.seed, threads=max(1, int(order.cpus)), gpu_share=order.gpus):
-        worker = WorkerSession(order)
+    with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
+        worker = WorkerSession(assignment)
         try:
             _check_context()
             with session.activate(worker):
                 trial = cloudpickle.loads(pickled)
-                implementation_of(trial).train(trial, order, worker)
+                implementation_of(trial).train(trial, assignment, worker)
         except SystemExit as error:
             if _comes_from_ray(error):  # the search wants the trial to stop
                 traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer

@@ -9,7 +9,7 @@ REPORT = "tuner_report"  # the one entry of what a worker reports to Ray
 
 
 @dataclass(frozen=True)
-class Order:
+class Assignment:
     """What the driver sends to the worker of one trial, as the config of a Ray trial.
 
     `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these, and none later, as an
