@@ -51,9 +51,7 @@ class Search:
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease = interrupted, lease
-        self.workers = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
-        if devices:
-            self.workers = min(self.workers, sum(device.most for device in devices))
+        self.workers = workers_of(resources, limit, devices)
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
@@ -170,6 +168,12 @@ class Search:
         except OSError as error:
             self.loop.notice(f"W&B is left out: {error}")
             return None
+
+
+def workers_of(resources: Resources, limit: int | None, devices: Sequence[Device]) -> int:
+    """How many trials the connected cluster runs at once; `devices` are those that trials share."""
+    fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
+    return min(fits, sum(device.most for device in devices)) if devices else fits
 
 
 class _InfoWriter:

@@ -159,8 +159,8 @@ def needed_free(checkpoint: int, workers: int, total: int) -> int:
 def limit_too_low(limit_gb: float, needed_gb: float) -> str:
     """Why a search pauses whose limit can't hold what it needs."""
     return (
-        f"disk_gb needs to hold the checkpoints that the search goes on from, which take {needed_gb:.3g} GB with those "
-        f"that come next, got {limit_gb:g}; go on with --disk {_above(needed_gb):g}"
+        f"disk_gb needs to hold the checkpoints that the search goes on from, which take {needed_gb:.4g} GB with those "
+        f"that come next, got {limit_gb:g}; go on with --disk {round_above(needed_gb):g}"
     )
 
 
@@ -173,7 +173,7 @@ def disk_too_full(uri: str, needed: int | None, got: str) -> str:
     )
 
 
-def _above(gb: float) -> float:
+def round_above(gb: float) -> float:
     """A round number above, with at most two digits."""
     unit = 10.0 ** (math.floor(math.log10(gb)) - 1)
     return float(f"{math.ceil(gb * 1.1 / unit) * unit:.2g}")
