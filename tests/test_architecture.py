@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "results": (
         {
             *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
-            *("errors", "foreign_text", "quoting"),
+            *("errors", "foreign_text", "quoting", "cache_folder", "temporary"),
         },
         {"pandas", "optuna"},
     ),

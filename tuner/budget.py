@@ -1,4 +1,4 @@
-"""What a search may spend, and the limits that end it.
+"""What a search may spend, and the limits that end it; `disk_gb` alone ends none, see `tuner.loop.room`.
 
 Each limit is one object: its name, its option, what is spent of it, when it is reached, and its sentences. The command
 line, `Study.with_options`, `resume`, the search, report and terminal go through LIMITS: a further limit is a field of
@@ -31,7 +31,8 @@ class Budget:
     time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
     `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
     starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
-    model of the metric, such as `MultiFidelityGP()`.
+    model of the metric, such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, is what the run folder may
+    take. It ends no search: the least useful checkpoints go, and where the needed ones take more, the search pauses.
     """
 
     trials: int | None = DEFAULT_TRIALS
@@ -41,6 +42,7 @@ class Budget:
     total_epochs: int | None = None
     target: float | None = None
     min_improvement: float | None = None
+    disk_gb: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse limits that leave nothing to do."""
@@ -158,11 +160,12 @@ class Limit:
     spent: Callable[[Spending], float] | None = None
     reached: Callable[[float, Spending], bool] | None = None
     seconds_left: Callable[[float, Pace], float | None] | None = None
+    flag: str | None = None
 
     @property
     def option(self) -> str:
         """Its command-line option."""
-        return "--" + self.name.replace("_", "-")
+        return self.flag or "--" + self.name.replace("_", "-")
 
     def refusal(self, limit: float, spending: Spending) -> str:
         """Why a run that has reached it can't go on, and how it could."""
@@ -254,7 +257,16 @@ LIMITS: tuple[Limit, ...] = (
         ending="no configuration was expected to improve {metric} by {limit} or more",
         sooner="no expected improvement of at least {limit}",
     ),
+    Limit(
+        "disk_gb",
+        POSITIVE,
+        "GB",
+        "what the run folder may take on its disk; ends no search",
+        ending="the limit of {limit} GB of disk was reached",
+        flag="--disk",
+    ),
 )
+GB = 10**9  # bytes
 NAMES = tuple(limit.name for limit in LIMITS)
 
 

@@ -66,6 +66,33 @@ def sweep(within: Path | None = None) -> list[Path]:
     return swept
 
 
+def abandoned(within: Path) -> list[Path]:
+    """Owned folders of this user whose owners are dead; nothing is deleted."""
+    found: list[Path] = []
+    if fcntl is None:
+        return found
+    with suppress(OSError):
+        for entry in os.scandir(within):
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_ours(entry):
+                found += [Path(entry.path)] if _is_abandoned(Path(entry.path)) else []
+    return sorted(found)
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)
+
+
 def _is_ours(entry: os.DirEntry[str]) -> bool:
     with suppress(OSError):
         return entry.stat(follow_symlinks=False).st_uid == os.geteuid()

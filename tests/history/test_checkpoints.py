@@ -98,3 +98,13 @@ def test_a_trials_id_names_no_other_place(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="a trial's id has letters, digits and _ only"):
             store.delete(trial, 1)
     assert outside.is_dir()
+
+
+def test_its_size_is_that_of_its_files_and_0_where_it_is_not_there(tmp_path: Path) -> None:
+    store = CheckpointStore(LocalFolder(tmp_path))
+    store.write("00000", 1, lambda folder: (folder / "weights").write_bytes(bytes(5000)) and None)
+    folder = tmp_path / "checkpoints" / "00000" / "000001"
+    assert store.size("00000", 1) == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert store.size("00000", 2) == 0
+    (folder / "manifest.json").write_text("[]")
+    assert store.size("00000", 1) == 0

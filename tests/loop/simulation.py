@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner import Budget, NoEarlyStopping, Random, Study, uniform
-from tuner.history.checkpoints import CheckpointStore
+from tuner.history.checkpoints import CheckpointStore, Fill
 from tuner.history.events import Event, read_events
 from tuner.loop.search_loop import SearchLoop
 from tuner.schedule import Decision
@@ -47,13 +47,16 @@ def drive(
     reports: int | None = None,
     saves: bool = True,
     saving: Callable[[int], bool] = lambda number: True,
+    fill: Fill = lambda folder: None,
+    leave: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run trials one after another until the search ends, or is cut off after so many reports.
 
-    Where `saves`, the trials for whose number `saving` holds write a checkpoint each epoch.
+    Where `saves`, the trials for whose number `saving` holds write a checkpoint each epoch, which `fill` fills. It is
+    left before its end once `leave` says so.
     """
     left = reports if reports is not None else 10**9
-    while left > 0:
+    while left > 0 and not leave():
         action = loop.next_action()
         if action is None:
             if loop.finished:
@@ -62,11 +65,11 @@ def drive(
         trial = action.trial
         epoch = loop.record.trials[trial].last_checkpoint
         decision = Decision.CONTINUE
-        while decision is Decision.CONTINUE and left > 0:
+        while decision is Decision.CONTINUE and left > 0 and not leave():
             epoch += 1
             left -= 1
             saved = [epoch] if saves and saving(action.number) else []
             for each in saved:
-                CheckpointStore(loop.folder).write(trial, each, lambda _: None)
+                CheckpointStore(loop.folder).write(trial, each, fill)
             metrics = {"loss": curve(action.config, epoch)}
             decision = loop.report(trial, epoch, metrics, saved=saved, saves=bool(saved))

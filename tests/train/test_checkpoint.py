@@ -1,5 +1,7 @@
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +97,26 @@ def test_progress_is_of_its_types() -> None:
     del scalars["opened"]
     with pytest.raises(ValueError, match=r"^training\.json has opened=None"):
         Progress.of(scalars)
+
+
+FULL = """
+import sys
+from pathlib import Path
+import torch
+from tuner.storage.locations import no_space
+from tuner.train.checkpoint import Checkpoint, write_checkpoint
+
+try:
+    write_checkpoint(Path(sys.argv[1]) / "checkpoint", Checkpoint({"weight": torch.zeros(200_000)}, {}, {}))
+except OSError as error:
+    print(no_space(error))
+"""
+MOUNTED = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
+NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.skipif(NO_MOUNTS, reason="no file system can be mounted here")
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    script = f"mount -t tmpfs -o size=400k none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path}"
+    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr

@@ -12,6 +12,7 @@ from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import Verbs, add_study_options, count, study_options
 
 if TYPE_CHECKING:
+    from tuner.driver.disk_need import DiskNeed
     from tuner.study import Study
 
 
@@ -22,6 +23,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
+    parser.add_argument("--cost", action="store_true", help="also say what the search's checkpoints take on the disk")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
@@ -38,11 +40,24 @@ def perform(options: argparse.Namespace) -> int:
 
             check_splits(study)
         first = samples(study, options.samples)
+        cost = _cost(study) if options.cost else None
     if options.json:
-        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first}))
+        told = {} if cost is None else {"disk": cost.record()}
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, **told}))
     else:
         print_study(study, first)
+        if cost is not None:
+            print(f"disk: {cost.sentence()}")
     return SUCCESS
+
+
+def _cost(study: Study) -> DiskNeed:
+    """What the search's checkpoints take; raises StudyError where its limit can't hold the least."""
+    from tuner.driver.disk_need import disk_need, largest_checkpoint, trials_at_once
+
+    need = disk_need(study, trials_at_once(study), largest_checkpoint(study))
+    need.check(study.budget.disk_gb)
+    return need
 
 
 def samples(study: Study, count: int) -> list[dict[str, Any]]:

@@ -8,7 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, completion, doctor, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import (
+    check,
+    clean,
+    compare,
+    completion,
+    doctor,
+    export,
+    predict,
+    refine,
+    rename,
+    report,
+    resume,
+    run,
+    runs,
+    show,
+)
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
@@ -21,11 +36,13 @@ VERBS = (
     resume,
     runs,
     show,
+    rename,
     report,
     refine,
     compare,
     export,
     predict,
+    clean,
     doctor,
     completion,
 )  # in the order of the help

@@ -63,7 +63,7 @@ def add_limits(group: argparse._ArgumentGroup) -> None:
     """An option for each limit of the budget."""
     for limit in budget.LIMITS:
         reader = partial(_read, limit.quantity)
-        group.add_argument(limit.option, type=reader, metavar=limit.metavar, help=limit.help)
+        group.add_argument(limit.option, dest=limit.name, type=reader, metavar=limit.metavar, help=limit.help)
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:

@@ -70,15 +70,16 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
     if not runs:
         print(printable(f"no runs under {storage}"))
         return
-    table = _table("run", "status", "trials", "metric", "best", "time")
+    named = any(run.title != run.name for run in runs)
+    table = _table("run", *["name"] * named, "status", "trials", "metric", "best", "time")
     for run in runs:
         best, found = run.best, None
         if best is not None:
             found = run.record.best_of(best.trial)
         value = short(found[1]) if found else ""
-        table.add_row(
-            run.path, run.status, str(len(run.record.trials)), run.metric, value, duration(run.record.wall_seconds)
-        )
+        name = [run.title if run.title != run.name else ""] * named
+        trials, seconds = str(len(run.record.trials)), duration(run.record.wall_seconds)
+        table.add_row(run.path, *name, run.status, trials, run.metric, value, seconds)
     _console().print(table)
 
 
@@ -95,7 +96,7 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         seconds = duration(trial.running_seconds)
         table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, settings(trial.config))
     console.print(
-        f"{run.name} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
+        f"{run.title} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
         f"{duration(record.wall_seconds)}"
     )
     console.print(table)

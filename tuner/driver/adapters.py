@@ -218,6 +218,7 @@ class Bridge:
             self._looked = time.monotonic()
             self._note_saves()
             self._note_ends()
+            self.loop.make_room()
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """What a report brings beside its metrics: sentences for the user, and word of checkpoints, of which epochs."""
@@ -225,6 +226,8 @@ class Bridge:
             if note not in self._noticed:  # each sentence once for all trials
                 self._noticed.add(note)
                 self.loop.notice(note)
+        for epoch in message.get("no_space", []):
+            self.loop.not_saved(trial, epoch)
         if self._coming.get(trial) in (*message["saved"], *message["unsaved"]):
             del self._coming[trial]
         if message["saving"] is not None:

@@ -13,13 +13,14 @@ from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
 from tuner.driver.description import describe_run, describe_session
+from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
-from tuner.driver.search import Search
+from tuner.driver.search import Search, workers_of
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
@@ -57,6 +58,8 @@ def run(
     _download(ready)
     check_writable(open_folder(storage))
     learning = meanwhile(partial(learned, ready, storage))
+    worth_it = worth_a_look(ready, open_folder(storage).disk)
+    sizing = meanwhile(partial(largest_checkpoint, ready)) if worth_it else None
     with (
         gpus_checked(ready, driving.address, driving.listeners) as notices,
         interruptions(driving.grace_seconds) as interrupted,
@@ -64,6 +67,10 @@ def run(
         ExitStack() as leases,
     ):
         start_from = awaited(learning, interrupted)  # before this run's own folder is there
+        of_the_disk: list[str] = []
+        if sizing is not None:
+            workers = workers_of(resources, driving.concurrency, devices)
+            of_the_disk = room_checked(ready, open_folder(storage), workers, awaited(sizing, interrupted))
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
@@ -76,7 +83,7 @@ def run(
                 lease=lease,
                 devices=devices,
             )
-        search.tell(notices)
+        search.tell([*notices, *of_the_disk])
         return search.perform()
 
 
@@ -116,6 +123,11 @@ def resume(
             gpus_checked(ready, driving.address, driving.listeners) as notices,
             connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ):
+            of_the_disk: list[str] = []
+            if worth_a_look(ready, earlier.folder.disk) and not conclude_only:
+                workers = workers_of(resources, driving.concurrency, devices)
+                checkpoint = measured_checkpoint(earlier.folder, earlier.record) or largest_checkpoint(ready)
+                of_the_disk = room_checked(ready, earlier.folder, workers, checkpoint)
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
             info = {
@@ -137,7 +149,7 @@ def resume(
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
-            search.tell(notices)
+            search.tell([*notices, *of_the_disk])
             return search.perform(conclude_only=conclude_only)
 
 

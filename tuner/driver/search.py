@@ -15,6 +15,7 @@ from tuner.driver.interruption import Interruption, SearchLeft
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.loop.packing import Device
+from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
 from tuner.resources import Resources
@@ -22,6 +23,7 @@ from tuner.results.run import Run, write_info
 from tuner.search import Learned
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
+from tuner.storage.locations import no_space
 from tuner.study import Study
 from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 
@@ -49,9 +51,7 @@ class Search:
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease = interrupted, lease
-        self.workers = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
-        if devices:
-            self.workers = min(self.workers, sum(device.most for device in devices))
+        self.workers = workers_of(resources, limit, devices)
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
@@ -66,6 +66,7 @@ class Search:
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
             admission=packing.admission(study, devices),
             before_writing=self._check_lease,
+            pause=self.interrupted.ask,
         )
 
     def perform(self, *, conclude_only: bool = False) -> Run:
@@ -105,12 +106,19 @@ class Search:
         except SearchLeft as left:
             if self.interrupted.is_set():
                 return Outcome(self.interrupted.reason)
-            return _failed(left.__cause__) if left.__cause__ is not None else Outcome()
+            return self._failed(left.__cause__) if left.__cause__ is not None else Outcome()
         except KeyboardInterrupt:
             return Outcome(self.interrupted.reason or "Ctrl-C")
         except Exception as error:
-            return _failed(error)
+            return self._failed(error)
         return Outcome()
+
+    def _failed(self, error: BaseException) -> Outcome:
+        """What went wrong; a full disk pauses the search: what was written is whole."""
+        if no_space(error):
+            return Outcome(disk_too_full(self.folder.uri, None, "none"))
+        lines = str(error).strip().splitlines() or [""]
+        return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
 
     def _tune(self) -> None:
         from ray import tune
@@ -162,9 +170,10 @@ class Search:
             return None
 
 
-def _failed(error: BaseException) -> Outcome:
-    lines = str(error).strip().splitlines() or [""]
-    return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
+def workers_of(resources: Resources, limit: int | None, devices: Sequence[Device]) -> int:
+    """How many trials the connected cluster runs at once; `devices` are those that trials share."""
+    fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
+    return min(fits, sum(device.most for device in devices)) if devices else fits
 
 
 class _InfoWriter:

@@ -51,6 +51,8 @@ def write_winner(
         folder.delete(BEST)
         return
     epoch, _ = record.best_of(best.trial) or (best.epoch, None)
+    if epoch not in best.checkpoints and is_written(folder, record):
+        return  # its checkpoint was cleaned away: what best/ has is more than could be written now
     metrics = dict(best.epochs[epoch].metrics)
     details = {"trial": best.trial, "epoch": epoch, "metrics": metrics}
     folder.delete(NEW)

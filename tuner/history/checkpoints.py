@@ -80,6 +80,14 @@ class CheckpointStore:
         """Whether there is one of this epoch."""
         return self._folder.exists(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
 
+    def size(self, trial: str, epoch: int) -> int:
+        """Bytes of its files and its manifest; 0 where it isn't there, or its manifest can't be read."""
+        try:
+            content = self._folder.read(f"{checkpoint_path(trial, epoch)}/{MANIFEST}")
+            return len(content) + sum(int(mark["bytes"]) for mark in json.loads(content)["files"].values())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return 0
+
     def fetch(self, trial: str, epoch: int, target: Path) -> Path:
         """A folder on this machine with the trial's files of that epoch, verified; a copy under `target` if need be.
 

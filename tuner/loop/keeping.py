@@ -2,7 +2,7 @@
 
 Kept are the newest of each trial that can go on, and that of the best epoch of each trial that may turn out the winner:
 the best of the ended ones, and the running ones that beat it. (30 trials of 9 epochs of ResNet18 with Adam would be 36
-GB.) This is the one place that decides it; nothing else deletes a checkpoint of a trial.
+GB.) This is the one place that decides it; where a limit of the disk asks for more, `tuner.loop.room` says which go.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ class Keeper:
         among = None if changed is None or incumbent is not self._incumbent else [self._record.trials[changed]]
         self._incumbent = incumbent
         for trial, epoch in not_needed(self._record, among):
-            self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
-            self._store.delete(trial, epoch)
+            self.drop(trial, epoch)
+
+    def drop(self, trial: str, epoch: int) -> None:
+        """Delete one, needless or not."""
+        self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
+        self._store.delete(trial, epoch)
 
     def compare_with_the_disk(self) -> None:
         """Take note of checkpoints that came or went without word; delete what belongs to no known epoch."""

@@ -77,6 +77,11 @@ class Queue:
         """Whether something would run if a device had room for it."""
         return self._waiting is not None
 
+    @property
+    def waiting(self) -> str | None:
+        """The trial that would, where it is one that goes on."""
+        return None if self._waiting is None or self._waiting.new else self._waiting.start.trial
+
     def put_back(self, *trials: TrialRecord) -> None:
         """Trials that start again before anything else does."""
         self._again += trials

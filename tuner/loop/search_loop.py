@@ -22,6 +22,7 @@ from tuner.loop.limits import Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
 from tuner.loop.replaying import Replay, learned_before
+from tuner.loop.room import Actions, Room
 from tuner.loop.stopping import Stopping
 from tuner.schedule import Decision, EarlyStopper
 from tuner.search import Learned, Proposals
@@ -41,7 +42,8 @@ class SearchLoop:
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
     so many `devices`, or where `admission` lets them; `learned` is what earlier studies suggest to start from, for a
     run that has no history; `opening` are further fields of this driver's first event. `before_writing` is called
-    before each event and may raise, as where another driver took the run over. Each method raises what that raises, or
+    before each event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the
+    search for a reason, as where its disk is full. Each method raises what that raises, or
     OSError where an event can't be written: what is in the run folder is whole then, and this object of no more use.
     """
 
@@ -58,6 +60,7 @@ class SearchLoop:
         opening: Mapping[str, Any] | None = None,
         before_writing: Callable[[], None] = lambda: None,
         admission: Admission | None = None,
+        pause: Callable[[str], None] = lambda reason: None,
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
@@ -90,6 +93,11 @@ class SearchLoop:
         self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
         self._limits = Limits(study, self.record, devices)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
+        actions = Actions(self._end, pause, self.notice)
+        self._room = Room(
+            *(self.record, folder, self._keeper, actions), limit_gb=study.budget.disk_gb, workers=concurrency
+        )
+        self.make_room()
 
     # What to do next
 
@@ -153,18 +161,26 @@ class SearchLoop:
         why = {} if ending is None else {"ending": ending}
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **why)
         for each in saved:
-            self.saved(trial, each)
+            self._take_checkpoint(trial, each)
         self._tell_of_packing()
         if record.due is not None:
             self._carry_out(record)
+        if saved:
+            self.make_room()
         return decision
 
     def saved(self, trial: str, epoch: int) -> None:
         """A checkpoint of the trial has come to the run folder."""
-        record = self.record.trials[trial]
-        if epoch in record.epochs and epoch not in record.checkpoints:
-            self._emit("checkpoint_saved", trial=trial, epoch=epoch)
-            self._keeper.prune(trial)
+        self._take_checkpoint(trial, epoch)
+        self.make_room()
+
+    def not_saved(self, trial: str, epoch: int) -> None:
+        """The disk had no room for a checkpoint of the trial: pause the search."""
+        self._room.refuse(trial, epoch)
+
+    def make_room(self) -> None:
+        """See to it that the run folder stays below its limit, and its disk doesn't fill up; cheap."""
+        self._room.make(self._queue.waiting)
 
     def returned(self, trial: str) -> None:
         """The trial's code came to its end by itself."""
@@ -264,6 +280,13 @@ class SearchLoop:
         elif due is not None:
             over = due.epoch >= self._length(record.config)
             self._end(record.trial, **(due.ending or {"status": "completed" if over else "stopped"}))
+
+    def _take_checkpoint(self, trial: str, epoch: int) -> None:
+        record = self.record.trials[trial]
+        if epoch in record.epochs and epoch not in record.checkpoints:
+            self._emit("checkpoint_saved", trial=trial, epoch=epoch)
+            self._room.take(trial, epoch)
+            self._keeper.prune(trial)
 
     def _end(self, trial: str, **ending: Any) -> None:
         self._emit("trial_ended", trial=trial, **ending)

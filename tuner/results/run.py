@@ -15,6 +15,7 @@ from tuner.history.events import EVENTS, Event, Reading, read_all
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
+from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.identity import lived_at
@@ -69,6 +70,11 @@ class Run:
     def name(self) -> str:
         """The study's name."""
         return str(in_utf8(self.info["study"]))
+
+    @cached_property
+    def title(self) -> str:
+        """The name that `tuner rename` gave it, or the study's."""
+        return read_title(self.folder) or self.name
 
     @property
     def metric(self) -> str:
@@ -294,9 +300,7 @@ class Run:
             "best": best and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics},
             "trials": {
                 "total": len(self.record.trials),
-                "completed": counts["completed"],
-                "stopped": counts["stopped"],
-                "failed": counts["failed"],
+                **{status: counts[status] for status in ("completed", "stopped", "failed")},
             },
             "failures": self.record.failures(),
             "wall_seconds": round(self.record.wall_seconds, 3),
@@ -317,7 +321,7 @@ class Run:
 
         counts = ", ".join(f"{count} {status}" for status, count in self.record.counts().items() if count)
         head = (
-            f"<p><b>{escape(self.name)}</b>, {self.status}: {len(self.record.trials)} trials ({counts or 'none'}) in "
+            f"<p><b>{escape(self.title)}</b>, {self.status}: {len(self.record.trials)} trials ({counts or 'none'}) in "
             f"{duration(self.record.wall_seconds)}<br>best {escape(best_so_far(self.record))}<br>"
             f"<code>{escape(shown_path(self.path))}</code></p>"
         )

@@ -6,11 +6,13 @@ import errno
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from tuner.errors import RunFolderError
 from tuner.storage.durable import linked, make, set_aside, sync, sync_all, written_beside
+from tuner.storage.sizes import Disk, disk_of, path_bytes
 
 MARK = "run.json"  # a folder with this file is a run's, out of which nothing in it may lead
 
@@ -72,6 +74,18 @@ class Folder(ABC):
     @abstractmethod
     def folders(self) -> list[str]:
         """Names of the folders directly inside, sorted."""
+
+    @abstractmethod
+    def held_bytes(self, name: str = "", *, without: Collection[str] = ()) -> int:
+        """Bytes of all files in the folder, or below `name` in it; names directly in it that are `without` don't count.
+
+        What a symbolic link leads to doesn't count either.
+        """
+
+    @property
+    def disk(self) -> Disk | None:
+        """The file system that it lies on; None for an object store, which has no end."""
+        return None
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -170,6 +184,13 @@ class LocalFolder(Folder):
         closed = self._closed or (self.path / MARK).is_file()
         entries = (entry for entry in self.path.iterdir() if entry.is_dir())
         return sorted(entry.name for entry in entries if not closed or _stays_in(entry, self.path))
+
+    def held_bytes(self, name: str = "", *, without: Collection[str] = ()) -> int:
+        return path_bytes(self.path / inner_name(name, self.uri) if name else self.path, without=without)
+
+    @property
+    def disk(self) -> Disk | None:
+        return disk_of(self.path)
 
     def remove(self, name: str) -> None:
         self.inside(name).unlink(missing_ok=True)

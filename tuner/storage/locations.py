@@ -46,6 +46,12 @@ def check_writable(folder: Folder) -> None:
                 made.rmdir()
 
 
+def no_space(error: BaseException | str | None) -> bool:
+    """Whether an exception, or its text, says that a disk, or the user's share of it, is full."""
+    texts = [os.strerror(code) for code in _NO_SPACE]
+    return getattr(error, "errno", None) in _NO_SPACE or any(text in str(error) for text in texts)
+
+
 def _missing(folder: Folder) -> list[Path]:
     """The folders that would have to be made for this one, the innermost first."""
     if not isinstance(folder, LocalFolder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,14 @@ class ObjectFolder(Folder):
         from pyarrow.fs import FileType
 
         return [info.base_name for info in self._entries("") if info.type == FileType.Directory]
+
+    def held_bytes(self, name: str = "", *, without: Collection[str] = ()) -> int:
+        from pyarrow.fs import FileSelector
+
+        base = self._key(name) if name else self._path
+        infos = self._filesystem.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        counted = (info for info in infos if info.path[len(base) :].strip("/").split("/")[0] not in without)
+        return sum(info.size or 0 for info in counted)
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):

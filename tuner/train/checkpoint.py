@@ -80,7 +80,10 @@ class Progress:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole."""
+    """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole.
+
+    Raises OSError where it can't be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
     files = {
@@ -147,7 +150,10 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # a full disk, which its user deals with
+        raise OSError(f"{path.name}: {error}") from error
     _sync(path)
     return _mark(path)
 

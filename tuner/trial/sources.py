@@ -60,6 +60,10 @@ class Source(ABC):
         """A cheap mark of what is on disk now, by modification times in ns; for caches within one process."""
         return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
 
+    def count_classes(self) -> int | None:
+        """How many classes a quick look finds; None where it takes more."""
+        return self.classes
+
 
 @dataclass(frozen=True)
 class Digits(Source):
@@ -226,6 +230,10 @@ class Folder(Source):
                     "move or rename it"
                 )
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
+
+    def count_classes(self) -> int | None:
+        """Folders of classes, whatever is in them."""
+        return len(_subfolders(self.split_folders()["train"]))
 
     def scan(self) -> ImageFiles:
         """The image files of every split and class.

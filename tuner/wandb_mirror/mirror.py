@@ -101,7 +101,7 @@ class Mirror:
         if trial.trial not in self._shown:
             shown = self._start(
                 trial.trial,
-                name=f"{self._run.name} {trial.trial}",
+                name=f"{self._run.title} {trial.trial}",
                 job_type="trial",
                 config=trial.config,
                 notes=f"seed {trial.seed}",
@@ -174,7 +174,7 @@ class Mirror:
 
         kept = ("metric", "mode", "seed", "search", "scheduler", "budget", "trial", "machine", "versions", "git_commit")
         config = {name: run.info.get(name) for name in kept}
-        shown = self._start("summary", name=f"{run.name} summary", job_type="summary", config=config)
+        shown = self._start("summary", name=f"{run.title} summary", job_type="summary", config=config)
         summary = run.summary()
         shown.summary.update({"status": run.status, "wall_seconds": summary["wall_seconds"], **summary["trials"]})
         shown.summary.update({n: v for n, v in run.best_metrics.items() if finite(v)})

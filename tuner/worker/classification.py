@@ -63,6 +63,16 @@ class Classification(Implementation[ImageClassifier]):
         torch.set_num_threads(1)
         return MemoryEstimator(trial, epochs=epochs, split_seed=split_seed, device=device, free_bytes=free_bytes)
 
+    def checkpoint_bytes(
+        self, trial: ImageClassifier, configs: Sequence[dict[str, Any]], *, epochs: int
+    ) -> tuple[int, dict[str, Any]] | None:
+        """See `Implementation.checkpoint_bytes`."""
+        from tuner.train.checkpoint_size import UNKNOWN_CLASSES, checkpoint_bytes
+
+        source = trial.source
+        classes = source.classes or source.count_classes() or UNKNOWN_CLASSES
+        return checkpoint_bytes(trial, configs, epochs=epochs, channels=source.channels or 3, classes=classes)
+
     def score(
         self,
         trial: ImageClassifier,

@@ -63,6 +63,15 @@ class Implementation(ABC, Generic[T]):
         """
         return lambda _: MemoryEstimate(unknown=f"the memory that {trial.described} needs is unknown")
 
+    def checkpoint_bytes(
+        self, trial: T, configs: Sequence[dict[str, Any]], *, epochs: int
+    ) -> tuple[int, dict[str, Any]] | None:
+        """Bytes of the largest checkpoint that a trial of these configurations saves, and the configuration.
+
+        None if that isn't known; `epochs` is the budget's length of a trial. Nothing is trained or downloaded for it.
+        """
+        return None
+
     @property
     def scores(self) -> bool:
         """Whether the winner is scored; its checkpoint is copied as it was saved otherwise."""

@@ -13,7 +13,7 @@ from ray import tune
 from tuner.errors import RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore, Fill
 from tuner.history.events import plain
-from tuner.storage.locations import open_folder
+from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
 from tuner.worker.saving import BackgroundWriter, unwritten
@@ -64,9 +64,9 @@ class WorkerSession:
         `saves` says whether the trial means to write checkpoints at all.
         """
         trial = self._assignment.trial
-        saved = [*WRITER.finished(trial), *(self._write(epoch, fill) if fill else [])]
-        failures = WRITER.failures(trial)
-        notes, self.notes = [*self.notes, *(why for _, why in failures)], []
+        written, refused = self._write(epoch, fill) if fill else ([], [])
+        saved, failures = [*WRITER.finished(trial), *written], WRITER.failures(trial)
+        notes, self.notes = [*self.notes, *(why for _, why in [*refused, *failures])], []
         coming = behind is not None and WRITER.announce(trial, replaceable=replaceable)
         message = {
             "epoch": epoch,
@@ -74,6 +74,7 @@ class WorkerSession:
             "notes": notes,
             "saved": saved,
             "unsaved": [failed for failed, _ in failures],
+            "no_space": [failed for failed, why in [*failures, *refused] if no_space(why)],
             "saving": epoch if coming else None,
             "saves": saves,
         }
@@ -116,14 +117,13 @@ class WorkerSession:
             except TrialError as error:
                 self.notes.append(f"a checkpoint is passed over: {error}")
 
-    def _write(self, epoch: int, fill: Fill) -> list[int]:
-        """The epoch if its checkpoint could be written; a trial goes on without one."""
+    def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
+        """The epoch if its checkpoint could be written, or the epoch and why not; a trial goes on without one."""
         try:
             self._store.write(self._assignment.trial, epoch, fill)
         except (OSError, RunFolderError) as error:
-            self.notes.append(unwritten(self._assignment.trial, epoch, error))
-            return []
-        return [epoch]
+            return [], [(epoch, unwritten(self._assignment.trial, epoch, error))]
+        return [epoch], []
 
     def _send(self, message: dict[str, Any]) -> None:
         # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.

@@ -138,7 +138,7 @@ class BackgroundWriter:
 
 
 def unwritten(trial: str, epoch: int, error: BaseException) -> str:
-    """The notice about a checkpoint that could not be written."""
+    """The notice about a checkpoint that could not be written; that a disk is full stands in it."""
     return f"the checkpoint of epoch {epoch} of trial {trial} could not be written: {error}"
 
 

@@ -1,0 +1,27 @@
+"""A winner whose checkpoint was cleaned away keeps what best/ has of it."""
+
+import json
+from pathlib import Path
+
+from tests.loop.simulation import build, drive, study
+from tuner.driver.winner import write_winner
+from tuner.resources import Resources
+from tuner.storage.folder import LocalFolder
+
+
+def test_a_scored_winner_is_not_replaced_by_less(tmp_path: Path) -> None:
+    loop, folder = build(study(), tmp_path), LocalFolder(tmp_path)
+    drive(loop)
+    loop.end()
+    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    assert (tmp_path / "best" / "metrics.json").is_file()
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
+    best = loop.record.best_trial()
+    assert best is not None
+    best.checkpoints.clear()
+    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    assert (tmp_path / "best" / "model.safetensors").read_bytes() == b"weights"
+
+    (tmp_path / "best" / "metrics.json").write_text(json.dumps({"trial": "another", "epoch": 1}))
+    write_winner(loop.study, folder, loop.record, Resources(), lambda: False)
+    assert not (tmp_path / "best" / "model.safetensors").exists()

@@ -1,0 +1,48 @@
+"""`check --cost`: what a search's checkpoints take, in a sentence and as JSON; what a limit can't hold is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import study_file
+from tests.searches import RESUMABLE, study
+from tests.test_cli import run_main
+
+CLASSIFIER = """
+study = Study(
+    "photos", trial=ImageClassifier("digits", "resnet18", weights=None), budget=Budget(trials=9, max_epochs=9),
+    space={"lr": loguniform(1e-4, 1e-2), "optimizer": choice(["sgd", "adam"])}, resources=Resources(cpus=1),
+)
+"""
+
+
+def test_the_cost_is_told_for_the_largest_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = study_file(tmp_path, CLASSIFIER)
+    code, out, _ = run_main(capsys, "check", space, "--cost")
+    assert code == 0
+    assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
+    _, out, _ = run_main(capsys, "check", space, "--cost", "--json")
+    disk = json.loads(out)["disk"]
+    assert disk["least_bytes"] == disk["checkpoint_bytes"] * (2 * disk["trials_at_once"] + 3)
+    assert disk["most_bytes"] == disk["least_bytes"] + disk["waiting"] * disk["checkpoint_bytes"]
+
+
+def test_a_limit_that_cannot_hold_the_least_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_main(capsys, "check", study_file(tmp_path, CLASSIFIER), "--cost", "--disk", "0.3")
+    assert (code, out) == (2, "")
+    assert "disk_gb needs to hold two checkpoints of about 134 MB for each of" in err
+    assert "got 0.3; use --disk " in err
+
+
+def test_of_a_function_it_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_main(capsys, "check", study_file(tmp_path, study(RESUMABLE)), "--cost")
+    assert code == 0
+    assert "disk: what a checkpoint takes is unknown before the first one is there" in out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "20GB"])
+def test_a_limit_needs_a_number_above_0(tmp_path: Path, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run_main(capsys, "check", study_file(tmp_path, CLASSIFIER), "--disk", value)
+    assert code == 2
+    assert f"argument --disk: needs a number above 0, got '{value}'" in err

@@ -1,0 +1,167 @@
+"""What a search's checkpoints will take, known before it starts; and whether its limit and its disk can hold that.
+
+A checkpoint's size is found without training, or is that of the largest which the run has already; of a function of the
+user's it isn't known before its first checkpoint is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tuner.budget import GB
+from tuner.errors import RunFolderError, StudyError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import RunRecord
+from tuner.loop.room import disk_too_full, least_bytes, needed_free, round_above
+from tuner.loop.waiting import most_waiting
+from tuner.machine import this_machine
+from tuner.storage.folder import Folder
+from tuner.storage.sizes import Disk
+from tuner.study import Study
+from tuner.worker.implementation import implementation_of
+
+SAMPLES = 200  # configurations of which the largest checkpoint counts
+Largest = tuple[int | None, dict[str, Any]]  # bytes of a checkpoint, and the configuration that has it
+DECISIVE = ("optimizer", "momentum", "ema_decay", "finetune")  # hyperparameters that the size depends on
+LOOK_BELOW_GB = 20.0  # of free space: with more, a search without a limit starts without this look, which loads torch
+
+
+@dataclass(frozen=True)
+class DiskNeed:
+    """What a study's checkpoints take.
+
+    Attributes:
+        checkpoint_bytes: of the largest; None where nobody knows yet
+        settings: hyperparameters of the configuration that has it
+        workers: trials at once
+        waiting: trials that are paused at once, about; None where nothing limits it
+    """
+
+    checkpoint_bytes: int | None
+    settings: dict[str, Any]
+    workers: int
+    waiting: int | None
+
+    @property
+    def least_bytes(self) -> int | None:
+        """What a search can't do with less of."""
+        return None if self.checkpoint_bytes is None else least_bytes(self.checkpoint_bytes, self.workers)
+
+    @property
+    def most_bytes(self) -> int | None:
+        """What is kept at once if nothing is in the way, about."""
+        if self.least_bytes is None or self.checkpoint_bytes is None or self.waiting is None:
+            return None
+        return self.least_bytes + self.waiting * self.checkpoint_bytes
+
+    def sentence(self) -> str:
+        """The need in words."""
+        if self.checkpoint_bytes is None:
+            return "what a checkpoint takes is unknown before the first one is there: a function saves what it likes"
+        of = ", ".join(f"{name}={self.settings[name]}" for name in DECISIVE if name in self.settings)
+        each = f"a checkpoint takes up to about {_told(self.checkpoint_bytes)}{f' ({of})' if of else ''}"
+        least = f"at least {_told(self.least_bytes or 0)}"
+        if self.most_bytes is None:
+            return f"{each}; the search needs {least}, and more for each trial that waits, of which there is no limit"
+        waiting = f", and {self.waiting} that wait" if self.waiting else ""
+        return (
+            f"{each}; for {self.workers} trial{'s' * (self.workers > 1)} at once{waiting} the search keeps up to "
+            f"{_told(self.most_bytes)}, and needs {least}"
+        )
+
+    def record(self) -> dict[str, int | None]:
+        """The same as plain data."""
+        return {
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "trials_at_once": self.workers,
+            "waiting": self.waiting,
+            "most_bytes": self.most_bytes,
+            "least_bytes": self.least_bytes,
+        }
+
+    def check(self, limit_gb: float | None) -> None:
+        """Raise StudyError where a limit can't hold even the least."""
+        if limit_gb is None or self.least_bytes is None or self.least_bytes <= limit_gb * GB:
+            return
+        raise StudyError(
+            f"disk_gb needs to hold two checkpoints of about {_told(self.checkpoint_bytes or 0)} for each of "
+            f"{self.workers} trials at once, and the best ones, {_told(self.least_bytes)} in all, got {limit_gb:g}; "
+            f"use --disk {round_above(self.least_bytes / GB):g}, or fewer trials at once (--concurrency)"
+        )
+
+    def notices(self, limit_gb: float | None, disk: Disk | None) -> list[str]:
+        """What the user should know before the first trial."""
+        found = []
+        if limit_gb is not None and self.most_bytes is not None and self.most_bytes > limit_gb * GB:
+            found.append(
+                f"{self.sentence()}; with disk_gb={limit_gb:g} the least promising of the paused trials may end early"
+            )
+        most = self.most_bytes or self.least_bytes or 0
+        wanted = most if limit_gb is None else min(most, limit_gb * GB)
+        if disk is not None and wanted > disk.free:
+            found.append(
+                f"{self.sentence()}; the disk has {_told(disk.free)} free, and the search pauses before it is full"
+            )
+        return found
+
+
+def disk_need(study: Study, workers: int, largest: Largest) -> DiskNeed:
+    """What the study's checkpoints take, of which the largest is given as `largest_checkpoint` finds it."""
+    return DiskNeed(*largest, workers, most_waiting(study, workers))
+
+
+def largest_checkpoint(study: Study) -> Largest:
+    """Bytes and settings of the largest checkpoint of a study's configurations; None for what can't be known.
+
+    Loads torch for an image classifier.
+    """
+    generator = np.random.default_rng(study.seed)
+    configs = [study.search_space.sample(generator) for _ in range(SAMPLES)] + study.starting_points
+    implementation = implementation_of(study.declared_trial)
+    try:
+        found = implementation.checkpoint_bytes(study.declared_trial, configs, epochs=study.budget.max_epochs)
+    except Exception:  # of a user's model, which fails in its trials too, and says there why
+        found = None
+    return (None, {}) if found is None else found
+
+
+def measured_checkpoint(folder: Folder, record: RunRecord) -> Largest | None:
+    """The same of the checkpoints that a run has; None where it has none."""
+    store = CheckpointStore(folder)
+    found = [(store.size(t.trial, epoch), t.config) for t in record.trials.values() for epoch in t.checkpoints]
+    return max(found, key=lambda pair: pair[0], default=None)
+
+
+def worth_a_look(study: Study, disk: Disk | None) -> bool:
+    """Whether the need could matter to a search that starts."""
+    return study.budget.disk_gb is not None or (disk is not None and disk.free < LOOK_BELOW_GB * GB)
+
+
+def room_checked(study: Study, folder: Folder, workers: int, largest: Largest) -> list[str]:
+    """What the user should know of the disk before the first trial.
+
+    Raises StudyError where the limit can't hold even the least, and RunFolderError where the disk has less free space
+    than a search needs to begin: it would pause at once.
+    """
+    need, disk = disk_need(study, workers, largest), folder.disk
+    need.check(study.budget.disk_gb)
+    if disk is not None and disk.free < (needed := needed_free(need.checkpoint_bytes or 0, workers, disk.total)):
+        raise RunFolderError(disk_too_full(folder.uri, needed, f"{disk.free / 1e6:,.0f} MB free"))
+    return need.notices(study.budget.disk_gb, disk)
+
+
+def trials_at_once(study: Study) -> int:
+    """How many trials this machine holds at once, as far as it is known before a search runs on it."""
+    machine = this_machine()
+    resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
+    fits = machine.cpus / resources.cpu_count
+    if resources.gpu_count:
+        fits = min(fits, machine.gpus / resources.gpu_count)
+    return max(1, min(int(fits + 1e-9), study.trials or int(fits)))
+
+
+def _told(size: int) -> str:
+    return f"{size / GB:.3g} GB" if size >= GB else f"{size / 1e6:.3g} MB"

@@ -1,0 +1,179 @@
+"""What `Budget.disk_gb` and the free space of the disk lead to: which checkpoints go first, and when a search pauses.
+
+The run folder stays below its limit at any moment, so room is left for a checkpoint of each worker that may be on its
+way, and for the winner's copy in `best/`. Never deleted are the newest of a trial that runs or was interrupted, the
+best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
+
+1. the checkpoints of paused trials, the least promising trial first, which ends as by early stopping;
+2. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
+
+Where that isn't enough, the search pauses before it writes more.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tuner.budget import GB
+from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.loop.keeping import Keeper
+from tuner.storage.folder import Folder
+
+BY = "disk_gb"  # what ended a paused trial whose checkpoint had to go
+FEWER_PAUSED = "disk"  # the code of the notice that says so
+LOOK_SECONDS = 30.0  # between two looks at what else the run folder holds
+RESERVE_BYTES = 16_000_000  # for events, tables, report and run.json, but
+RESERVE_SHARE = 0.05  # of a small disk at most so much
+EXTRA = 3  # beside two for each worker: the best ended trial's, the leader's, and the winner's copy in best/
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What the search does for whoever makes room.
+
+    `end` ends a paused trial, `pause` asks the search to pause for a reason, `notice` tells the user with a `code`.
+    """
+
+    end: Callable[..., None]
+    pause: Callable[[str], None]
+    notice: Callable[..., None]
+
+
+class Room:
+    """Keeps a run folder below `limit_gb`, None for no limit, and its disk from filling up.
+
+    `workers` is how many trials may save at once.
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        folder: Folder,
+        keeper: Keeper,
+        actions: Actions,
+        *,
+        limit_gb: float | None,
+        workers: int,
+    ) -> None:
+        self._record, self._folder, self._keeper, self._actions = record, folder, keeper, actions
+        self._store = CheckpointStore(folder)
+        self._limit = None if limit_gb is None else limit_gb * GB
+        self._workers = workers
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._others, self._looked = 0, -math.inf
+        self._asked = self._told = False
+        self._largest = 0
+        for trial in record.trials.values():
+            for epoch in trial.checkpoints:
+                self.take(trial.trial, epoch)
+
+    def take(self, trial: str, epoch: int) -> None:
+        """A checkpoint has come."""
+        if self._limit is not None or self._folder.disk is not None:
+            size = self._sizes[trial, epoch] = self._store.size(trial, epoch)
+            self._largest = max(self._largest, size)
+
+    def make(self, waiting: str | None = None) -> None:
+        """Delete the least useful checkpoints where the limit would be passed; pause where only needed ones are left.
+
+        `waiting` is a paused trial that is about to go on. Pauses too where the disk has less free space than the next
+        checkpoints and events take.
+        """
+        if self._limit is not None:
+            self._look_at_the_rest()
+            dropping = self._droppable(waiting)
+            while (excess := self._excess(self._limit)) > 0:
+                drop = next(dropping, None)
+                if drop is None:
+                    self._pause(limit_too_low(self._limit / GB, (self._limit + excess) / GB))
+                    return
+                drop()
+        disk = self._folder.disk
+        if disk is not None and disk.free < (needed := needed_free(self._largest, self._workers, disk.total)):
+            self._pause(disk_too_full(self._folder.uri, needed, f"{disk.free / 1e6:,.0f} MB free"))
+
+    def refuse(self, trial: str, epoch: int) -> None:
+        """The disk had no room for a checkpoint."""
+        self._pause(disk_too_full(self._folder.uri, None, f"none for that of epoch {epoch} of trial {trial}"))
+
+    # Inside
+
+    def _pause(self, reason: str) -> None:
+        if not self._asked:
+            self._asked = True
+            self._actions.pause(reason)
+
+    def _look_at_the_rest(self) -> None:
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._others = self._folder.held_bytes(without=(CHECKPOINTS,))
+
+    def _excess(self, limit: float) -> float:
+        """Bytes that the run folder could pass its limit by."""
+        trials = self._record.trials
+        self._sizes = {place: size for place, size in self._sizes.items() if place[1] in trials[place[0]].checkpoints}
+        return sum(self._sizes.values()) + self._others + self._largest * (self._workers + 1) - limit
+
+    def _droppable(self, waiting: str | None) -> Iterator[Callable[[], None]]:
+        """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""
+        while (trial := self._least_promising(waiting)) is not None:
+            yield lambda trial=trial: self._end(trial)  # type: ignore[misc]
+        while (place := self._least_useful_best()) is not None:
+            yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
+
+    def _end(self, trial: TrialRecord) -> None:
+        if not self._told:
+            self._told = True
+            self._actions.notice(
+                f"the disk limit of {(self._limit or 0) / GB:g} GB holds no more paused trials: the least promising "
+                "ones end now, as by early stopping; a higher --disk keeps more of them",
+                code=FEWER_PAUSED,
+            )
+        self._actions.end(trial.trial, status="stopped", by=BY)
+
+    def _least_promising(self, waiting: str | None) -> TrialRecord | None:
+        leader = self._record.best_trial()
+        paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial != waiting)
+        return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
+
+    def _least_useful_best(self) -> tuple[str, int] | None:
+        live = [t for t in self._record.trials.values() if t.live and len(t.checkpoints) > 1]
+        trial = min(live, key=self._record.rank, default=None)
+        return None if trial is None else (trial.trial, min(trial.checkpoints))
+
+
+def least_bytes(checkpoint: int, workers: int) -> int:
+    """What a search needs at least that saves checkpoints of this size: two for each worker, and EXTRA."""
+    return checkpoint * (2 * workers + EXTRA)
+
+
+def needed_free(checkpoint: int, workers: int, total: int) -> int:
+    """Bytes of a disk that must be free: a checkpoint of each worker, and what is written beside them."""
+    return checkpoint * workers + int(min(RESERVE_BYTES, RESERVE_SHARE * total))
+
+
+def limit_too_low(limit_gb: float, needed_gb: float) -> str:
+    """Why a search pauses whose limit can't hold what it needs."""
+    return (
+        f"disk_gb needs to hold the checkpoints that the search goes on from, which take {needed_gb:.4g} GB with those "
+        f"that come next, got {limit_gb:g}; go on with --disk {round_above(needed_gb):g}"
+    )
+
+
+def disk_too_full(uri: str, needed: int | None, got: str) -> str:
+    """Why a search pauses whose disk fills up; `needed` in bytes."""
+    much = "" if needed is None else f", {needed / 1e6:,.0f} MB"
+    return (
+        f"a search needs room for its next checkpoints and events{much}, got {got} on the disk of {uri!r}; "
+        "free some space"
+    )
+
+
+def round_above(gb: float) -> float:
+    """A round number above, with at most two digits."""
+    unit = 10.0 ** (math.floor(math.log10(gb)) - 1)
+    return float(f"{math.ceil(gb * 1.1 / unit) * unit:.2g}")

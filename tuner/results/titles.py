@@ -1,0 +1,54 @@
+"""A run's title: what a user calls it beside its study's name and the time of its start.
+
+It lies in a file of its own, `title.txt`, which anybody who may write to the folder replaces as a whole, also while a
+search runs; the folder keeps its name, so that links to it stay valid.
+"""
+
+from __future__ import annotations
+
+from tuner.errors import RunFolderError, shown
+from tuner.foreign_text import in_utf8, printable
+from tuner.storage.folder import Folder
+
+TITLE_FILE = "title.txt"
+LONGEST = 100  # characters
+
+
+def rename(folder: Folder, title: str) -> None:
+    """Give the run in a folder a title. Raises RunFolderError for one that can't be shown, or can't be written."""
+    check_title(title)
+    try:
+        folder.write_text(TITLE_FILE, title.strip() + "\n")
+    except OSError as error:
+        raise RunFolderError(
+            f"a run's folder needs to be one that can be written to, got {folder.uri!r} ({error.strerror or error}); "
+            "check its permissions and free space"
+        ) from error
+
+
+def check_title(title: object) -> None:
+    """Raise RunFolderError with rule, value and fix for a title that is none."""
+    problem = _problem(title)
+    if problem is not None:
+        raise RunFolderError(
+            f"a run's name needs 1 to {LONGEST} characters that can be shown, got {problem}; write another"
+        )
+
+
+def read_title(folder: Folder) -> str | None:
+    """The run's title; None where it has none, or none that can be shown."""
+    try:
+        title = folder.read(TITLE_FILE).decode("utf-8").strip()
+    except (OSError, ValueError, RunFolderError):
+        return None
+    return None if _problem(title) else str(in_utf8(title))
+
+
+def _problem(title: object) -> str | None:
+    if not isinstance(title, str) or not title.strip():
+        return shown(title)
+    if len(title.strip()) > LONGEST:
+        return f"{len(title.strip())} of them"
+    if printable(title) != title or "\n" in title or "\t" in title:
+        return printable(ascii(title))
+    return None
