@@ -44,9 +44,16 @@ MAY_IMPORT = {
     "results": (
         {
             *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
-            *("errors", "foreign_text", "quoting"),
+            *("errors", "foreign_text", "quoting", "replay"),
         },
         {"pandas", "optuna"},
+    ),
+    "replay": (
+        {
+            *("worker", "results", "history", "storage", "study", "study_file", "trial", "session", "machine"),
+            *("errors", "temporary"),
+        },
+        set(),
     ),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
@@ -114,7 +121,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            "installation",
+            *("installation", "replay"),
         },
         set(),
     ),
@@ -241,7 +248,7 @@ def calls(path: Path) -> dict[str, list[ast.Call]]:
 
 
 def test_what_others_wrote_is_never_unpickled() -> None:
-    own_messages = {"worker", "driver", "train/parallel"}  # from this search's own driver
+    own_messages = {"worker", "driver", "train/parallel", "replay"}  # from this search's own driver
     for path in MODULES:
         made = calls(path)
         for call in made.get("torch.load", []):

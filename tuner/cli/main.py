@@ -8,7 +8,21 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, completion, doctor, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import (
+    check,
+    compare,
+    completion,
+    doctor,
+    export,
+    predict,
+    refine,
+    replay,
+    report,
+    resume,
+    run,
+    runs,
+    show,
+)
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
@@ -26,6 +40,7 @@ VERBS = (
     compare,
     export,
     predict,
+    replay,
     doctor,
     completion,
 )  # in the order of the help
