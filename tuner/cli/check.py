@@ -22,12 +22,16 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
+    parser.add_argument(
+        "--storage", default="runs", metavar="DIR|s3://…", help="earlier runs, to learn from (default: runs)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from tuner.console.tables import print_study
+    from tuner.console.tables import print_earlier, print_study
+    from tuner.loop.earlier import lessons
     from tuner.study_file import load_study
 
     with redirect_stdout(sys.stderr):
@@ -38,10 +42,14 @@ def perform(options: argparse.Namespace) -> int:
 
             check_splits(study)
         first = samples(study, options.samples)
+        earlier = lessons(study, options.storage)
     if options.json:
-        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first}))
+        runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs}))
     else:
         print_study(study, first)
+        if earlier:
+            print_earlier([(one.run, one.trials, one.why_not) for one in earlier])
     return SUCCESS
 
 

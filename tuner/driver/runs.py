@@ -12,7 +12,7 @@ from typing import Any
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
-from tuner.driver.description import describe_run, describe_session
+from tuner.driver.description import describe_run, describe_session, function_sources
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import interruptions
@@ -125,6 +125,7 @@ def resume(
                 "options": options,
                 "wandb": mode,
                 "sessions": earlier.info["sessions"] + 1,
+                "function_sources": function_sources(ready, text.version, earlier.info["function_sources"]),
             }
             with _room_for_the_start(earlier.path):
                 search = Search(

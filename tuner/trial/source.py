@@ -46,8 +46,8 @@ def _texts(function: Any) -> Iterator[str]:
 
 
 def _tree(one: Any) -> ast.Module:
-    """The source without docstrings; of a lambda the statement that it stands in."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
+    """The source without docstrings; of a lambda that and all others that begin in its line."""
+    tree = _lambdas(one) if one.__name__ == "<lambda>" else ast.parse(textwrap.dedent(inspect.getsource(one)))
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
@@ -55,6 +55,14 @@ def _tree(one: Any) -> ast.Module:
         ):
             node.body = node.body[1:] or [ast.Pass()]
     return tree
+
+
+def _lambdas(one: FunctionType) -> ast.Module:
+    """A lambda stands within a statement, which inspect would cut anywhere."""
+    whole = ast.parse("".join(inspect.findsource(one)[0]))
+    first = one.__code__.co_firstlineno
+    found = [node for node in ast.walk(whole) if isinstance(node, ast.Lambda) and node.lineno == first]
+    return ast.Module([ast.Expr(node) for node in found], [])
 
 
 def _used(one: Any, tree: ast.Module) -> Iterator[Any]:
