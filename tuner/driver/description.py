@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner.driver.study_changes import comparable
 from tuner.machine import this_machine
+from tuner.notify import redacted
 from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
@@ -77,7 +78,7 @@ def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
         "limits": study.limits,
-        "command": sys.argv,
+        "command": redacted(sys.argv),
         "address": address,
         "pid": os.getpid(),
         "host": platform.node(),

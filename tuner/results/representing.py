@@ -5,7 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
+from tuner.quoting import command
 from tuner.results.text import best_so_far, duration, plural, settings, short, shown_path
 
 if TYPE_CHECKING:
@@ -26,6 +28,26 @@ def _won(run: Run) -> str:
     if best is None or found is None:
         return "no trial succeeded" if run.status == "failed" else "no winner yet"
     return f"best {run.metric} {short(found[1])} by {best.trial} ({settings(best.config)})"
+
+
+def search_failure(run: Run) -> SearchFailed | None:
+    """What to raise for a search that has ended without any successful trial; None for any other.
+
+    One that was interrupted may still have some, unless it was an error that ended it.
+    """
+    if run.best is not None or not (run.status == "failed" or run.end_reason == "error"):
+        return None
+    if run.end_reason == "error":
+        return SearchFailed(f"the search was cut off by an error: {run.info['interrupted_by']}; see {run.path}", run)
+    failures = run.record.failures()
+    if not failures:
+        return SearchFailed(f"no trial reported {run.metric}; see {run.path}", run)
+    cause, count = next(iter(failures.items()))
+    first, total = run.record.first_failed(cause), plural(len(run.record.trials), "trial")
+    again = command("show", run.path, "--trial", first.trial)
+    return SearchFailed(
+        f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}; for its traceback: {again}", run
+    )
 
 
 def in_html(run: Run) -> str:
