@@ -44,10 +44,18 @@ MAY_IMPORT = {
     "results": (
         {
             *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
-            *("errors", "foreign_text", "quoting", "cache_folder", "temporary"),
+            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay"),
         },
         {"pandas", "optuna"},
     ),
+    "replay": (
+        {
+            *("worker", "results", "history", "storage", "study", "study_file", "trial", "session", "machine"),
+            *("errors", "temporary"),
+        },
+        set(),
+    ),
+    "notify": ({"results", "history", "errors", "quoting"}, set()),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
     "wandb_mirror": ({"results", "html_report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
@@ -58,6 +66,7 @@ MAY_IMPORT = {
             "train",
             "inspection",
             "session",
+            "study",
             "study_file",
             "trial",
             "history",
@@ -92,6 +101,7 @@ MAY_IMPORT = {
             "errors",
             "schedule",
             "temporary",
+            "notify",
         },
         {"ray"},
     ),
@@ -114,7 +124,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            "installation",
+            *("installation", "replay", "loop"),
         },
         set(),
     ),
@@ -241,7 +251,7 @@ def calls(path: Path) -> dict[str, list[ast.Call]]:
 
 
 def test_what_others_wrote_is_never_unpickled() -> None:
-    own_messages = {"worker", "driver", "train/parallel"}  # from this search's own driver
+    own_messages = {"worker", "driver", "train/parallel", "replay"}  # from this search's own driver
     for path in MODULES:
         made = calls(path)
         for call in made.get("torch.load", []):

@@ -7,9 +7,9 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 from __future__ import annotations
 
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
-from tuner.api import load_model, resume, run
+from tuner.api import load_model, resume, run, start
 from tuner.budget import Budget
-from tuner.errors import StudyError, TrialError, TunerError
+from tuner.errors import SearchFailed, StudyError, TrialError, TunerError
 from tuner.resources import Resources
 from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
@@ -53,6 +53,7 @@ __all__ = [
     "Random",
     "Resources",
     "Run",
+    "SearchFailed",
     "Study",
     "StudyError",
     "TrialError",
@@ -80,5 +81,6 @@ __all__ = [
     "resume",
     "run",
     "sample_from",
+    "start",
     "uniform",
 ]

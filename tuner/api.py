@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.history.events import Listener
 from tuner.installation import check_trains
-from tuner.results import Run
+from tuner.results import Run, load_run
+from tuner.results.representing import search_failure
 from tuner.study import Study
 from tuner.study_file import load_study
 
 if TYPE_CHECKING:
+    from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
 
 
@@ -26,9 +28,12 @@ def run(
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
+    notify: Iterable[str] = (),
+    progress: bool = True,
+    raise_on_failure: bool = True,
     **changes: Any,
 ) -> Run:
-    """Search; returns the run. In a notebook a table and the curve of the best value are drawn meanwhile.
+    """Search; returns the run, whose `repr` says what won.
 
     Args:
         study: or the path of its file
@@ -39,24 +44,27 @@ def run(
         nice: niceness that is added to that of the workers, which lowers their priority: 0 to 19
         grace: seconds that a search may take to end in order after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
+        notify: web addresses and commands that are told of the end of the search and of new bests
+        progress: whether the search is shown while it runs: as a table and a curve in a notebook, else on stderr
+        raise_on_failure: whether a search without any successful trial raises SearchFailed
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
             dict of hyperparameters), weights, data_dir, history
 
     Raises:
         StudyError: it can't work; nothing was started or written.
+        SearchFailed: no trial succeeded; its `run` has what they failed with.
     """
     check_trains("a search")
     from tuner import driver
-    from tuner.console.notebook import NotebookDisplay, in_notebook
+    from tuner.console.notebook import shown_here
+    from tuner.console.progress import Plan
 
-    listeners = list(listeners)
-    if in_notebook():
-        from tuner.console.progress import Plan
-
-        study = study if isinstance(study, Study) else load_study(study)
-        listeners.append(NotebookDisplay(Plan.of(study.with_options(**changes))))
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, listeners)
-    return driver.run(study, changes, driving, storage=storage)
+    declared = study if isinstance(study, Study) else load_study(study)
+    plan = Plan.of(declared.with_options(**changes))
+    with shown_here(plan, quiet=not progress) as shown:
+        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], _listed(notify))
+        found = driver.run(declared, changes, driving, storage=storage)
+    return _succeeded(found) if raise_on_failure else found
 
 
 def resume(
@@ -69,6 +77,9 @@ def resume(
     nice: int | None = None,
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
+    notify: Iterable[str] = (),
+    progress: bool = True,
+    raise_on_failure: bool = True,
     take_over: bool = False,
     **limits: float | None,
 ) -> Run:
@@ -83,6 +94,9 @@ def resume(
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
+        notify: as for `run`; what `run` was given isn't kept
+        progress: as for `run`
+        raise_on_failure: as for `run`
         take_over: from a driver that still works on the run
         limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
@@ -90,12 +104,53 @@ def resume(
         RunFolderError: there is nothing to go on with, another driver works on the run, or new trials could not be
             compared with those that it has.
         StudyError: the study can't work.
+        SearchFailed: no trial of the run succeeded.
     """
     check_trains("a search")
     from tuner import driver
+    from tuner.console.notebook import shown_here
+    from tuner.console.progress import Plan
 
-    driving = driver.Driving(concurrency, address, wandb, nice, grace, list(listeners))
-    return driver.resume(path, limits, driving, study=study, take_over=take_over)
+    earlier = load_run(path)
+    with shown_here(Plan.of_run(earlier, limits), quiet=not progress, earlier=earlier.events) as shown:
+        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], _listed(notify))
+        found = driver.resume(path, limits, driving, study=study, take_over=take_over)
+    return _succeeded(found) if raise_on_failure else found
+
+
+def start(
+    study: Study | str | Path,
+    *,
+    storage: str | Path = "runs",
+    concurrency: int | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
+    notify: Iterable[str] = (),
+    raise_on_failure: bool = True,
+    **changes: Any,
+) -> BackgroundSearch:
+    """Search in the background of a notebook or a script; returns as soon as the run's folder is there.
+
+    `with tuner.start(study) as search:` waits at the end of the block for the end of the search. An exception or Ctrl-C
+    inside it ends the search in order first: `tuner.resume` goes on with it. The arguments are those of `run`.
+
+    The search runs in a process of its own. Only a process's main thread takes signals, Ray changes the process that it
+    is started in, and whatever computes in a notebook's cell would hold the search up. The search ends in order when
+    the process that started it ends, however that happens.
+
+    Raises:
+        StudyError: the study can't work, or can't be sent to another process.
+    """
+    check_trains("a search")
+    from tuner.driver.background import start_background
+
+    declared = study if isinstance(study, Study) else load_study(study)
+    driving = {"concurrency": concurrency, "address": address, "wandb": wandb, "nice": nice, "grace": grace}
+    return start_background(
+        declared, changes, {**driving, "notify": _listed(notify)}, storage=storage, raise_on_failure=raise_on_failure
+    )
 
 
 def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:
@@ -108,3 +163,15 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     from tuner import inspection
 
     return inspection.load_winner(run, device, trust=trust)
+
+
+def _listed(notify: Iterable[str]) -> list[str]:
+    return [notify] if isinstance(notify, str) else list(notify)
+
+
+def _succeeded(found: Run) -> Run:
+    """The run, unless the search has ended without any successful trial."""
+    failure = search_failure(found)
+    if failure is not None:
+        raise failure
+    return found

@@ -6,6 +6,7 @@ TunerError
 │   ├── DataError         a data set that is missing or malformed
 │   ├── WeightsError      weights that are missing, or don't fit the model
 │   └── RunFolderError    a folder that is no run, or a run that can't do what was asked
+├── SearchFailed          no trial of a search succeeded; its `run` is there
 └── TrialError            ends one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
     ├── TrialLost         its worker can't run it; it goes on elsewhere
@@ -20,6 +21,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
+from typing import Any
 
 from tuner.device_errors import advice, context_is_dead, is_device_fault
 
@@ -48,6 +50,14 @@ class WeightsError(StudyError):
 
 class RunFolderError(StudyError):
     """A folder that is no run, or a run that can't do what was asked."""
+
+
+class SearchFailed(TunerError):  # noqa: N818
+    """No trial of a search succeeded; `run` is the `Run` that it left."""
+
+    def __init__(self, message: str, run: Any) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class TrialError(TunerError):

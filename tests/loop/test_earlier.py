@@ -1,13 +1,17 @@
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.results.test_results import make_run
+from tests.trial.curve import Curve
 from tuner import ASHA, Budget, History, choice, randint, uniform
+from tuner.driver.description import function_sources
 from tuner.errors import StudyError
-from tuner.loop.earlier import describe, learned
+from tuner.loop.earlier import Lesson, describe, learned, lessons
+from tuner.results.run import write_info
 from tuner.search import Learned
 
 
@@ -108,3 +112,87 @@ def test_many_runs_are_counted() -> None:
 def test_warm_start_is_a_history_or_none() -> None:
     with pytest.raises(StudyError, match=r"warm_start needs History\(...\) or None, got 'runs'; write History\(\)"):
         study(warm_start="runs")
+
+
+# Which runs teach what
+
+
+def test_a_function_learns_from_runs_of_itself_alone(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1")
+    make_run(tmp_path / "simulated" / "2", trial=lambda config: "another one")
+    make_run(tmp_path / "simulated" / "3", says_function=False)
+    found = learned(study(), tmp_path)
+    assert (found.studies, found.unsaid) == (("simulated/1",), 1)
+    assert describe(found) == (
+        "starts with 1 configuration learned from earlier runs (simulated/1); --no-history leaves them out; "
+        "1 earlier run doesn't say which function was run, as an older version of tuner wrote such runs"
+    )
+    assert describe(Learned(unsaid=2)) == (
+        "nothing learned from earlier runs: "
+        "2 earlier runs don't say which function was run, as an older version of tuner wrote such runs"
+    )
+    loop = build(study(), tmp_path / "new", learned=Learned(unsaid=2))
+    assert len(loop.record.notices) == 1
+
+
+def test_a_function_whose_source_cannot_be_read_learns_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1")
+    typed_in: dict[str, Any] = {}
+    exec("def train(config): ...", typed_in)
+    declared = study(trial=typed_in["train"])
+    assert learned(declared, tmp_path) == Learned()
+    assert lessons(declared, tmp_path) == [Lesson("simulated/1", 6, "the source of the function 'train' can't be read")]
+
+
+def test_only_the_trials_of_the_same_code_count_where_it_was_edited(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "simulated" / "1")
+    code = study().declared_trial.source_fingerprint()
+    write_info(run.folder, {**run.info, "function_sources": {"1": "another", "2": code}})
+    assert lessons(study(), tmp_path) == [
+        Lesson("simulated/1", 6, "it has 0 of this study's 1 hyperparameters, and half of them are needed")
+    ]
+
+
+def test_trials_that_do_not_run_code_alone_learn_as_before(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1", says_function=False)
+    declared = study(trial=Curve(), metric="loss")
+    assert learned(declared, tmp_path).studies == ("simulated/1",)
+
+
+def test_each_run_says_what_it_teaches_or_why_nothing(tmp_path: Path) -> None:
+    make_run(tmp_path / "simulated" / "1", started="2026-01-01")
+    make_run(tmp_path / "simulated" / "2", started="2026-01-02", trial=lambda config: "another one")
+    make_run(tmp_path / "simulated" / "3", started="2026-01-03", says_function=False)
+    make_run(tmp_path / "simulated" / "4", started="2026-01-04", status="running")
+    (tmp_path / "simulated" / "5").mkdir()
+    (tmp_path / "simulated" / "5" / "run.json").write_text("{")
+    assert lessons(study(), tmp_path) == [
+        Lesson("simulated/4", 6, None),  # its driver is dead
+        Lesson("simulated/3", 6, "an older version of tuner wrote it, which didn't say which function was run"),
+        Lesson("simulated/2", 6, "it ran other code"),
+        Lesson("simulated/1", 6, None),
+    ]
+    assert {one.why_not for one in lessons(study(mode="max"), tmp_path)} == {"it minimises loss"}
+    elsewhere = study(space={"x": uniform(5, 6)})
+    assert "0 of its trials lie in this study's space, and 3 are needed" in {
+        one.why_not for one in lessons(elsewhere, tmp_path)
+    }
+    other_names = study(warm_start=History(studies=("photos",)))
+    assert {one.why_not for one in lessons(other_names, tmp_path)} == {
+        "its study is 'simulated', which History.studies leaves out"
+    }
+    assert lessons(study(warm_start=None), tmp_path) == []
+
+
+def test_what_a_resumed_run_records_of_its_function() -> None:
+    declared = study()
+    code = declared.declared_trial.source_fingerprint()
+    assert code is not None
+    assert function_sources(declared) == {"1": code}
+    assert function_sources(declared, 1, {"1": code}) == {"1": code}
+    assert function_sources(declared, 2, {"1": "another"}) == {"1": "another", "2": code}
+    assert function_sources(declared, 1, {"1": "another"}) == {"1": None}  # edited in Python, where no file tells
+    assert function_sources(declared, 1, {}) == {"1": None}  # an older version began it
+    typed_in: dict[str, Any] = {}
+    exec("def train(config): ...", typed_in)
+    assert function_sources(study(trial=typed_in["train"]), 1, {"1": code}) == {"1": code}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from pyarrow.fs import LocalFileSystem
 
 from tests.loop.simulation import build, drive, study
 from tuner import ASHA, Random
+from tuner.driver.description import function_sources
 from tuner.errors import RunFolderError
 from tuner.history.events import EventLog, read_events
 from tuner.history.records import RunRecord
@@ -20,9 +22,16 @@ from tuner.storage.folder import LocalFolder
 from tuner.storage.object_folder import ObjectFolder
 
 
-def make_run(folder: Path, *, started: str = "2026-01-31T09:30:00+00:00", status: str = "finished") -> Run:
+def make_run(
+    folder: Path,
+    *,
+    started: str = "2026-01-31T09:30:00+00:00",
+    status: str = "finished",
+    says_function: bool = True,
+    **changes: Any,
+) -> Run:
     """A run of a real search, without Ray."""
-    declared = study(search=Random(sobol=False), scheduler=ASHA(grace_epochs=3))
+    declared = study(**{"search": Random(sobol=False), "scheduler": ASHA(grace_epochs=3), **changes})
     loop = build(declared, folder)
     drive(loop)
     loop.end()
@@ -35,6 +44,8 @@ def make_run(folder: Path, *, started: str = "2026-01-31T09:30:00+00:00", status
         "mode": "min",
         "status": status,
         "started": started,
+        "function_sources": function_sources(declared) if says_function else None,
+        "trials": loop.record.counts(),
     }
     write_info(LocalFolder(folder), {**info, "pid": 2**22 + 1, "host": __import__("platform").node(), "report": None})
     return load_run(folder)

@@ -24,12 +24,16 @@ def add(verbs: Verbs) -> None:
     add_study_options(parser)
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
     parser.add_argument("--cost", action="store_true", help="also say what the search's checkpoints take on the disk")
+    parser.add_argument(
+        "--storage", default="runs", metavar="DIR|s3://…", help="earlier runs, to learn from (default: runs)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from tuner.console.tables import print_study
+    from tuner.console.tables import print_earlier, print_study
+    from tuner.loop.earlier import lessons
     from tuner.study_file import load_study
 
     with redirect_stdout(sys.stderr):
@@ -41,13 +45,17 @@ def perform(options: argparse.Namespace) -> int:
             check_splits(study)
         first = samples(study, options.samples)
         cost = _cost(study) if options.cost else None
+        earlier = lessons(study, options.storage)
     if options.json:
+        runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
         told = {} if cost is None else {"disk": cost.record()}
-        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, **told}))
+        print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
     else:
         print_study(study, first)
         if cost is not None:
             print(f"disk: {cost.sentence()}")
+        if earlier:
+            print_earlier([(one.run, one.trials, one.why_not) for one in earlier])
     return SUCCESS
 
 

@@ -78,13 +78,20 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--grace", type=amount, metavar="SECONDS", help="to end in order after Ctrl-C or a signal (default: 25)"
     )
+    group.add_argument(
+        "--notify",
+        action="append",
+        default=[],
+        metavar="CMD|URL",
+        help="told of the end and of new bests; may be repeated (default: the lines of $TUNER_NOTIFY)",
+    )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def driver_options(options: argparse.Namespace) -> dict[str, Any]:
     """Those that were given, as `Driving` takes them."""
-    names = ("concurrency", "address", "wandb", "nice", "grace")
+    names = ("concurrency", "address", "wandb", "nice", "grace", "notify")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

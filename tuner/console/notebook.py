@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from tuner.console.progress import Plan, Progress
+from tuner.console.progress import Display, Plan, Progress, display
 from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord
@@ -30,12 +32,19 @@ def in_notebook() -> bool:
 class NotebookDisplay:
     """Draws a search into the cell that started it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
+        """`earlier` events are known but not shown."""
         from IPython.display import HTML, display
 
-        self._progress, self._html = Progress(plan), HTML
+        self._progress, self._html = Progress(plan, earlier), HTML
         self._handle: Any = display(HTML(f"<p>{escape(plan.study)}: starting Ray</p>"), display_id=True)
         self._drawn = time.monotonic()
+
+    def __enter__(self) -> NotebookDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
 
     def on_event(self, event: Event) -> None:
         """Take the event, and draw if the last drawing is old."""
@@ -44,6 +53,13 @@ class NotebookDisplay:
         if over or time.monotonic() - self._drawn > SECONDS:
             self._handle.update(self._html(in_utf8(progress_html(self._progress))))
             self._drawn = time.monotonic()
+
+
+def shown_here(plan: Plan, *, quiet: bool, earlier: Iterable[Event] = ()) -> Display:
+    """The display of a search that was called from Python: in a notebook's cell, else on stderr, or none."""
+    if in_notebook() and not quiet:
+        return NotebookDisplay(plan, earlier)
+    return display(plan, sys.stderr, quiet=quiet or sys.stderr is None, earlier=earlier)
 
 
 def progress_html(progress: Progress) -> str:

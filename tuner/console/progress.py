@@ -21,6 +21,7 @@ from tuner.history.records import RunRecord, TrialRecord, full_length, saved_epo
 from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 if TYPE_CHECKING:
+    from tuner.results import Run
     from tuner.study import Study
 
 STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": "yellow", "failed": "red"}
@@ -45,6 +46,13 @@ class Plan:
     def of(cls, study: Study) -> Plan:
         """What a study sets out to do."""
         return cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
+
+    @classmethod
+    def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
+        """What a run set out to do, with other limits where they are given."""
+        given = {name: value for name, value in limits.items() if value is not None}
+        longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
+        return cls.within(run.budget | longest | given, run.name, run.metric, run.mode)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:

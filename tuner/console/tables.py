@@ -54,6 +54,14 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
         console.print("  " + settings(config))
 
 
+def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
+    """A row for each earlier run: name, trials, and why nothing is learned from it (None if something is)."""
+    table = _table("earlier run", "trials", "teaches")
+    for name, trials, why_not in runs:
+        table.add_row(printable(name), str(trials), "where to start" if why_not is None else f"nothing: {why_not}")
+    _console().print(table)
+
+
 def print_comparison(found: Comparison) -> None:
     """A row per run, and who wins at equal cost."""
     columns = found.table

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from tuner.driver.study_changes import comparable
 from tuner.machine import this_machine
+from tuner.notify import redacted
 from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
@@ -45,6 +47,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "started_from": study.declared_trial.started_from,
         "comparable": comparable(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
+        "function_sources": function_sources(study),
         "options": options,
         "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to
         "sessions": 1,
@@ -56,12 +59,26 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
     }
 
 
+def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
+    """The fingerprint of a function's code by the version of the study file, None where it isn't one code alone.
+
+    `before` is what the run's earlier drivers recorded: nothing, if an older version of tuner wrote it.
+    """
+    code = study.declared_trial.source_fingerprint()
+    if before is None:
+        return {str(version): code}
+    if code is None:  # read from a copy that is gone, as of a run on object storage
+        return dict(before)
+    same = bool(before) and before.get(str(version), code) == code
+    return {**before, str(version): code if same else None}
+
+
 def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     """What belongs to one driver of the run."""
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
         "limits": study.limits,
-        "command": sys.argv,
+        "command": redacted(sys.argv),
         "address": address,
         "pid": os.getpid(),
         "host": platform.node(),

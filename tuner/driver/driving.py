@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuner.driver.interruption import GRACE_SECONDS
@@ -20,6 +20,8 @@ class Driving:
         nice: niceness that is added to that of the workers, which lowers their priority
         grace: seconds that the search may take to end in order after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
+        notify: web addresses and commands that are told of the end and of new bests, see `tuner.notify`
+        begun: called with the run's path as soon as its folder is there
     """
 
     concurrency: int | None = None
@@ -28,6 +30,8 @@ class Driving:
     nice: int | None = None
     grace: float | None = None
     listeners: Sequence[Listener] = ()
+    notify: Sequence[str] = ()
+    begun: Callable[[str], None] = lambda path: None
 
     @property
     def grace_seconds(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
 from tuner.driver.conclusion import is_concluded
-from tuner.driver.description import describe_run, describe_session
+from tuner.driver.description import describe_run, describe_session, function_sources
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
@@ -22,9 +22,11 @@ from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
+from tuner.driver.telling import Telling
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
+from tuner.notify import given_targets
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
@@ -49,7 +51,7 @@ def run(
 
     Raises StudyError (and its kinds) before anything is started or written where the study can't work.
     """
-    mode = wandb_mode(driving.wandb)
+    mode, targets = wandb_mode(driving.wandb), given_targets(driving.notify)
     declared = load_study(study) if not isinstance(study, Study) else study
     options = {name: value for name, value in changes.items() if value is not None}
     ready = declared.with_options(**options)
@@ -74,17 +76,21 @@ def run(
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
+            telling = Telling(targets, folder, ready)
             info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
             _write_study_file(folder, declared)
             search = Search(
-                *(ready, folder, info, resources, driving.concurrency, driving.listeners, interrupted),
+                *(ready, folder, info, resources, driving.concurrency),
+                *([*driving.listeners, *telling.listeners], interrupted),
                 start_from=start_from,
                 opening={"study_file": study_text(folder).now, "study_version": 1},
                 lease=lease,
                 devices=devices,
             )
+        driving.begun(folder.uri)
         search.tell([*notices, *of_the_disk])
-        return search.perform()
+        with telling.of(search):
+            return search.perform()
 
 
 def resume(
@@ -104,6 +110,7 @@ def resume(
     new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
+    targets = given_targets(driving.notify)
     with (
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -137,10 +144,13 @@ def resume(
                 "options": options,
                 "wandb": mode,
                 "sessions": earlier.info["sessions"] + 1,
+                "function_sources": function_sources(ready, text.version, earlier.info["function_sources"]),
             }
+            telling = Telling(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
-                    *(ready, earlier.folder, info, resources, driving.concurrency, driving.listeners, interrupted),
+                    *(ready, earlier.folder, info, resources, driving.concurrency),
+                    *([*driving.listeners, *telling.listeners], interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
                     opening={"study_file": text.now, "study_version": text.version},
@@ -149,8 +159,10 @@ def resume(
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
+            driving.begun(earlier.folder.uri)
             search.tell([*notices, *of_the_disk])
-            return search.perform(conclude_only=conclude_only)
+            with telling.of(search):
+                return search.perform(conclude_only=conclude_only)
 
 
 @contextmanager

@@ -207,6 +207,10 @@ def _are_limits(value: object) -> bool:
     return isinstance(value, dict) and all(_each(pair, finite) and len(pair) == 2 for pair in value.values())
 
 
+def _are_fingerprints(value: object) -> bool:
+    return isinstance(value, dict) and all(one is None or _is_text(one) for one in value.values())
+
+
 _NEEDED: Mapping[str, tuple[str, Check]] = {
     "study": ("a name", _is_text),
     "metric": ("a name", _is_text),
@@ -220,7 +224,10 @@ _TEXTS = (
 )  # fmt: skip
 _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     **dict.fromkeys(_TEXTS, ("a text", _is_text, None)),
-    **{name: ("an object", _is_mapping, {}) for name in ("machine", "versions", "trials", "comparable")},
+    **{
+        name: ("an object", _is_mapping, {})
+        for name in ("machine", "versions", "trials", "comparable", "function_sources")
+    },
     "options": ("options of a study", _are_options, {}),
     "seed": ("a count", _is_count, None),
     "concurrency": ("a count", _is_count, None),

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.history.events import finite
+from tuner.history.records import TrialRecord
 from tuner.results.run import Run, survey
-from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn
+from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study import Study
 
 MOST_RUNS = 100  # the newest ones; reading more would hold up the start
+UNSAID = "an older version of tuner wrote it, which didn't say which function was run"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What an earlier run is for a study that is about to start.
+
+    Attributes:
+        run: its name, as users know it
+        trials: how many it has
+        why_not: why nothing is learned from it, in words; None if something is
+    """
+
+    run: str
+    trials: int
+    why_not: str | None
 
 
 def learned(study: Study, storage: str | Path) -> Learned:
@@ -22,10 +39,42 @@ def learned(study: Study, storage: str | Path) -> Learned:
     if study.warm_start is None:
         return Learned()
     runs, refused = survey(study.warm_start.path or storage)
-    told = [run for run in runs if _is_told_of(run, study, study.warm_start)]
-    read = [_as_study(run, study.metric) for run in told[:MOST_RUNS]]
+    reasons = [_why_not_told_of(run, study, study.warm_start) for run in runs]
+    told = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
+    read = [_as_study(run, study) for run in told[:MOST_RUNS]]
     found, left_out = _learned_from([one for one in read if one is not None], study, study.warm_start.top)
-    return replace(found, passed_over=len(refused) + read.count(None) + left_out)
+    unread = len(refused) + read.count(None) + left_out
+    return replace(found, passed_over=unread, unsaid=reasons.count(UNSAID))
+
+
+def lessons(study: Study, storage: str | Path) -> list[Lesson]:
+    """Which runs under the storage folder teach the study something, the newest first; empty where it learns nothing.
+
+    Runs that aren't any are left out: `tuner runs` says what is wrong with them.
+    """
+    if study.warm_start is None:
+        return []
+    found: list[Lesson] = []
+    read = 0
+    for run in survey(study.warm_start.path or storage)[0]:
+        why_not = _why_not_told_of(run, study, study.warm_start)
+        if why_not is None:
+            read += 1
+            why_not = f"only the newest {MOST_RUNS} are read" if read > MOST_RUNS else _why_unfit(run, study)
+        found.append(Lesson(_name(run), _count(run), why_not))
+    return found
+
+
+def _why_unfit(run: Run, study: Study) -> str | None:
+    one = _as_study(run, study)
+    if one is None or not _can_be_learned_from(one, study):
+        return "it can't be read"
+    return why_unfit(study.problem, one)
+
+
+def _count(run: Run) -> int:
+    """As run.json has it, so that not all events are read."""
+    return sum(count for count in run.info["trials"].values() if isinstance(count, int))
 
 
 def _learned_from(earlier: Sequence[EarlierStudy], study: Study, top: int) -> tuple[Learned, int]:
@@ -47,11 +96,19 @@ def _can_be_learned_from(one: EarlierStudy, study: Study) -> bool:
 
 def describe(found: Learned) -> str:
     """The text of the notice."""
-    unread = f"{found.passed_over} earlier run{'s' if found.passed_over > 1 else ''} can't be read"
-    unread += ": `python -m tuner runs` says why"
+    left_out = [_unread(found.passed_over)] * bool(found.passed_over) + [_unsaid(found.unsaid)] * bool(found.unsaid)
     if not found.configs:
-        return f"nothing learned from earlier runs: {unread}" if found.passed_over else "nothing learned"
-    return _describe_learned(found) + (f"; {unread}" if found.passed_over else "")
+        return f"nothing learned from earlier runs: {'; '.join(left_out)}" if left_out else "nothing learned"
+    return "; ".join([_describe_learned(found), *left_out])
+
+
+def _unread(count: int) -> str:
+    return f"{count} earlier run{'s' if count > 1 else ''} can't be read: `python -m tuner runs` says why"
+
+
+def _unsaid(count: int) -> str:
+    which = "run doesn't" if count == 1 else "runs don't"
+    return f"{count} earlier {which} say which function was run, as an older version of tuner wrote such runs"
 
 
 def _describe_learned(found: Learned) -> str:
@@ -61,31 +118,58 @@ def _describe_learned(found: Learned) -> str:
     return f"starts with {count} learned from earlier runs ({names}{more}); --no-history leaves them out"
 
 
-def _is_told_of(run: Run, study: Study, history: History) -> bool:
+def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
+    """Why a run is left out by what it was to do, before its trials are read; None if it isn't."""
     if history.studies is not None and run.name not in history.studies:
-        return False
-    return run.metric == study.metric and run.mode == study.mode and not run.alive
+        return f"its study is {run.name!r}, which History.studies leaves out"
+    if (run.metric, run.mode) != (study.metric, study.mode):
+        return f"it {run.mode}imises {run.metric}"
+    if study.declared_trial.is_code and (why_not := _why_other_code(run, study)) is not None:
+        return why_not
+    return "it is still running" if run.alive else None
 
 
-def _as_study(run: Run, metric: str) -> EarlierStudy | None:
+def _why_other_code(run: Run, study: Study) -> str | None:
+    """A function learns from runs of itself alone: another one's hyperparameters may mean anything."""
+    code, sources = study.declared_trial.source_fingerprint(), run.info["function_sources"]
+    if code is None:
+        return f"the source of {study.declared_trial.described} can't be read"
+    if not sources:
+        return UNSAID
+    return None if code in sources.values() else "it ran other code"
+
+
+def _as_study(run: Run, study: Study) -> EarlierStudy | None:
     """The run as a study to learn from; None if it can't be read."""
     try:
-        return _read(run, metric)
+        return _read(run, study)
     except Exception:  # whatever is wrong with it, there is nothing to learn
         return None
 
 
-def _read(run: Run, metric: str) -> EarlierStudy:
-    records = list(run.record.trials.values())
-    trials = []
-    for record in records:
+def _read(run: Run, study: Study) -> EarlierStudy:
+    metric, trials = study.metric, []
+    for record in _of_the_same_code(run, study):
         curve = {e.epoch: float(e.metrics[metric]) for e in record.epochs.values() if finite(e.metrics.get(metric))}
         if record.status != "failed" and curve:
             trials.append(EarlierTrial(record.config, curve))
     longest = max((max(trial.curve) for trial in trials), default=1)
     return EarlierStudy(
-        name="/".join(run.path.rstrip("/").split("/")[-2:]),
+        name=_name(run),
         max_epochs=max(longest, run.budget.get("max_epochs") or 1),
         rungs=tuple(run.info["rungs"]),
         trials=tuple(trials),
     )
+
+
+def _of_the_same_code(run: Run, study: Study) -> list[TrialRecord]:
+    """The run's trials, for a function those that were started before or after its code was another one."""
+    trials = list(run.record.trials.values())
+    if not study.declared_trial.is_code:
+        return trials
+    code, sources = study.declared_trial.source_fingerprint(), run.info["function_sources"]
+    return [trial for trial in trials if sources.get(str(trial.study_version)) == code]
+
+
+def _name(run: Run) -> str:
+    return "/".join(run.path.rstrip("/").split("/")[-2:])

@@ -85,7 +85,7 @@ class SearchLoop:
         self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit)
         more = {"learned": starts, **(opening or {})} if starts and not history else opening or {}
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more)
-        if learned and (learned.configs or learned.passed_over) and not history:
+        if learned and learned.worth_saying and not history:
             self.notice(describe(learned), code=LEARNED)
         self._carry_out_what_is_due()
         if history:

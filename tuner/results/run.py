@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.plots import Plots
+    from tuner.replay import Replayed
     from tuner.results.findings import Advice
     from tuner.results.importance import Importance
 
@@ -50,7 +51,6 @@ __all__ = [
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
 STUDY_FILE = "study.py"
-SHOWN_TRIALS = 10  # in a notebook
 
 
 class Run:
@@ -291,6 +291,15 @@ class Run:
             "epochs": [{"epoch": epoch.epoch, **epoch.metrics} for epoch in trial.epochs.values()],
         }
 
+    def replay(self, trial_id: str, epochs: int | None = None, **options: Any) -> Replayed:
+        """Train a trial again and compare its curve with the recorded one; `options` as `tuner.replay.replay` has them.
+
+        Raises RunFolderError where it has no such trial or needs `study=`; StudyError where the study can't work now.
+        """
+        from tuner.replay import replay
+
+        return replay(self, trial_id, epochs=epochs, **options)
+
     def summary(self) -> dict[str, Any]:
         """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
         counts, best = self.record.counts(), self.best
@@ -313,21 +322,17 @@ class Run:
         found = self.record.best_of(self.best.trial) if self.best else None
         return found[0] if found else None
 
+    def __repr__(self) -> str:
+        """The run in a line: what won."""
+        from tuner.results.representing import in_a_line
+
+        return in_a_line(self)
+
     def _repr_html_(self) -> str:
         """For notebooks: the run in a few lines, and its best trials."""
-        from html import escape
+        from tuner.results.representing import in_html
 
-        from tuner.results.text import best_so_far, duration, shown_path
-
-        counts = ", ".join(f"{count} {status}" for status, count in self.record.counts().items() if count)
-        head = (
-            f"<p><b>{escape(self.title)}</b>, {self.status}: {len(self.record.trials)} trials ({counts or 'none'}) in "
-            f"{duration(self.record.wall_seconds)}<br>best {escape(best_so_far(self.record))}<br>"
-            f"<code>{escape(shown_path(self.path))}</code></p>"
-        )
-        left_out = ["number", "started", "ended", "losses", "seed", "message"]
-        rows = self.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
-        return str(in_utf8(head)) + rows
+        return in_html(self)
 
     def scored(self, name: str) -> Any:
         """The content of a file of `best/`; None if the run has no scored winner, or the file can't be used."""

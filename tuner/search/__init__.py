@@ -3,7 +3,7 @@
 from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
 from tuner.search.bohb import BOHB
 from tuner.search.grid import Grid
-from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn
+from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.optuna import Optuna
@@ -31,4 +31,5 @@ __all__ = [
     "good_region",
     "grid_of",
     "learn",
+    "why_unfit",
 ]

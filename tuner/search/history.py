@@ -71,20 +71,25 @@ class EarlierStudy:
 class Learned:
     """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
 
-    `passed_over` counts the runs that can't be read.
+    `passed_over` counts the runs that can't be read, `unsaid` those that don't say which function they ran.
     """
 
     configs: tuple[Config, ...] = ()
     studies: tuple[str, ...] = ()
     passed_over: int = 0
+    unsaid: int = 0
+
+    @property
+    def worth_saying(self) -> bool:
+        """Whether the user should know of it."""
+        return bool(self.configs or self.passed_over or self.unsaid)
 
 
 def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learned:
     """What the earlier studies say about where to start this one."""
     if problem.trials is not None:
         top = min(top, problem.trials // 2)
-    found = [memory for study in earlier if (memory := _Memory.of(problem, study)) is not None]
-    memories = [memory for memory in found if _can_be_met(problem.space, memory.config)]
+    memories = [_Memory.of(problem, study) for study in earlier if why_unfit(problem, study) is None]
     if not memories or top < 1:
         return Learned()
     candidates = np.array([memory.best for memory in memories])
@@ -98,6 +103,30 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
         reached = np.minimum(reached, regrets[:, chosen[-1]])
     distinct = {problem.space.key(memories[index].config): memories[index].config for index in chosen}
     return Learned(tuple(distinct.values()), tuple(memory.name for memory in memories))
+
+
+def why_unfit(problem: Problem, study: EarlierStudy) -> str | None:
+    """Why nothing is learned from a study, in words; None if something is."""
+    space = problem.space
+    names = {name for trial in study.trials for name in space.flatten(trial.config)}
+    shared = sum(name in names for name in space.dimensions)
+    if shared < max(1, SHARED * len(space.dimensions)):
+        return f"it has {shared} of this study's {len(space.dimensions)} hyperparameters, and half of them are needed"
+    told = _told(space, study)
+    inside = sum(_placed(space, trial.config) is not None for trial in told)
+    if inside < FEWEST_TRIALS:
+        return f"{inside} of its trials lie in this study's space, and {FEWEST_TRIALS} are needed"
+    best = _moved_inside(space, _best(problem, told).config)
+    return None if _can_be_met(space, best) else "its best configuration doesn't meet this study's constraint"
+
+
+def _told(space: Space, study: EarlierStudy) -> list[EarlierTrial]:
+    """The trials that reported something, and have no other value for one of the space's constants."""
+    return [trial for trial in study.trials if trial.curve and _agrees(space, trial.config)]
+
+
+def _best(problem: Problem, trials: Sequence[EarlierTrial]) -> EarlierTrial:
+    return max(trials, key=lambda trial: max(problem.sign * value for value in trial.curve.values()))
 
 
 class _Memory:
@@ -115,19 +144,13 @@ class _Memory:
         self._units = np.array([problem.space.encode(placed) for placed, _ in trials])
 
     @classmethod
-    def of(cls, problem: Problem, study: EarlierStudy) -> _Memory | None:
-        """The memory of a study; None if it has too little in common with the space, or too few trials."""
+    def of(cls, problem: Problem, study: EarlierStudy) -> _Memory:
+        """The memory of a study that fits."""
         space = problem.space
-        names = {name for trial in study.trials for name in space.flatten(trial.config)}
-        if sum(name in names for name in space.dimensions) < max(1, SHARED * len(space.dimensions)):
-            return None
-        told = [trial for trial in study.trials if trial.curve and _agrees(space, trial.config)]
+        told = _told(space, study)
         inside = [(placed, trial) for trial in told if (placed := _placed(space, trial.config)) is not None]
-        if len(inside) < FEWEST_TRIALS:
-            return None
-        best = max(told, key=lambda trial: max(problem.sign * value for value in trial.curve.values()))
         earlier = Problem(space, mode=problem.mode, seed=problem.seed, max_epochs=study.max_epochs, rungs=study.rungs)
-        return cls(study.name, earlier, _moved_inside(space, best.config), inside)
+        return cls(study.name, earlier, _moved_inside(space, _best(problem, told).config), inside)
 
     def regrets(self, units: Floats) -> Floats:
         """How far configurations [n, dimensions] are expected to stay behind the study's best: [n].

@@ -27,12 +27,18 @@ class Trial(ABC):
             declaration loads neither torch nor Ray
         uses_gpu: whether a trial gets a GPU without being asked to, where there is one
         strategies: by which of `STRATEGIES` a trial can use several devices
+        reproduced: metrics that the same configuration and seed give again, on the CPU bit for bit; None if nothing is
+            promised
+        is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
+            `source_fingerprint`, say anything about its hyperparameters
     """
 
     kind: ClassVar[str] = "trial"
     implementation: ClassVar[str]
     uses_gpu: ClassVar[bool] = False
     strategies: ClassVar[tuple[str, ...]] = ()
+    reproduced: ClassVar[tuple[str, ...] | None] = None
+    is_code: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -83,6 +89,13 @@ class Trial(ABC):
 
     def fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""
+        return None
+
+    def source_fingerprint(self) -> str | None:
+        """16 hexadecimal digits that change with the code of a trial that is nothing but the user's code.
+
+        None where it can't be read, and for trials that can be compared by their hyperparameters.
+        """
         return None
 
     def identity(self) -> dict[str, str]:

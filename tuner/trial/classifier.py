@@ -34,6 +34,7 @@ METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whethe
     "device_utilisation": "max",
     "device_memory_bytes": "min",
 }
+REPRODUCED = ("val_accuracy", "val_loss", "val_top5_accuracy", "val_f1", "train_loss", "learning_rate")
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
 ModelFunction = Callable[[dict[str, Any]], Any]
@@ -61,6 +62,7 @@ class ImageClassifier(Trial):
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
     strategies: ClassVar[tuple[str, ...]] = STRATEGIES
+    reproduced: ClassVar[tuple[str, ...] | None] = REPRODUCED
 
     data: str | DataFunction = "digits"
     model: str | ModelFunction = "resnet18"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from tuner.errors import StudyError
 from tuner.space import Space
 from tuner.trial.base import Trial
+from tuner.trial.source import source_fingerprint
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class FunctionTrial(Trial):
 
     kind: ClassVar[str] = "function"
     implementation: ClassVar[str] = "tuner.worker.function:FunctionCall"
+    is_code: ClassVar[bool] = True
 
     function: Callable[[dict[str, Any]], Any]
 
@@ -39,6 +41,10 @@ class FunctionTrial(Trial):
     def identity(self) -> dict[str, str]:
         """The function's name: its code may be mended."""
         return {"trial": self.name}
+
+    def source_fingerprint(self) -> str | None:
+        """Of its own source, and that of the functions and classes of the same file that it uses."""
+        return source_fingerprint(self.function)
 
     def check(self, space: Space) -> None:
         """Raise StudyError unless the function can be called with one configuration."""

@@ -106,6 +106,7 @@ def _train_in_this_process(trial: ImageClassifier, assignment: Assignment, sessi
         split_seed=assignment.study_seed,
         device="cuda" if assignment.gpus else "cpu",
         strategy=strategy,
+        step_path=assignment.step_path,
     )
     try:
         _train(trainer, assignment, session)

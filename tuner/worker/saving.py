@@ -48,6 +48,8 @@ class SavingPolicy:
         last = epoch >= self._assignment.epochs
         if epoch in self._assignment.save_epochs and not last:
             return "now"
+        if last and self._assignment.keep_last:
+            return "now"
         if may_win:
             return "now" if last else "best"
         overdue = time.monotonic() - self._saved_at >= SAVE_AT_LEAST_EVERY_SECONDS

@@ -1,0 +1,109 @@
+"""`tuner replay`: a trial trained again, to see whether it gives the same curve."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
+
+from tuner.cli.outcome import NO_WINNER, SUCCESS
+from tuner.cli.parsing import RUN, Verbs, add_trust, count
+from tuner.foreign_text import printable
+from tuner.installation import check_trains
+
+if TYPE_CHECKING:
+    from tuner.replay import Replayed, ReplayedEpoch
+    from tuner.replay.stays import Way
+
+DIFFERENT = NO_WINNER  # the exit code of a curve that is another one
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("replay", help="train a trial again, and compare its curve with the recorded one")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("trial", metavar="TRIAL", help="the trial's id; leading zeros may be left out")
+    parser.add_argument(
+        "--epochs", type=count, metavar="N", help="train N epochs in total; beyond the trial's end from its checkpoint"
+    )
+    parser.add_argument("--cpus", type=count, metavar="N", help="CPU threads (default: as many as the trial had)")
+    parser.add_argument("--output", metavar="DIR", help="write the last checkpoint and all metrics into a new folder")
+    add_trust(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    check_trains("a replay")
+    from tuner.replay import replay
+    from tuner.results import load_run
+
+    run = load_run(options.run)
+    shown = _Shown(run.metric, json=options.json)  # before stdout is kept from what the study file prints
+    with redirect_stdout(sys.stderr):
+        found = replay(
+            run,
+            options.trial,
+            epochs=options.epochs,
+            cpus=options.cpus,
+            output=options.output,
+            trust=options.trust,
+            follower=shown,
+        )
+    if options.json:
+        print(json.dumps(found.summary()))
+    else:
+        _print_end(found)
+    return SUCCESS if found.equal else DIFFERENT
+
+
+class _Shown:
+    """Prints a replay while it goes on: on stdout, or on stderr where that gets JSON."""
+
+    def __init__(self, metric: str, *, json: bool) -> None:
+        self._metric, self._stream = metric, sys.stderr if json else sys.stdout
+
+    def begins(self, differences: list[str], on: Way) -> None:
+        """What differs, and the table's head."""
+        for difference in differences:
+            self._say(f"different: {difference}")
+        if not differences:
+            self._say("versions, study, data and hardware are as they were")
+        if on.start:
+            self._say(f"training goes on from the checkpoint of epoch {on.start}")
+        self._say(f"epoch  recorded  replayed  ({self._metric})")
+
+    def on_epoch(self, epoch: ReplayedEpoch) -> None:
+        """A row."""
+        self._say(f"{epoch.epoch:5}  {_value(epoch.recorded)}  {_value(epoch.replayed)}  {_verdict(epoch)}".rstrip())
+
+    def _say(self, line: str) -> None:
+        print(printable(line), file=self._stream, flush=True)
+
+
+def _verdict(epoch: ReplayedEpoch) -> str:
+    if epoch.equal is None:
+        return "new"
+    if epoch.equal:
+        return "equal"
+    return ", ".join(f"{name} {_distance(*pair)}" for name, pair in epoch.differing.items())
+
+
+def _distance(recorded: object, replayed: object) -> str:
+    if isinstance(recorded, int | float) and isinstance(replayed, int | float):
+        return f"differs by {replayed - recorded:+.3g}"
+    return f"was {recorded}, is {replayed}"
+
+
+def _value(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, int | float) else "-" if value is None else str(value)
+    return text.rjust(8)
+
+
+def _print_end(found: Replayed) -> None:
+    for note in found.notes:
+        print(printable(f"note: {note}"))
+    print(printable(f"{found.sentence}."))

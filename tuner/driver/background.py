@@ -1,0 +1,238 @@
+"""A search in a process of its own, from the side of the notebook or script that started it.
+
+The process's standard input stays open as long as the process that started it lives: its end asks the search to end in
+order. Ctrl-C in a terminal or a notebook doesn't reach it, as it has a session of its own: it reaches who waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from tuner import errors
+from tuner.driver.interruption import GRACE_SECONDS
+from tuner.errors import StudyError, TunerError, describe_error
+from tuner.machine import python_environment
+from tuner.results.representing import search_failure
+from tuner.results.run import Run, load_run
+from tuner.study import Study
+
+SECONDS_BEYOND_GRACE = 60.0  # that a search which was asked to end may take: Ray ends after its grace period
+_LIVE: set[BackgroundSearch] = set()  # a search whose handle nobody keeps goes on
+
+
+def start_background(
+    study: Study, changes: Mapping[str, Any], driving: Mapping[str, Any], *, storage: str | Path, raise_on_failure: bool
+) -> BackgroundSearch:
+    """Start a search; see `tuner.start`. `driving` are fields of `Driving`."""
+    ready = study.with_options(**changes)  # refused here, not seconds later
+    ready.check_here(cluster=driving.get("address") is not None)
+    grace = driving.get("grace")
+    task = {
+        "path": list(sys.path),
+        "study": _pickled(study),
+        "changes": dict(changes),
+        "driving": {name: value for name, value in driving.items() if value is not None},
+        "storage": str(storage),
+    }
+    search = BackgroundSearch(task, GRACE_SECONDS if grace is None else grace, raise_on_failure=raise_on_failure)
+    search.await_begin()
+    return search
+
+
+def _pickled(study: Study) -> bytes:
+    from tuner.worker.pickling import pickle_study
+
+    try:
+        return pickle_study(study)
+    except Exception as error:
+        raise StudyError(
+            "a search in the background needs a study that can be sent to another process, got "
+            f"{describe_error(error)}; use tuner.run"
+        ) from error
+
+
+class BackgroundSearch:
+    """A search that runs in the background; `tuner.start` makes one.
+
+    As a context manager it waits for the end of the search, or ends it in order where the block raises.
+    """
+
+    def __init__(self, task: Mapping[str, Any], grace_seconds: float, *, raise_on_failure: bool) -> None:
+        from ray import cloudpickle
+
+        self._grace, self._raises = grace_seconds, raise_on_failure
+        self._path: str | None = None
+        self._error: tuple[str, str] | None = None
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process runs
+        reader, writer = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tuner.driver.in_background", str(writer)],
+            env=python_environment(),
+            stdin=subprocess.PIPE,
+            stdout=self._said,
+            stderr=self._said,
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+        os.close(writer)
+        _LIVE.add(self)
+        threading.Thread(target=self._listen, args=(reader,), name="tuner-background", daemon=True).start()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it says why, or nothing
+            cloudpickle.dump(dict(task), self._process.stdin)
+            self._process.stdin.flush()
+
+    # What it is
+
+    @property
+    def path(self) -> str:
+        """Folder or URI of the run."""
+        self.await_begin()
+        assert self._path is not None
+        return self._path
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now: each time it is read anew."""
+        return load_run(self.path)
+
+    @property
+    def running(self) -> bool:
+        """Whether the search still runs."""
+        return not self._ended.is_set()
+
+    def __repr__(self) -> str:
+        """Whether it runs, and its run."""
+        return f"<BackgroundSearch {'running' if self.running else 'ended'}: {self.run!r}>"
+
+    # Waiting
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """Wait for the end of the search; the run. Ctrl-C ends the waiting, not the search.
+
+        Raises:
+            TimeoutError: it is still running after `timeout` seconds.
+            SearchFailed: no trial succeeded, unless `raise_on_failure` was False.
+            TunerError: what `tuner.run` would have raised, or that the process died.
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"the search is still running after {timeout:g} s: {self._path}")
+        self._raise_error()
+        failure = search_failure(self.run) if self._raises else None
+        if failure is not None:
+            raise failure
+        return self.run
+
+    def await_begin(self) -> None:
+        """Wait until the run's folder is there. Raises what `tuner.run` would have raised before that."""
+        try:
+            self._begun.wait()
+        except BaseException:
+            self.interrupt()
+            raise
+        if self._path is None:
+            self._raise_error()
+
+    def interrupt(self) -> None:
+        """End the search in order, as a signal does, and wait for that: trials save, and `tuner.resume` goes on."""
+        if self.running:
+            self._process.terminate()
+        if not self._ended.wait(self._grace + SECONDS_BEYOND_GRACE):
+            self._process.kill()
+            self._ended.wait()
+
+    def __enter__(self) -> BackgroundSearch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.interrupt()
+            return
+        try:
+            self.wait()
+        except KeyboardInterrupt:
+            self.interrupt()
+            raise
+
+    # Orders
+
+    def stop(self, trial: str | None = None) -> Any:
+        """End the search now, with its winner, or one trial; see `Run.stop`."""
+        return self._ordered("stop", trial)
+
+    def pause(self) -> Any:
+        """Save and end, so that `tuner.resume` goes on; see `Run.pause`."""
+        return self._ordered("pause")
+
+    def set(self, **limits: Any) -> Any:
+        """Change limits of the budget while it runs; see `Run.set`."""
+        return self._ordered("set", **limits)
+
+    def try_(self, **config: Any) -> Any:
+        """Try a configuration on the next free worker; see `Run.try_`."""
+        return self._ordered("try_", **config)
+
+    def note(self, text: str, trial: str | None = None) -> Any:
+        """Write a note into the run; see `Run.note`."""
+        return self._ordered("note", text, trial)
+
+    def _ordered(self, order: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.run, order)(*arguments, **options)
+
+    # Inside
+
+    def _listen(self, reader: int) -> None:
+        """Take what the process tells, until it ends."""
+        with open(reader, encoding="utf-8") as told:
+            for line in told:
+                self._take(json.loads(line))
+        code = self._process.wait()
+        if code != 0 and self._error is None:
+            self._error = ("TunerError", f"the search's process {_ending(code)}{_last_line(self._said)}")
+        if self._process.stdin is not None:
+            with suppress(OSError):
+                self._process.stdin.close()
+        _LIVE.discard(self)
+        self._ended.set()
+        self._begun.set()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "run" in message:
+            self._path = message["run"]
+            self._begun.set()
+        if "error" in message:
+            name, text = message["error"]
+            self._error = (name, text)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            name, text = self._error
+            kind = getattr(errors, name, None)
+            known = isinstance(kind, type) and issubclass(kind, StudyError)
+            raise kind(text) if known and kind is not None else TunerError(text)
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+def _last_line(said: IO[bytes]) -> str:
+    said.seek(0)
+    lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    return f": {errors.one_line(lines[-1])}" if lines else ""

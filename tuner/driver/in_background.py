@@ -1,0 +1,52 @@
+"""The process of a search in the background: searches for who started it, and ends in order when that one is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from tuner.errors import StudyError, describe_error
+
+
+def main(descriptor: int) -> None:
+    """Search what standard input says; tell the run's path, or what went wrong, on the descriptor."""
+    from ray import cloudpickle
+
+    task = cloudpickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    sys.path.extend(folder for folder in task["path"] if folder not in sys.path)
+    with open(descriptor, "w", encoding="utf-8") as answers:
+
+        def tell(**message: Any) -> None:
+            answers.write(json.dumps(message) + "\n")
+            answers.flush()
+
+        try:
+            _search(task, lambda path: tell(run=path))
+        except StudyError as error:
+            tell(error=[type(error).__name__, str(error)])
+        except BaseException as error:
+            tell(error=["TunerError", str(error) if isinstance(error, KeyboardInterrupt) else describe_error(error)])
+
+
+def _search(task: dict[str, Any], begun: Any) -> None:
+    from ray import cloudpickle
+
+    from tuner.driver import Driving, run
+
+    study = cloudpickle.loads(task["study"])
+    run(study, task["changes"], Driving(**task["driving"], begun=begun), storage=task["storage"])
+
+
+def _end_with_the_input() -> None:
+    """Read past Python's buffer, which is locked meanwhile; the signal is taken as one from a batch system is."""
+    if not os.read(sys.stdin.fileno(), 1):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,6 @@
+"""A trial of a run trained once more, to see whether it gives the same curve. Starts no Ray."""
+
+from tuner.replay.comparison import Replayed, ReplayedEpoch
+from tuner.replay.replaying import replay
+
+__all__ = ["Replayed", "ReplayedEpoch", "replay"]

@@ -1,0 +1,71 @@
+"""A replay's training in a process of its own, set up as a worker's is: the caller's torch stays as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import TunerError
+from tuner.machine import python_environment
+from tuner.replay.stays import Stay
+from tuner.trial import Trial
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the process trains: a pickled trial, whose modules are imported from `import_path`, in `folder`."""
+
+    pickled: bytes
+    import_path: tuple[str, ...]
+    stays: tuple[Stay, ...]
+    folder: str
+
+
+def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator[dict[str, Any]]:
+    """What `train` tells of the stays, as it comes; the process ends with this generator.
+
+    What the trial prints goes to stderr. Raises TunerError where the process dies without a word.
+    """
+    from tuner.worker.pickling import pickle_trial
+
+    task = Task(pickle_trial(trial), tuple(sys.path), tuple(stays), folder)
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner.replay", str(writer)],
+        env=_environment(stays),
+        stdin=subprocess.PIPE,
+        stdout=2,
+        pass_fds=(writer,),
+    )
+    os.close(writer)
+    try:
+        with open(reader, encoding="utf-8") as told:  # noqa: PTH123 -- a descriptor
+            _hand_over(process, task)
+            for line in told:
+                yield json.loads(line)
+        if process.wait() != 0:
+            raise TunerError(f"a replay's process needs to end by itself, got exit code {process.returncode}")
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _hand_over(process: subprocess.Popen[bytes], task: Task) -> None:
+    """The pipe stays open: its end tells the process that nobody waits for it any more."""
+    assert process.stdin is not None
+    pickle.dump(task, process.stdin)
+    process.stdin.flush()
+
+
+def _environment(stays: Sequence[Stay]) -> dict[str, str]:
+    """As that of a worker: OpenMP reads its number of threads when it is loaded."""
+    threads = max(1, int(stays[0].assignment.cpus)) if stays else 1
+    return {**python_environment(), "OMP_NUM_THREADS": str(threads), "PL_DISABLE_FORK": "1"}

@@ -1,0 +1,233 @@
+"""Replaying a trial: what it was trained with is gathered, trained again in a child process, and compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tuner.errors import RunFolderError, TrialError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.replay.child import trained_apart
+from tuner.replay.comparison import Replayed, ReplayedEpoch, compared
+from tuner.replay.declaration import Declared, declared
+from tuner.replay.differences import differences, replayed_gpus
+from tuner.replay.stays import Stay, Way, stays, way
+from tuner.storage.folder import LocalFolder
+from tuner.temporary import OwnedFolder
+from tuner.worker.implementation import implementation_of
+
+if TYPE_CHECKING:
+    from tuner.history.records import TrialRecord
+    from tuner.results.run import Run
+    from tuner.study import Study
+
+METRICS, CHECKPOINT = "metrics.json", "checkpoint"
+
+
+class Follower(Protocol):
+    """Is told of a replay while it goes on."""
+
+    def begins(self, differences: list[str], on: Way) -> None:
+        """What differs, and which epochs will be trained."""
+
+    def on_epoch(self, epoch: ReplayedEpoch) -> None:
+        """An epoch was trained."""
+
+
+class Silence:
+    """Nothing comes of what it is told."""
+
+    def begins(self, differences: list[str], on: Way) -> None:
+        """Nothing."""
+
+    def on_epoch(self, epoch: ReplayedEpoch) -> None:
+        """Nothing."""
+
+
+def replay(
+    run: Run,
+    trial_id: str,
+    *,
+    epochs: int | None = None,
+    cpus: int | None = None,
+    study: Study | None = None,
+    output: str | Path | None = None,
+    trust: bool = False,
+    follower: Follower | None = None,
+) -> Replayed:
+    """Train a trial again with the same configuration, seed, split and threads, and compare the curves.
+
+    On the CPU an image classifier gives the same curve, bit for bit, where versions, data and processor are the same,
+    whether the trial was trained at one go or was paused, lost and resumed. A function is only called with the same
+    seed. Training is done by what a worker calls, in a process of its own and without Ray. Nothing is written into the
+    run's folder.
+
+    Args:
+        run: of the trial
+        trial_id: whose leading zeros may be left out
+        epochs: to train, in total; beyond the trial's end training goes on from its last checkpoint, or from its
+            beginning where none is kept. None for the epochs that it has, of a failed one also for the next
+        cpus: threads; None for as many as the trial had
+        study: needed if the run was started from Python rather than from a file
+        output: new folder for the last checkpoint and all metrics
+        trust: run the study file of a run that belongs to somebody else
+        follower: is told while it goes on
+
+    Raises:
+        RunFolderError: the run has no such trial, or none with an epoch; its study is needed; or `output` isn't empty.
+        StudyError: the study can't work any more (DataError, WeightsError: its files are missing).
+    """
+    with OwnedFolder("replay") as folder:
+        plan = planned(run, trial_id, folder, epochs=epochs, cpus=cpus, study=study, output=output, trust=trust)
+        follower = follower or Silence()
+        follower.begins(list(plan.differences), plan.on)
+        replayed = plan.follow(trained_apart(plan.found.study.declared_trial, plan.stays, str(folder)), follower)
+        if output is not None:
+            _write(Path(output), folder, plan.trial, replayed)
+    return replayed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a replay trains, and what it is compared with.
+
+    Attributes:
+        run: of the trial
+        trial: as the run records it
+        found: its study
+        on: from where to where
+        stays: the parts in which it is trained
+        differences: what is not as it was, in sentences
+    """
+
+    run: Run
+    trial: TrialRecord
+    found: Declared
+    on: Way
+    stays: tuple[Stay, ...]
+    differences: tuple[str, ...]
+
+    def follow(self, messages: Generator[dict[str, Any]], follower: Follower) -> Replayed:
+        """Compare what `train` tells, as it comes."""
+        rows: list[ReplayedEpoch] = []
+        notes: dict[str, None] = {}  # each sentence once
+        failure: str | None = None
+        with closing(messages):  # whatever ends this ends the process
+            for message in messages:
+                if "failure" in message:
+                    failure = message["failure"]
+                    continue
+                notes |= dict.fromkeys(message["notes"])
+                rows.append(self._compared(message["epoch"], message["metrics"]))
+                follower.on_epoch(rows[-1])
+        return self._outcome(rows, list(notes), failure)
+
+    def _compared(self, epoch: int, metrics: dict[str, Any]) -> ReplayedEpoch:
+        before = self.trial.epochs.get(epoch)
+        names = dict.fromkeys((self.run.metric, *(self.found.study.declared_trial.reproduced or ())))
+        return compared(epoch, None if before is None else before.metrics, metrics, self.run.metric, list(names))
+
+    def _outcome(self, rows: list[ReplayedEpoch], notes: list[str], failure: str | None) -> Replayed:
+        on_cpu = not any(stay.assignment.gpus for stay in self.stays)
+        promises = self.found.study.declared_trial.reproduced is not None
+        failed = self.trial.status == "failed" and self.on.until > self.trial.epoch
+        return Replayed(
+            run=self.run.path,
+            trial=self.trial.trial,
+            metric=self.run.metric,
+            start=self.on.start,
+            wanted=self.on.until,
+            differences=self.differences,
+            notes=tuple(notes),
+            epochs=tuple(rows),
+            recorded_failure=self.trial.message if failed else None,
+            failure=failure,
+            promised=promises and on_cpu and not self.differences,
+        )
+
+
+def planned(
+    run: Run,
+    trial_id: str,
+    folder: Path,
+    *,
+    epochs: int | None = None,
+    cpus: int | None = None,
+    study: Study | None = None,
+    output: str | Path | None = None,
+    trust: bool = False,
+) -> Plan:
+    """What `replay` will train; the checkpoint that it goes on from is copied into `folder`.
+
+    Raises as `replay` does.
+    """
+    trial = run.trial(trial_id)
+    _check(run, trial, epochs, output)
+    found = declared(run, trial, study, trust=trust)
+    _provide_data(found.study)
+    gpus = replayed_gpus(run)
+    on = _way(run, trial, found, epochs, folder)
+    parts = stays(run, found.study, trial, on, cpus=cpus, gpus=gpus, keep=output is not None)
+    return Plan(run, trial, found, on, tuple(parts), tuple(differences(run, trial, found, gpus=gpus, cpus=cpus)))
+
+
+def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
+    """Raise RunFolderError where there is nothing to train, or no place to write to."""
+    if epochs is not None and epochs < 1:
+        raise RunFolderError(f"a replay needs at least one epoch, got epochs={epochs}; leave it out for all")
+    if epochs is None and trial.epoch == 0 and trial.status != "failed":
+        raise RunFolderError(
+            f"a replay needs a trial that has reported an epoch, got {trial.trial} of {run.path!r}, which has none; "
+            "name another one, or say how many with --epochs (epochs= from Python)"
+        )
+    if output is not None and Path(output).exists() and (not Path(output).is_dir() or any(Path(output).iterdir())):
+        raise RunFolderError(f"--output needs a new or an empty folder, got {str(output)!r}; name another one")
+
+
+def _provide_data(study: Study) -> None:
+    """Raises DataError or WeightsError where data or weights are missing, and can't be downloaded."""
+    trial = study.declared_trial
+    trial.check_files()
+    if trial.missing_downloads():
+        implementation_of(trial).download(trial)
+
+
+def _way(run: Run, trial: TrialRecord, found: Declared, epochs: int | None, folder: Path) -> Way:
+    """What is trained, with a copy of the checkpoint that it goes on from in `folder`."""
+    kept = CheckpointStore(run.folder).epochs(trial.trial)
+    on = way(trial, found.study.budget.max_epochs, epochs, kept)
+    while on.start:
+        try:
+            _copy(run, trial.trial, on.start, folder)
+        except TrialError:  # damaged: the one before it may be whole
+            kept = [epoch for epoch in kept if epoch < on.start]
+            on = way(trial, found.study.budget.max_epochs, epochs, kept)
+        else:
+            break
+    return on
+
+
+def _copy(run: Run, trial: str, epoch: int, folder: Path) -> None:
+    source = CheckpointStore(run.folder).fetch(trial, epoch, folder / "fetched")
+
+    def fill(target: Path) -> None:
+        shutil.copytree(source, target, dirs_exist_ok=True)
+
+    CheckpointStore(LocalFolder(folder)).write(trial, epoch, fill)
+
+
+def _write(output: Path, folder: Path, trial: TrialRecord, replayed: Replayed) -> None:
+    """The replay's last checkpoint, and all that it reported."""
+    output.mkdir(parents=True, exist_ok=True)
+    store = CheckpointStore(LocalFolder(folder))
+    last = replayed.epochs[-1].epoch if replayed.epochs else 0
+    if store.has(trial.trial, last):
+        shutil.copytree(store.fetch(trial.trial, last, folder), output / CHECKPOINT)
+    rows = [{"epoch": epoch.epoch, **epoch.metrics} for epoch in replayed.epochs]
+    content = {"run": replayed.run, "trial": trial.trial, "config": trial.config, "epochs": rows}
+    (output / METRICS).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

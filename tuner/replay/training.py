@@ -1,0 +1,64 @@
+"""The training of a replay, in whatever process this is: by what a worker calls, without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tuner import session
+from tuner.errors import describe_failure
+from tuner.history.events import plain
+from tuner.replay.stays import Stay
+from tuner.trial import Trial
+from tuner.worker.implementation import implementation_of
+from tuner.worker.process import clean_process
+from tuner.worker.reporting import WRITER, WorkerSession
+
+SECONDS_FOR_WRITING = 600.0
+Tell = Callable[[dict[str, Any]], None]
+
+
+class StayOver(BaseException):
+    """Leaves the trial's code at the end of a stay, as Ray's SystemExit does: past its handlers for Exception."""
+
+
+class ReplaySession(WorkerSession):
+    """Hands reports on to `tell`, and leaves after the stay's last epoch; checkpoints lie in the folder of the stay."""
+
+    def __init__(self, stay: Stay, tell: Tell) -> None:
+        super().__init__(stay.assignment)
+        self._until, self._tell = stay.until, tell
+
+    def _send(self, message: dict[str, Any]) -> None:
+        """Metrics become what the events of a run hold: plain JSON, without NaN."""
+        told = json.loads(json.dumps(message, default=plain), parse_constant=lambda _: None)
+        self._tell({name: told[name] for name in ("epoch", "metrics", "notes")})
+        if told["epoch"] >= self._until:
+            raise StayOver
+
+
+def train(trial: Trial, stays: Sequence[Stay], folder: str, tell: Tell) -> None:
+    """Train the stays one after another, with their checkpoints in `folder`.
+
+    `tell` gets "epoch", "metrics" and "notes" of each epoch, and "failure" with its message if the trial fails.
+    """
+    try:
+        for stay in stays:
+            _train_one(trial, Stay(replace(stay.assignment, run_uri=folder), stay.until), tell)
+    except (Exception, SystemExit) as error:
+        tell({"failure": describe_failure(error)[1]})
+
+
+def _train_one(trial: Trial, stay: Stay, tell: Tell) -> None:
+    assignment = stay.assignment
+    with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
+        worker = ReplaySession(stay, tell)
+        try:
+            with session.activate(worker), suppress(StayOver):
+                implementation_of(trial).train(trial, assignment, worker)
+        finally:
+            WRITER.flush(SECONDS_FOR_WRITING)
+            worker.close()

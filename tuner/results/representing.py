@@ -1,0 +1,63 @@
+"""A run as Python shows it: `repr` in one line, notebooks in a few and a table."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from tuner.errors import SearchFailed
+from tuner.foreign_text import in_utf8, printable
+from tuner.quoting import command
+from tuner.results.text import best_so_far, duration, plural, settings, short, shown_path
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+SHOWN_TRIALS = 10  # in a notebook
+
+
+def in_a_line(run: Run) -> str:
+    """Name, status, trials, the best value with its configuration, and the path."""
+    trials = plural(len(run.record.trials), "trial")
+    return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {run.path}>")
+
+
+def _won(run: Run) -> str:
+    best = run.best
+    found = run.record.best_of(best.trial) if best is not None else None
+    if best is None or found is None:
+        return "no trial succeeded" if run.status == "failed" else "no winner yet"
+    return f"best {run.metric} {short(found[1])} by {best.trial} ({settings(best.config)})"
+
+
+def search_failure(run: Run) -> SearchFailed | None:
+    """What to raise for a search that has ended without any successful trial; None for any other.
+
+    One that was interrupted may still have some, unless it was an error that ended it.
+    """
+    if run.best is not None or not (run.status == "failed" or run.end_reason == "error"):
+        return None
+    if run.end_reason == "error":
+        return SearchFailed(f"the search was cut off by an error: {run.info['interrupted_by']}; see {run.path}", run)
+    failures = run.record.failures()
+    if not failures:
+        return SearchFailed(f"no trial reported {run.metric}; see {run.path}", run)
+    cause, count = next(iter(failures.items()))
+    first, total = run.record.first_failed(cause), plural(len(run.record.trials), "trial")
+    again = command("show", run.path, "--trial", first.trial)
+    return SearchFailed(
+        f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}; for its traceback: {again}", run
+    )
+
+
+def in_html(run: Run) -> str:
+    """The run in a few lines, and its best trials."""
+    counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
+    head = (
+        f"<p><b>{escape(run.title)}</b>, {run.status}: {len(run.record.trials)} trials ({counts or 'none'}) in "
+        f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>"
+        f"<code>{escape(shown_path(run.path))}</code></p>"
+    )
+    left_out = ["number", "started", "ended", "losses", "seed", "message"]
+    rows = run.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
+    return str(in_utf8(head)) + rows
