@@ -8,7 +8,25 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, completion, doctor, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import (
+    check,
+    compare,
+    completion,
+    doctor,
+    export,
+    note,
+    pause,
+    predict,
+    refine,
+    report,
+    resume,
+    run,
+    runs,
+    set,  # noqa: A004 -- the verb
+    show,
+    stop,
+    try_,
+)
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
@@ -19,6 +37,11 @@ VERBS = (
     run,
     check,
     resume,
+    stop,
+    pause,
+    set,
+    try_,
+    note,
     runs,
     show,
     report,
