@@ -41,9 +41,10 @@ MAY_IMPORT = {
     ),
     "storage": ({"errors"}, {"obstore"}),
     "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
+    "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
         {
-            *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
+            *("history", "storage", "plots", "study", "study_file", "budget", "space", "search", "orders"),
             *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay"),
         },
         {"pandas", "optuna"},
@@ -60,7 +61,13 @@ MAY_IMPORT = {
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
     "wandb_mirror": ({"results", "html_report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
     "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "budget", "search", "schedule", "results", "history", "storage", "trial"}, set()),
+    "loop": (
+        {
+            *("study", "budget", "space", "search", "schedule", "results", "history", "storage", "trial", "orders"),
+            "errors",
+        },
+        set(),
+    ),
     "worker": (
         {
             "train",
@@ -89,6 +96,7 @@ MAY_IMPORT = {
             "search",
             "trial",
             "results",
+            "orders",
             "history",
             "storage",
             "html_report",
@@ -124,7 +132,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop"),
+            *("installation", "replay", "loop", "orders"),
         },
         set(),
     ),

@@ -124,7 +124,7 @@ class DisturbedSearch:
                 concurrency=self.scene.workers,
                 history=history,
                 learned=self.scene.learned,
-                opening={"driver": self.drivers},
+                opening=self.opening(),
             )
             self._search(self.loop)
             self._await_saves(self.loop)
@@ -140,6 +140,10 @@ class DisturbedSearch:
             self._outlive_the_driver()
             return ended
         return True
+
+    def opening(self) -> dict[str, Any]:
+        """Further fields of the driver's first event."""
+        return {"driver": self.drivers}
 
     def _conclude_interrupted(self, error: OSError) -> bool:
         """As the driver does: each step for itself."""

@@ -15,6 +15,8 @@ from tuner.cli import (
     completion,
     doctor,
     export,
+    note,
+    pause,
     predict,
     refine,
     rename,
@@ -23,7 +25,10 @@ from tuner.cli import (
     resume,
     run,
     runs,
+    set,  # noqa: A004 -- the verb
     show,
+    stop,
+    try_,
 )
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
@@ -35,6 +40,11 @@ VERBS = (
     run,
     check,
     resume,
+    stop,
+    pause,
+    set,
+    try_,
+    note,
     runs,
     show,
     rename,

@@ -99,7 +99,7 @@ def study_options(options: argparse.Namespace) -> dict[str, Any]:
     """Those that were given, as `Study.with_options` takes them."""
     names = (*budget.NAMES, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    fixed = dict(_assignment(text) for text in options.set)
+    fixed = dict(assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given
 
 
@@ -108,11 +108,11 @@ def limits(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in budget.NAMES}
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string."""
+def assignment(text: str, before: str = "--set ") -> tuple[str, Any]:
+    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string. `before` is what stands before it."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise StudyError(f"--set needs NAME=VALUE, got {text!r}; write --set lr=0.001")
+        raise StudyError(f"{before}needs NAME=VALUE, got {text!r}; write {before}lr=0.001")
     try:
         return name, ast.literal_eval(value)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -28,6 +28,7 @@ STYLES = {"running": "cyan", "paused": "blue", "completed": "green", "stopped": 
 SHOWN_TRIALS = 12
 SPARKLINE = 10  # characters
 CURVE_HEIGHT, CURVE_NEEDS_HEIGHT = 4, 26  # lines: of the curve, and of a terminal that has room for it
+ORDERS = ("order_obeyed", "order_refused")
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 
@@ -81,6 +82,13 @@ def display(
     return LiveTable(progress, console, opening) if console.is_terminal else Lines(progress, stream, opening)
 
 
+def answered(event: Event) -> str:
+    """An order and what became of it: who, what."""
+    given = " ".join(f"{name}={short(value)}" for name, value in event["arguments"].items())
+    refused = "refused: " if event["event"] == "order_refused" else ""
+    return f"{event['by']}: {event['verb']}{' ' if given else ''}{given}: {refused}{event['message']}"
+
+
 class Silence:
     """Shows nothing."""
 
@@ -123,6 +131,8 @@ class Lines:
             self._say(f"trial {event['trial']} lost its worker; {again}: {event['message']}")
         elif kind == "notice":
             self._say(f"note: {event['message']}")
+        elif kind in ORDERS:
+            self._say(answered(event))
 
     def _ended(self, trial: TrialRecord) -> str:
         found = self._progress.record.best_of(trial.trial)
@@ -157,9 +167,13 @@ class LiveTable:
         self._live.stop()
 
     def on_event(self, event: Event) -> None:
-        """Take the event; the next drawing shows it. Notices are printed above the table."""
-        if self._progress.on_event(event) and event["event"] == "notice":
+        """Take the event; the next drawing shows it. Notices and orders are printed above the table."""
+        if not self._progress.on_event(event):
+            return
+        if event["event"] == "notice":
             self._live.console.print(Text(printable(f"note: {event['message']}"), style="yellow"))
+        elif event["event"] in ORDERS:
+            self._live.console.print(Text(printable(answered(event)), style="yellow"))
 
     def _render(self) -> RenderableType:
         progress = self._progress
@@ -225,6 +239,10 @@ class Progress:
         if event["event"] in ("study_started", "study_resumed"):
             self._begun = event["time"]  # the start of Ray says nothing of the pace
             self._epochs_before = self.record.epochs()
+        if event["event"] == "order_obeyed" and self.record.steered.limits:
+            limits = {**self.plan.limits, **self.record.steered.limits}
+            trials = self.record.steered.limits.get("trials", self.plan.trials)
+            self.plan = replace(self.plan, limits=limits, trials=None if trials is None else int(trials))
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
         return True

@@ -113,6 +113,9 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         console.print(f"{plural(count, 'trial')} failed: {cause}, as trial {first.trial}: {first.message}")
     for notice in record.notices:
         console.print(f"note: {notice}")
+    for written in record.steered.notes:
+        about = f"trial {written.trial}: " if written.trial else ""
+        console.print(f"note by {written.by}: {about}{written.text}")
     if run.best is not None:
         print_winner(run)
 
@@ -191,7 +194,8 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
 def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = _console()
-    by = f" by {trial.ended_by.replace('_', ' ')}" if trial.status == "stopped" and trial.ended_by else ""
+    cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
+    by = f" by {cause}" if trial.status == "stopped" and cause else ""
     console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
@@ -202,6 +206,8 @@ def _print_trial(run: Run, trial_id: str) -> None:
         values = [short(epoch.metrics[name]) if name in epoch.metrics else "" for name in names]
         table.add_row(str(epoch.epoch), *values, epoch.decision)
     console.print(table)
+    for written in run.record.steered.notes_of(trial.trial):
+        console.print(f"note by {written.by}: {written.text}")
     if trial.message:
         console.print(trial.message)
     if trial.traceback:

@@ -7,6 +7,7 @@ another Ray trial. So Ray neither pauses nor restores anything, and is never han
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.interruption import SearchLeft
+from tuner.driver.obedience import Leaving, Orders, end_all_workers
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
 from tuner.loop.packing import Place
@@ -34,6 +36,7 @@ from tuner.storage.locations import open_folder
 from tuner.worker.assignment import REPORT, Assignment
 
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
+_log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
 
 
@@ -138,6 +141,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
         """None: Ray starts new trials by itself. It asks in every step, so this is where we look around."""
         self._bridge.look_around()
+        self._bridge.obey(getattr(tune_controller, "_tune_controller", tune_controller))
         return None
 
     def debug_string(self) -> str:
@@ -184,7 +188,7 @@ class RayCallback(Callback):  # type: ignore[misc]
 class Bridge:
     """What the three adapters share: the loop, and which Ray trial is which of ours.
 
-    `leave` says whether the search is to end now; asked several times a second.
+    `leave` says whether the search is to end now; asked several times a second. `orders` are those of users.
     """
 
     loop: SearchLoop
@@ -193,6 +197,7 @@ class Bridge:
     save_epochs: list[int]
     leave: Callable[[], bool]
     session: int = 0
+    orders: Orders | None = None
 
     def __post_init__(self) -> None:
         """No trial is known yet."""
@@ -201,6 +206,8 @@ class Bridge:
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
         self._looked = 0.0
+        self._leaving = Leaving()
+        self._controller: Any = None
         self._checkpoints = CheckpointStore(open_folder(self.run_uri))
 
     def is_current(self, trial: RayTrial) -> bool:
@@ -219,6 +226,29 @@ class Bridge:
             self._note_saves()
             self._note_ends()
             self.loop.make_room()
+
+    def obey(self, controller: Any) -> None:
+        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft where the search is."""
+        self._controller = controller
+        if self.orders is None:
+            return
+        before = self.loop.running
+        self.orders.obey(self.loop)
+        if self.loop.stopped:
+            raise SearchLeft
+        for ours in before - self.loop.running:
+            self._leaving.add(ours, self._current[ours])
+        for ours in self._leaving.end(controller, self._coming.__contains__):
+            self.expect_no_more(ours)
+
+    def end_workers(self) -> None:
+        """After a search that was left while trials ran: kill their workers, and free what these held."""
+        if self._controller is None:
+            return
+        try:
+            end_all_workers(self._controller)
+        except Exception:  # Ray is going as well
+            _log.debug("workers were not ended in order", exc_info=True)
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """What a report brings beside its metrics: sentences for the user, and word of checkpoints, of which epochs."""

@@ -18,6 +18,7 @@ from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
+from tuner.driver.obedience import extending, foreseen_study, opening, with_orders
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
@@ -27,6 +28,7 @@ from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
 from tuner.notify import given_targets
+from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
@@ -83,7 +85,10 @@ def run(
                 *(ready, folder, info, resources, driving.concurrency),
                 *([*driving.listeners, *telling.listeners], interrupted),
                 start_from=start_from,
-                opening={"study_file": study_text(folder).now, "study_version": 1},
+                opening={
+                    **{"study_file": study_text(folder).now, "study_version": 1},
+                    **opening(options, driving.concurrency),
+                },
                 lease=lease,
                 devices=devices,
             )
@@ -118,12 +123,17 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        options = dict(earlier.info["options"]) | {name: value for name, value in limits.items() if value is not None}
+        given = {name: value for name, value in limits.items() if value is not None}
+        options = with_orders(earlier.info["options"], earlier.record.steered) | given
         text = study_text(earlier.folder, earlier.events)
         ready = (study or earlier.declared_study()).with_options(**options)
         ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
         check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
-        conclude_only = _only_the_conclusion_is_left(earlier, ready)
+        waiting = extending(earlier.folder)
+        stopped, extended = earlier.record.steered.stopped_by is not None, bool(given or waiting)
+        conclude_only = _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
+        conclude_only = conclude_only or (stopped and not extended and not is_concluded(earlier))
+        warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
         _check(ready, cluster=driving.address is not None)
         _download(ready)
         with (
@@ -149,18 +159,24 @@ def resume(
             telling = Telling(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
-                    *(ready, earlier.folder, info, resources, driving.concurrency),
+                    *(ready, earlier.folder, info, resources),
+                    driving.concurrency or earlier.record.steered.concurrency,
                     *([*driving.listeners, *telling.listeners], interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
-                    opening={"study_file": text.now, "study_version": text.version},
+                    opening={
+                        **{"study_file": text.now, "study_version": text.version},
+                        **opening(options, driving.concurrency),
+                        **({"anew": True} if stopped and not conclude_only else {}),
+                    },
                     lease=lease,
                     devices=devices,
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
+                search.obey_what_waits(ended=earlier.record.ended is not None)
             driving.begun(earlier.folder.uri)
-            search.tell([*notices, *of_the_disk])
+            search.tell([*notices, *of_the_disk, *([warning] if warning else [])])
             with telling.of(search):
                 return search.perform(conclude_only=conclude_only)
 
@@ -209,12 +225,15 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
 
 
-def _only_the_conclusion_is_left(earlier: Run, study: Study) -> bool:
-    """Whether the run's search is done and its conclusion isn't; raises RunFolderError where both are done."""
+def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
+    """Whether the run's search is done and its conclusion isn't.
+
+    Raises RunFolderError where both are done, unless orders wait that are obeyed first.
+    """
     problem = _nothing_left_to_search(earlier, study)
     if problem is None:
         return False
-    if is_concluded(earlier):
+    if is_concluded(earlier) and not may_wait:
         raise RunFolderError(problem)
     return True
 

@@ -12,6 +12,7 @@ from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
+from tuner.driver.obedience import Obedience, Orders
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.loop.packing import Device
@@ -28,6 +29,7 @@ from tuner.study import Study
 from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 
 TUNE = "tune"
+SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for checkpoints
 
 
 class Search:
@@ -51,7 +53,8 @@ class Search:
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
         self.interrupted, self.lease = interrupted, lease
-        self.workers = workers_of(resources, limit, devices)
+        self.most_workers = workers_of(resources, None, devices)
+        self.workers = min(self.most_workers, limit or self.most_workers)
         gpus = len(devices) if study.resources.packed == "gpus" else None
         self.info |= {"concurrency": self.workers, "status": "running", "shared_gpus": gpus}
         write_info(folder, self.info)
@@ -62,12 +65,22 @@ class Search:
             devices=resources.devices,
             history=history,
             learned=start_from,
-            listeners=[*listeners, _InfoWriter(self)],
+            most_at_once=self.most_workers,
+            listeners=[
+                *listeners,
+                _InfoWriter(self),
+                Obedience(self.info, interrupted, lambda: write_info(folder, self.info)),
+            ],
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
             admission=packing.admission(study, devices),
             before_writing=self._check_lease,
             pause=self.interrupted.ask,
         )
+        self.orders = Orders(folder)
+
+    def obey_what_waits(self, *, ended: bool) -> None:
+        """Orders that were left in the inbox; `ended` where the search had come to its end before."""
+        self.orders.obey_what_waits(self.loop, ended=ended)
 
     def perform(self, *, conclude_only: bool = False) -> Run:
         """Search until the end, or an interruption, then conclude; the run.
@@ -76,8 +89,10 @@ class Search:
         RunFolderError where another driver took the run over: it goes on there, and nothing more is written here.
         """
         mirror = self._start_mirror()
-        outcome = Outcome() if conclude_only else self._search()
-        self._check_lease()
+        with self.orders:
+            outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
+            self._check_lease()
+            self.orders.obey_the_last(self.loop)
         outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease).perform(outcome)
         self._check_lease()
         if mirror is not None:
@@ -134,7 +149,7 @@ class Search:
         from tuner.driver.host_memory import memory_kills_survived
         from tuner.worker.trainable import make_trainable
 
-        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.workers)
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers)
         bridge = Bridge(
             self.loop,
             self.resources,
@@ -142,6 +157,7 @@ class Search:
             save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
             leave=self._leave,
             session=self.info["sessions"] - 1,
+            orders=self.orders,
         )
         try:
             with memory_kills_survived(), self.interrupted.breakable():
@@ -157,7 +173,10 @@ class Search:
                     raise_on_failed_trial=False,
                 )
         finally:
-            leaves_on_error(bridge.await_saves)(min(SECONDS_FOR_SAVES, self.interrupted.seconds_left() / 2))
+            seconds = SECONDS_FOR_SAVES_OF_STOPPED if self.loop.stopped else SECONDS_FOR_SAVES
+            leaves_on_error(bridge.await_saves)(min(seconds, self.interrupted.seconds_left() / 2))
+            if self.loop.stopped:
+                bridge.end_workers()
 
     def _start_mirror(self) -> MirrorProcess | None:
         """A search goes on without W&B where its process can't be started."""

@@ -141,6 +141,10 @@ def _is_device(value: object) -> bool:
 
 Check = Callable[[object], bool]
 _EPOCH: dict[str, Check] = {"trial": _is_trial, "epoch": _is_count}
+_ORDER: dict[str, Check] = {
+    **dict.fromkeys(("order", "verb", "by", "message"), _is_text),
+    "arguments": _is_mapping,
+}
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_started": {"trial": _is_trial, "number": _is_count, "config": _is_mapping, "seed": _is_count},
     "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
@@ -153,6 +157,7 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
     "configuration_refused": {"config": _is_mapping},
+    **dict.fromkeys(("order_obeyed", "order_refused"), _ORDER),
 }
 _PACKED: Mapping[str, Check] = {"devices": lambda value: isinstance(value, list) and all(map(_is_device, value))}
 _PLACED: Mapping[str, Check] = {
@@ -160,10 +165,18 @@ _PLACED: Mapping[str, Check] = {
     "alike": _is_text,
     "predicted_bytes": lambda value: value is None or finite(value),
 }
+_STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": _is_count}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
-    "study_started": {"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings, **_PACKED},
-    "study_resumed": {"study_file": _is_text, "study_version": _is_count, **_PACKED},
-    **{kind: {"from_epoch": _is_count, **_PLACED} for kind in ("trial_started", "trial_resumed")},
+    "study_started": {
+        **{"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings},
+        **_PACKED,
+        **_STEERED,
+    },
+    "study_resumed": {"study_file": _is_text, "study_version": _is_count, **_PACKED, **_STEERED},
+    "trial_started": {"from_epoch": _is_count, "order": _is_text, **_PLACED},
+    "trial_resumed": {"from_epoch": _is_count, **_PLACED},
+    "configuration_refused": {"order": _is_text},
+    "order_obeyed": {"config": _is_mapping},
     "trial_lost": {"cause": _is_text_or_none},
     "epoch_reported": {"ending": _is_ending},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),

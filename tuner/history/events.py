@@ -5,16 +5,21 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
     study_started       trials (its budget, or null), study_file (its text), study_version (1; another where edited),
                         learned (configurations of earlier studies that come first), devices (that trials share where
                         they are packed; starts of trials then have device, predicted_bytes, and alike, which is the
-                        same for trials that take as much memory: see `tuner.loop.packing`)
-    study_resumed       the same, by a further driver
-    trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning)
-    configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial)
+                        same for trials that take as much memory: see `tuner.loop.packing`), orders (true: the driver
+                        reads the inbox), limits (given in place of the study file's), concurrency (where it was given)
+    study_resumed       the same, by a further driver; anew (true: it goes on though an order had ended the search)
+    trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning),
+                        order (of a user who wanted it)
+    configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial), order
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows)
     checkpoint_saved    trial, epoch                        checkpoint_deleted  trial, epoch
     trial_paused        trial, epoch                        trial_resumed       trial, epoch, from_epoch
     trial_lost          trial, cause ("lost" | "out_of_memory"), message (its worker or node died; it goes on elsewhere)
     trial_ended         trial, status, cause, message, traceback, by (what stopped it: "early_stopping", or a limit)
+    order_obeyed        order (its id), verb, arguments, by, message, config (of `try`: the whole one), late (true: the
+                        search had ended before it was read, so that nothing is done); written before it is carried out
+    order_refused       order, verb, arguments, by, message
     notice              message, code
     study_interrupted   reason                              study_ended         reason
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.event_lines import Event, finite, flaw, names_trial
+from tuner.history.steered import Steered
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
@@ -90,6 +91,7 @@ class RunRecord:
         self.trials: dict[str, TrialRecord] = {}
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
+        self.steered = Steered()  # by users' orders
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
         self._active_since: float | None = None
@@ -117,6 +119,7 @@ class RunRecord:
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
+        self.steered.apply(event)
         self._last_time = event["time"]
         return None
 

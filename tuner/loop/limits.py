@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
-from tuner.budget import Spending, limits_of
+from tuner.budget import Limit, Spending, limits_of
 from tuner.history.failures import fails_always
 from tuner.history.records import RunRecord
 from tuner.study import Study
 
-FAILURES = "failures"  # the reason that is no limit of the budget
+FAILURES, STOP = "failures", "stop"  # reasons that are no limits of the budget: what trials do, and what a user orders
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 
 
@@ -24,14 +25,14 @@ class Limits:
     def __init__(self, study: Study, record: RunRecord, devices: float) -> None:
         self._study, self._record, self._devices = study, record, devices
         self._begun = time.monotonic()
-        self._limits = [(limit, value) for limit, value in limits_of(vars(study.budget)) if limit.reached]
+        self._limits = _watched(study)
         self._spent_before, self._failed_before = record.active_seconds, record.failed_from_the_start
         self._ends_seen = self._ends_before = len(record.ended_trials)
         self._reached: str | None = None
         self._reached_at = math.inf
 
     def reached(self, *, epochs: int = 0, value: float | None = None) -> str | None:
-        """What ended the search: a limit by its name, or "failures"; later limits don't change it.
+        """What ended the search: a limit by its name, "failures", or "stop"; later ones don't change it.
 
         `epochs` and `value` are of a report that the record doesn't hold yet.
         """
@@ -39,6 +40,19 @@ class Limits:
             self._reached = self._find(self._spending(epochs, value))
             self._reached_at = time.monotonic()
         return self._reached
+
+    def replace(self, study: Study) -> None:
+        """Watch the limits of this study from now on; one that was reached counts no more unless it is reached anew."""
+        self._study = study
+        self._limits = _watched(study)
+        if self._reached not in (FAILURES, STOP):
+            self._reached, self._reached_at = None, math.inf
+
+    def reached_by(self, study: Study) -> str | None:
+        """Which limit of the study, with other limits than now, would be reached already; None for none."""
+        spending = self._spending()
+        found = ((limit, value) for limit, value in _watched(study) if limit.reached and limit.reached(value, spending))
+        return next((limit.name for limit, _ in found), None)
 
     def overrun_seconds(self) -> float | None:
         """How long ago the limit was found to be reached; None before."""
@@ -55,6 +69,8 @@ class Limits:
         return Spending(self._record, self._devices, seconds, time.time(), self._study.mode, epochs, value)
 
     def _find(self, spending: Spending) -> str | None:
+        if self._record.steered.stopped_by is not None:
+            return STOP
         for limit, value in self._limits:
             if limit.reached is not None and limit.reached(value, spending):
                 return limit.name
@@ -69,3 +85,8 @@ class Limits:
         if self._record.failed_from_the_start - self._failed_before >= MOST_FAILURES:
             return True
         return fails_always(ended[self._ends_before :], (t for t in self._record.trials.values() if t.live))
+
+
+def _watched(study: Study) -> list[tuple[Limit, Any]]:
+    """The study's limits that end running trials, with their values."""
+    return [(limit, value) for limit, value in limits_of(vars(study.budget)) if limit.reached]

@@ -47,7 +47,7 @@ class Entry:
 
 
 class Queue:
-    """Says what a free worker runs: first trials that go on, then paused ones, then what the search suggests.
+    """Says what a free worker runs: trials that go on, those that users order, paused ones, then what is suggested.
 
     `emit` writes an event and applies it; `notice` tells the user something, with a `code`.
     """
@@ -86,6 +86,12 @@ class Queue:
         """Trials that start again before anything else does."""
         self._again += trials
 
+    def expect(self, study: Study) -> None:
+        """Suggest as the study with other limits has it, also where nothing more was to be suggested."""
+        self._study, self.exhausted, self.nothing_expected = study, False, False
+        self._proposals.expect(study.trials)
+        self._stopping.expect(None if study.trials is None else max(0, study.trials - len(self._record.trials)))
+
     def clear(self) -> None:
         """Nothing of what waits will run."""
         self._again.clear()
@@ -93,6 +99,8 @@ class Queue:
 
     def next(self) -> tuple[Entry, Place | None] | None:
         """What starts now, and where; configurations that fit nowhere are passed over."""
+        if self._waiting is not None and not self._can_start(self._waiting):
+            self._waiting = None  # an order has ended it meanwhile
         if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
             return None
         entry, self._waiting = self._waiting or self._next_entry(), None
@@ -121,10 +129,19 @@ class Queue:
     # Inside
 
     def _next_entry(self) -> Entry | None:
-        if self._again:
+        while self._again:
             record = self._again.pop(0)
-            return Entry("trial_started", self._start_of(record), {"number": record.number})
-        return self._resume_paused() or self._suggest() or self._resume_paused()
+            if record.live:
+                return Entry("trial_started", self._start_of(record), {"number": record.number})
+        return self._ordered() or self._resume_paused() or self._suggest() or self._resume_paused()
+
+    def _ordered(self) -> Entry | None:
+        """A configuration that a user ordered, the earliest first."""
+        found = next(iter(self._record.steered.waiting.items()), None)
+        return None if found is None else self._first_start(found[1], order=found[0])
+
+    def _can_start(self, entry: Entry) -> bool:
+        return entry.new or self._record.trials[entry.start.trial].live
 
     def _admit(self, entry: Entry) -> Place | Wait | Refusal | None:
         """None if trials are alike to their devices: Ray finds a place for it."""
@@ -133,7 +150,8 @@ class Queue:
 
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
         """The configuration becomes no trial; after too many in a row no more are looked for."""
-        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes)
+        order = {"order": entry.fields["order"]} if "order" in entry.fields else {}
+        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **order)
         self.pass_over(entry.start.config)
         if self.refused == 1:
             self._notice(str(refusal), code="refused")
@@ -162,8 +180,12 @@ class Queue:
         if config is None:
             self._suggest_no_more()
             return None
+        return self._first_start(config)
+
+    def _first_start(self, config: dict[str, Any], **fields: Any) -> Entry:
+        number = len(self._record.trials)
         start = Start(f"{number:05d}", number, config, trial_seed(self._study.seed, number), self._length(config))
-        return Entry("trial_started", start, {"number": number}, new=True)
+        return Entry("trial_started", start, {"number": number, **fields}, new=True)
 
     def _suggest_no_more(self) -> None:
         self.exhausted = True

@@ -18,12 +18,14 @@ from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import describe
 from tuner.loop.judging import EARLY_STOPPING, Judge
 from tuner.loop.keeping import Keeper
-from tuner.loop.limits import Limits
+from tuner.loop.limits import STOP, Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
 from tuner.loop.replaying import Replay, learned_before
 from tuner.loop.room import Actions, Room
+from tuner.loop.steering import Steering
 from tuner.loop.stopping import Stopping
+from tuner.orders.order import Malformed, Order
 from tuner.schedule import Decision, EarlyStopper
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
@@ -40,11 +42,12 @@ class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`, or where `admission` lets them; `learned` is what earlier studies suggest to start from, for a
-    run that has no history; `opening` are further fields of this driver's first event. `before_writing` is called
-    before each event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the
-    search for a reason, as where its disk is full. Each method raises what that raises, or
-    OSError where an event can't be written: what is in the run folder is whole then, and this object of no more use.
+    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `learned` is what
+    earlier studies suggest to start from, for a run that has no history; `opening` are further fields of this driver's
+    first event. `before_writing` is called before each event and may raise, as where another driver took the run over;
+    `pause` asks whoever drives to pause the search for a reason, as where its disk is full. Each method raises what
+    that raises, or OSError where an event can't be written: what is in the run folder is whole then, and this object of
+    no more use.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class SearchLoop:
         before_writing: Callable[[], None] = lambda: None,
         admission: Admission | None = None,
         pause: Callable[[str], None] = lambda reason: None,
+        most_at_once: int | None = None,
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
@@ -93,11 +97,13 @@ class SearchLoop:
         self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
         self._limits = Limits(study, self.record, devices)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
+        self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
         actions = Actions(self._end, pause, self.notice)
         self._room = Room(
             *(self.record, folder, self._keeper, actions), limit_gb=study.budget.disk_gb, workers=concurrency
         )
         self.make_room()
+        self._steering.carry_out_what_is_due()
 
     # What to do next
 
@@ -142,6 +148,39 @@ class SearchLoop:
             return "min_improvement"
         budget = self.study.budget.trials
         return "space" if budget is None or len(self.record.trials) < budget else "trials"
+
+    # What users order
+
+    def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
+        """Answer an order by an event, then carry it out; one that was answered before is passed over.
+
+        A `late` one was read when the search had ended: `stop` and `pause` then have nothing to do.
+        """
+        self._steering.obey(order, late=late)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a user has ended the search: nothing that runs is waited for."""
+        return self.record.steered.stopped_by is not None
+
+    def end_by_order(self, *trials: str) -> None:
+        """End trials that can still report, wherever they are."""
+        for trial in trials:
+            self._end(trial, status="stopped", by=STOP)
+        self._end_eliminated()
+
+    def change(self, study: Study, concurrency: int | None) -> None:
+        """Go on with other limits of the same study, and with so many trials at once if that is given."""
+        self.concurrency = concurrency or self.concurrency
+        self._idle = False
+        if study.budget != self.study.budget:
+            self.study = study
+            self._limits.replace(study)
+            self._queue.expect(study)
+
+    def expect_more(self) -> None:
+        """Something was ordered that a free worker may run."""
+        self._idle = False
 
     # What happened
 

@@ -41,6 +41,12 @@ class Stopping:
         self._more_coming, self._changed = False, True
         self._stopper.more_coming(False)
 
+    def expect(self, trials: int | None) -> None:
+        """So many trials more will start at most, None for no limit, whatever was said before."""
+        self._more_coming = trials is None or trials > 0
+        self._changed = True
+        self._stopper.expect(trials)
+
     def resumable(self) -> str | None:
         """A paused trial that goes on now, each handed out once; None if there is none.
 

@@ -15,6 +15,7 @@ from tuner.history.events import EVENTS, Event, Reading, read_all
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
+from tuner.orders.steerable import Steerable
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
@@ -53,8 +54,8 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 STUDY_FILE = "study.py"
 
 
-class Run:
-    """A run folder, read once; `load_run` makes one. Nothing here writes to it."""
+class Run(Steerable):
+    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -101,13 +102,13 @@ class Run:
 
     @property
     def end_reason(self) -> str | None:
-        """What ended the search: a limit of its budget by its name, "space", "interrupted"; None while it runs."""
+        """What ended the search: a limit of its budget by its name, "space", "stop", …; None while it runs."""
         return in_utf8(self.info["end_reason"])  # type: ignore[no-any-return]
 
     @property
     def budget(self) -> dict[str, Any]:
-        """The study's limits by their names; None for those that it hasn't."""
-        return dict(self.info.get("budget") or {})
+        """The study's limits by their names, as they were set last; None for those that it hasn't."""
+        return dict(self.info.get("budget") or {}) | self.record.steered.limits
 
     def declared_study(self, *, trust: bool = True) -> Study:
         """The study that the run's own copy of the file declares, which is run as Python.

@@ -67,6 +67,8 @@ def ending(run: Run) -> str | None:
     reason = run.end_reason or ""
     if reason == "space":
         return "every configuration of the space was tried"
+    if reason == "stop":
+        return f"{run.record.steered.stopped_by or 'a user'} stopped it"
     if reason == "failures":
         first = "each of the first trials failed before its first epoch ended"
         return all_failed_alike(run.record.ended_trials) or first

@@ -217,6 +217,10 @@ class PromotingASHA(EarlyStopper):
         if not coming:
             self._to_come = 0
 
+    def expect(self, trials: int | None) -> None:
+        """So many may still reach the first rung."""
+        self._to_come = math.inf if trials is None else trials
+
     def _quota(self, reached: int) -> int:
         return int(reached / self._factor)
 

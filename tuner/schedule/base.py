@@ -61,6 +61,9 @@ class EarlyStopper(ABC):
     def more_coming(self, coming: bool) -> None:  # noqa: B027
         """Whether new trials may still start; brackets that wait for more members close when none will."""
 
+    def expect(self, trials: int | None) -> None:  # noqa: B027
+        """A limit was changed while the search runs: so many trials more will start at most, None for no limit."""
+
 
 @dataclass(frozen=True)
 class Scheduler(ABC):

@@ -140,6 +140,12 @@ class HyperBandStopper(EarlyStopper):
         if self._brackets:
             self._close_rung_if_all_there(self._brackets[-1])
 
+    def expect(self, trials: int | None) -> None:
+        """The last bracket waits for them, unless it has gone on without."""
+        self._to_come = math.inf if trials is None else trials
+        if self._brackets:
+            self._close_rung_if_all_there(self._brackets[-1])
+
     def _close_rung_if_all_there(self, bracket: _Bracket) -> None:
         complete = bracket.full or self._to_come == 0
         if bracket.open or not complete or not bracket.values or not self._can_pause:

@@ -61,6 +61,14 @@ class Proposals:
         """What the searcher expects of trial `number`; unknown where it doesn't say, or a starting point is left."""
         return None if self._starts else self._searcher.expected_improvement(number)
 
+    def expect(self, trials: int | None) -> None:
+        """Suggest up to so many trials in all, None for no limit: it was changed while the search runs."""
+        self._trials = trials
+
+    def is_new(self, config: Config) -> bool:
+        """Whether no trial had the configuration, and the constraint allows it."""
+        return self._is_new(config)
+
     def is_learned(self, config: Config) -> bool:
         """Whether the configuration comes from earlier studies."""
         return self._space.key(config) in self._learned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
@@ -42,6 +43,10 @@ class Folder(ABC):
     def read_from(self, name: str, start: int) -> bytes:
         """The file's content after its first `start` bytes; raises FileNotFoundError."""
         return self.read(name)[start:]
+
+    @abstractmethod
+    def read_at_most(self, name: str, most: int) -> bytes:
+        """The first `most` bytes of what anybody may have put there; raises OSError for what is no regular file."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -145,6 +150,16 @@ class LocalFolder(Folder):
         with self.inside(name).open("rb") as file:
             file.seek(start)
             return file.read()
+
+    def read_at_most(self, name: str, most: int) -> bytes:
+        path = self.path / inner_name(name, self.uri)
+        if path.parent.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path.parent))
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            return file.read(most)
 
     def write(self, name: str, content: bytes) -> None:
         target = self.inside(name)

@@ -66,6 +66,10 @@ class ObjectFolder(Folder):
         with self._filesystem.open_input_stream(key) as stream:
             return bytes(stream.read())
 
+    def read_at_most(self, name: str, most: int) -> bytes:
+        with self._filesystem.open_input_stream(self._key(name)) as stream:
+            return bytes(stream.read(most))
+
     def write(self, name: str, content: bytes) -> None:
         with self._filesystem.open_output_stream(self._key(name)) as stream:
             stream.write(content)

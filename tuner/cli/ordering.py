@@ -1,0 +1,44 @@
+"""What the verbs that send orders to a search have in common: `stop`, `pause`, `set`, `try` and `note`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.cli.outcome import BAD_INPUT, SUCCESS
+from tuner.cli.parsing import RUN
+from tuner.foreign_text import printable
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The run, and how the answer is waited for and shown."""
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("--no-wait", action="store_true", help="leave the order in the run's inbox, and don't wait")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def order(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any], what: str) -> int:
+    """Send the order, say `what` it asks for, and print the answer; the exit code."""
+    from tuner.orders.sending import foreseen, send
+    from tuner.results import load_run
+
+    run = load_run(options.run)
+    sent = send(run, verb, arguments)
+    if sent.running and not options.no_wait:
+        print(printable(f"{what}; waiting for the answer"), file=sys.stderr)
+    try:
+        answer = sent.answer(wait=not options.no_wait)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt("no longer waiting; the order stays in the run's inbox, and is obeyed") from interrupt
+    warning = foreseen(run, arguments) if answer.outcome == "waiting" and verb == "set" else None
+    if options.json:
+        told = {**answer.record(), "run": run.path, "arguments": dict(arguments), "by": sent.order.by}
+        print(json.dumps({**told, "warning": warning} if warning else told))
+    elif answer.outcome == "refused":
+        print(printable(f"tuner: refused: {answer.message}"), file=sys.stderr)
+    else:
+        print(printable(f"{answer.message}; {warning}" if warning else answer.message))
+    return BAD_INPUT if answer.outcome == "refused" else SUCCESS

@@ -1,0 +1,20 @@
+"""`tuner pause`: end a running search so that `resume` goes on with it."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.ordering import add_common, order
+from tuner.cli.parsing import Verbs
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("pause", help="save a running search and free its devices; resume goes on with it")
+    parser.set_defaults(perform=perform)
+    add_common(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    return order(options, "pause", {}, "asks the search to save and to free its devices")

@@ -1,0 +1,25 @@
+"""`tuner set`: change the limits of a search, or how many trials it runs at once."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.ordering import add_common, order
+from tuner.cli.parsing import Verbs, add_limits, count, limits
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("set", help="change the limits of a search, or how many trials run at once")
+    parser.set_defaults(perform=perform)
+    add_common(parser)
+    group = parser.add_argument_group("limits", "of the whole run, with what it has already used")
+    add_limits(group)
+    group.add_argument("--concurrency", type=count, metavar="N", help="trials at once; fewer only start fewer")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    wanted = {**limits(options), "concurrency": options.concurrency}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return order(options, "set", given, f"asks the search for {', '.join(f'{n} {v:g}' for n, v in given.items())}")

@@ -1,0 +1,23 @@
+"""`tuner stop`: end a running search, or one trial of it."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.ordering import add_common, order
+from tuner.cli.parsing import Verbs
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("stop", help="end a running search with winner and report, or one trial of it")
+    parser.set_defaults(perform=perform)
+    add_common(parser)
+    parser.add_argument("--trial", metavar="ID", help="this trial alone; the search goes on")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    if options.trial is None:
+        return order(options, "stop", {}, "asks the search to end now, with the winner so far")
+    return order(options, "stop", {"trial": options.trial}, f"asks the search to end trial {options.trial}")

@@ -1,0 +1,22 @@
+"""`tuner try`: have a search run a configuration of yours."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.ordering import add_common, order
+from tuner.cli.parsing import Verbs, assignment
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("try", help="run a configuration of yours on the next free worker of a search")
+    parser.set_defaults(perform=perform)
+    add_common(parser)
+    parser.add_argument("values", nargs="+", metavar="NAME=VALUE", help="hyperparameters; what is missing is sampled")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    config = dict(assignment(text, "") for text in options.values)
+    return order(options, "try", {"config": config}, f"asks the search to try {' '.join(options.values)}")

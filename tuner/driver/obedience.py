@@ -1,0 +1,203 @@
+"""Orders that reach a search under Ray: the inbox is read in a thread, and what an order ends is ended at once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tuner.budget import NAMES
+from tuner.driver.interruption import Interruption
+from tuner.errors import StudyError
+from tuner.history.events import Event
+from tuner.history.steered import Steered
+from tuner.loop.search_loop import SearchLoop
+from tuner.orders.inbox import Inbox, open_inbox
+from tuner.orders.order import Malformed, Order
+from tuner.storage.folder import Folder, LocalFolder
+from tuner.study import Study
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial as RayTrial
+
+LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 3.0  # between looks at an inbox on a disk, and on an object store
+SECONDS_AT_ONCE = 0.1  # that the search may be held up by many orders, before it goes on for a moment
+PAUSE_SECONDS = 12.0  # of grace after `pause`, so that devices are free within 15
+SAVING_SECONDS = 2.0  # that the worker of a trial that was ended may take to write its last checkpoint
+_log = logging.getLogger(__name__)
+
+
+class Orders:
+    """The orders to one search, read in a thread for the length of a `with` block; `obey` is called by the driver.
+
+    A storage that can't be reached holds up nothing: orders come when it can.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._inbox, self._come = Inbox(folder), deque[Order | Malformed]()
+        self._seconds = LOOK_SECONDS if isinstance(folder, LocalFolder) else REMOTE_LOOK_SECONDS
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read_on, name="tuner-inbox", daemon=True)
+        open_inbox(folder)
+
+    def __enter__(self) -> Orders:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(self._seconds + 1)
+
+    def obey_what_waits(self, loop: SearchLoop, *, ended: bool) -> None:
+        """Before the thread runs: what was left for this driver; `ended` where the search had come to its end."""
+        self._read()
+        while self._come:
+            order = self._come.popleft()
+            self._answer(loop, order, late=ended or order_verb(order) == "pause")
+        self._look()  # deletes the files
+
+    def obey(self, loop: SearchLoop, *, late: bool = False) -> None:
+        """Answer what has come and carry it out, for a moment at most."""
+        until = time.monotonic() + SECONDS_AT_ONCE
+        while self._come and (late or time.monotonic() < until):
+            self._answer(loop, self._come.popleft(), late=late)
+
+    def obey_the_last(self, loop: SearchLoop) -> None:
+        """After the search, before its last events: `stop` and `pause` have come too late, others wait for `resume`."""
+        self._ended.set()
+        self._thread.join(self._seconds + 1)
+        late = [order for order in self._come if order_verb(order) in ("stop", "pause", "note", "")]
+        self._come.clear()
+        with suppress(OSError):  # a full disk: what follows a search is done as far as it can be
+            for order in late:
+                self._answer(loop, order, late=True)
+        self._look()
+
+    def _answer(self, loop: SearchLoop, order: Order | Malformed, *, late: bool) -> None:
+        loop.obey(order, late=late)
+        self._inbox.done(order)
+
+    def _read_on(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self._read()
+
+    def _read(self) -> None:
+        self._come.extend(self._look())
+
+    def _look(self) -> list[Order | Malformed]:
+        try:
+            return self._inbox.look()
+        except Exception:  # the folder is gone or can't be reached, which others notice where it matters
+            _log.debug("the inbox was not read", exc_info=True)
+            return []
+
+
+def order_verb(order: Order | Malformed) -> str:
+    """Its verb, empty for a file that is no order."""
+    return order.verb if isinstance(order, Order) else ""
+
+
+class Obedience:
+    """Listens to a search: what an order changes in the driver itself. `write` replaces run.json."""
+
+    def __init__(self, info: dict[str, Any], interrupted: Interruption, write: Callable[[], None]) -> None:
+        self._info, self._interrupted, self._write = info, interrupted, write
+
+    def on_event(self, event: Event) -> None:
+        """Pause the search, or take down what was set."""
+        if event["event"] != "order_obeyed" or event.get("late"):
+            return
+        if event["verb"] == "pause":
+            self._interrupted.grace_seconds = min(self._interrupted.grace_seconds, PAUSE_SECONDS)
+            self._interrupted.ask(f"paused by {event['by']}")
+        elif event["verb"] == "set":
+            limits = {name: event["arguments"][name] for name in NAMES if name in event["arguments"]}
+            self._info["options"] = {**self._info["options"], **limits}
+            self._info["budget"] = {**self._info["budget"], **limits}
+            with suppress(OSError):  # the events have it as well
+                self._write()
+
+
+def with_orders(options: Mapping[str, Any], steered: Steered) -> dict[str, Any]:
+    """A run's options with the limits that its newest driver was given, and those that were set since it began."""
+    if steered.given is None:
+        return {**options, **steered.limits}
+    rest = {name: value for name, value in options.items() if name not in NAMES}
+    return {**rest, **steered.given, **steered.limits}
+
+
+def opening(options: Mapping[str, Any], concurrency: int | None) -> dict[str, Any]:
+    """Fields of a driver's first event: it reads orders, and what it was given in place of what was set before."""
+    limits = {name: options[name] for name in NAMES if options.get(name) is not None}
+    return {"orders": True, "limits": limits, **({"concurrency": concurrency} if concurrency else {})}
+
+
+def extending(folder: Folder) -> list[Order]:
+    """Orders in the inbox that give a run something to do, also where nothing was left; none where it can't be read."""
+    try:
+        found = Inbox(folder).look()
+    except OSError:
+        return []
+    return [order for order in found if isinstance(order, Order) and order.verb in ("set", "try", "note")]
+
+
+def foreseen_study(study: Study, waiting: list[Order]) -> Study:
+    """The study with what orders in the inbox will set, as far as it can have that: to know whether it goes on."""
+    for order in waiting:
+        if order.verb == "set":
+            try:
+                study = study.with_options(**{name: order.arguments.get(name) for name in NAMES})
+            except StudyError:
+                continue
+    return study
+
+
+# Workers
+
+
+class Leaving:
+    """Workers of trials that an order has ended: each is killed once the checkpoint that it is writing is there."""
+
+    def __init__(self) -> None:
+        self._leaving: dict[str, tuple[RayTrial, float]] = {}
+
+    def add(self, ours: str, trial: RayTrial) -> None:
+        """The trial, by its id and as Ray knows it."""
+        self._leaving[ours] = (trial, time.monotonic() + SAVING_SECONDS)
+
+    def end(self, controller: TuneController, saving: Callable[[str], bool]) -> list[str]:
+        """Kill those whose time has come; their ids. A trial that Ray is still starting is killed when it runs."""
+        ended = []
+        for ours, (trial, until) in list(self._leaving.items()):
+            if trial.is_finished():
+                del self._leaving[ours]
+            elif trial.status == trial.RUNNING and not (saving(ours) and time.monotonic() < until):
+                end_worker(controller, trial)
+                ended.append(ours)
+                del self._leaving[ours]
+        return ended
+
+
+def end_worker(controller: TuneController, trial: RayTrial) -> None:
+    """End a running trial and its worker now: Ray itself would wait for its report, then use the worker again."""
+    actor = controller._trial_to_actor.pop(trial, None)
+    controller._set_trial_status(trial, trial.TERMINATED)
+    controller._live_trials.discard(trial)
+    controller._mark_trial_to_checkpoint(trial)
+    if actor is not None:
+        controller._actor_manager.clear_actor_task_futures(tracked_actor=actor)
+        controller._actor_to_trial.pop(actor, None)
+        trial.set_ray_actor(None)
+        controller._actor_manager.remove_actor(tracked_actor=actor, kill=True)
+
+
+def end_all_workers(controller: TuneController) -> None:
+    """End every trial's worker and give back what they held, so that the winner can be scored."""
+    for trial in list(controller._trial_to_actor):
+        end_worker(controller, trial)
+    controller.cleanup()

@@ -1,0 +1,222 @@
+"""Obeys users' orders: each is checked, answered by one event, and then carried out.
+
+What an order changes is read from the events (`tuner.history.steered`), so that a driver that goes on with a run does
+what an earlier one had accepted and not done any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tuner.budget import NAMES
+from tuner.errors import StudyError, shown
+from tuner.history.records import TrialRecord
+from tuner.loop.limits import Limits
+from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
+from tuner.orders.order import Malformed, Order
+from tuner.results.text import short
+from tuner.search import Proposals
+from tuner.space import Config
+
+if TYPE_CHECKING:
+    from tuner.loop.search_loop import SearchLoop
+    from tuner.study import Study
+
+DRAWS = 100  # of what a configuration lacks, until one is found that no trial had
+_TRY = 4  # sets the random stream apart from those of `Proposals`
+Reply = tuple[str, dict[str, Any]]  # a sentence for the user, and further fields of the event
+
+
+class Steering:
+    """Answers the orders to one search; `most_at_once` is how many trials its devices hold, None for any number.
+
+    `emit` writes an event and applies it.
+    """
+
+    def __init__(
+        self,
+        loop: SearchLoop,
+        proposals: Proposals,
+        limits: Limits,
+        most_at_once: int | None,
+        *,
+        emit: Callable[..., None],
+    ) -> None:
+        self._loop, self._proposals, self._limits = loop, proposals, limits
+        self._most_at_once, self._emit = most_at_once, emit
+
+    def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
+        """Answer the order and carry it out, unless it was answered before."""
+        if order.id in self._loop.record.steered.answered:
+            return
+        if isinstance(order, Malformed):
+            self._answer("order_refused", order.id, "unknown", {}, f"the file {order.file}", order.problem)
+            return
+        told = (order.id, order.verb, dict(order.arguments), order.by)
+        if late and order.verb in ("stop", "pause"):
+            self._answer("order_obeyed", *told, "the search had already ended when the order was read", late=True)
+            return
+        try:
+            message, more = self._reply(order)
+        except StudyError as error:
+            self._answer("order_refused", *told, str(error))
+            return
+        self._answer("order_obeyed", *told, message, **more)
+        self._carry_out(order)
+
+    def carry_out_what_is_due(self) -> None:
+        """What an earlier driver had accepted: trials and searches that were to end, and limits as they were set."""
+        steered = self._loop.record.steered
+        live = [trial for trial in sorted(steered.to_end) if self._is_live(trial)]
+        if live or steered.stopped_by is not None:
+            self._loop.end_by_order(*live)
+
+    def _answer(
+        self, kind: str, order: str, verb: str, arguments: dict[str, Any], by: str, message: str, **more: Any
+    ) -> None:
+        self._emit(kind, order=order, verb=verb, arguments=arguments, by=by, message=message, **more)
+
+    def _reply(self, order: Order) -> Reply:
+        """What the order will lead to; raises StudyError where it can't be obeyed."""
+        replies = {
+            "stop": self._stop,
+            "pause": self._pause,
+            "set": self._set,
+            "try": self._try,
+            "note": self._note,
+        }
+        return replies[order.verb](dict(order.arguments))
+
+    def _carry_out(self, order: Order) -> None:
+        if order.verb == "stop":
+            trial = order.arguments.get("trial")
+            loop = self._loop
+            running = sorted(loop.running)
+            loop.end_by_order(*(running if trial is None else [trial]))
+        elif order.verb == "set":
+            self._loop.change(self._changed(order.arguments), self._allowed(order.arguments.get("concurrency")))
+        elif order.verb == "try":
+            self._loop.expect_more()
+
+    # What each verb leads to
+
+    def _stop(self, arguments: dict[str, Any]) -> Reply:
+        if "trial" not in arguments:
+            return "the search ends now; the winner of what was trained is scored, and the report written", {}
+        trial = self._trial(arguments["trial"])
+        if not trial.live:
+            raise StudyError(
+                f"a trial that is stopped needs to go on still, got {trial.trial}, which is {trial.status}"
+            )
+        return f"trial {trial.trial} ends now, after epoch {trial.epoch}", {}
+
+    def _pause(self, arguments: dict[str, Any]) -> Reply:
+        return "the search saves and ends; `resume` goes on with it", {}
+
+    def _note(self, arguments: dict[str, Any]) -> Reply:
+        if "trial" in arguments:
+            self._trial(arguments["trial"])
+        return "written down", {}
+
+    def _set(self, arguments: dict[str, Any]) -> Reply:
+        study, now = self._changed(arguments), self._loop.study.budget
+        parts = []
+        for name in NAMES:
+            if name in arguments:
+                before = getattr(now, name)
+                was = "was not limited" if before is None else f"was {short(before)}"
+                parts.append(f"{name} is {short(arguments[name])} now, {was}")
+        if "concurrency" in arguments:
+            parts.append(self._of_concurrency(arguments["concurrency"]))
+        return "; ".join([*parts, *self._consequences(study, arguments)]), {}
+
+    def _changed(self, arguments: Any) -> Study:
+        """The study with other limits; raises StudyError for those that it can't have."""
+        limits = {name: arguments[name] for name in NAMES if name in arguments}
+        problem = too_few_trials(self._loop.record, limits.get("trials"))
+        if problem is not None:
+            raise StudyError(problem)
+        study = self._loop.study
+        if "device_hours" in limits and study.resources.packed:
+            raise StudyError(
+                "device_hours needs the same amount of devices for each trial, got trials that share them; use hours"
+            )
+        return study.with_options(**limits)
+
+    def _allowed(self, concurrency: int | None) -> int | None:
+        most = self._most_at_once
+        return concurrency if concurrency is None or most is None else min(concurrency, most)
+
+    def _of_concurrency(self, wanted: int) -> str:
+        allowed, running = self._allowed(wanted), len(self._loop.running)
+        if allowed != wanted:
+            return f"{allowed} trials run at once now, which is all that the devices hold (asked for {wanted})"
+        more = f"; the {running} that run go on, and no other starts before" if running > wanted else ""
+        return f"{'1 trial runs' if wanted == 1 else f'{wanted} trials run'} at once now{more}"
+
+    def _consequences(self, study: Study, arguments: dict[str, Any]) -> list[str]:
+        """What the user might not expect of the new limits."""
+        record, space = self._loop.record, study.search_space.size
+        told = []
+        reached = self._limits.reached_by(study)
+        if reached is not None:
+            told.append(f"the search ends, as the run has reached this {reached} already")
+        elif arguments.get("trials") == trials_begun(record):
+            told.append("no further trial is suggested")
+        if arguments.get("trials", 0) > space:
+            told.append(f"the space has {space:g} configurations and no more")
+        if "trials" in arguments or "hours" in arguments:
+            told.append(cut_short(record, study.trials, study.budget.hours) or "")
+        return [each for each in told if each]
+
+    def _try(self, arguments: dict[str, Any]) -> Reply:
+        study = self._loop.study
+        given = study.search_space.check(arguments["config"], "try")
+        self._check_room(study)
+        config = self._completed(given)
+        drawn = study.search_space.flatten(config).keys() - study.search_space.flatten(given).keys()
+        sampled = f"; sampled: {', '.join(sorted(drawn))}" if drawn else ""
+        return f"the next free worker tries {shown(config)}{sampled}", {"config": config}
+
+    def _check_room(self, study: Study) -> None:
+        """Raise StudyError where the trial would never start."""
+        reached, begun = self._limits.reached(), trials_begun(self._loop.record)
+        if reached is not None:
+            raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; raise it first")
+        if begun >= study.search_space.size:
+            raise StudyError(f"a trial needs a configuration that is left, got a space whose {begun} were all tried")
+        if study.trials is not None and begun >= study.trials:
+            raise StudyError(
+                f"a trial needs room in the budget, got {begun} of {study.trials} trials that were begun or ordered; "
+                f"raise it with `tuner set RUN --trials {begun + 1}`"
+            )
+
+    def _completed(self, given: Config) -> Config:
+        """The configuration with what it lacks sampled; raises StudyError where trials have had all such."""
+        study, waiting = self._loop.study, self._loop.record.steered.waiting
+        space = study.search_space
+        stream = len(self._loop.record.trials), len(self._loop.record.steered.answered)
+        generator = np.random.default_rng(np.random.SeedSequence(study.seed, spawn_key=(_TRY, *stream)))
+        ordered = {space.key(config) for config in waiting.values()}
+        for _ in range(DRAWS):
+            config = space.complete(given, generator)
+            if self._proposals.is_new(config) and space.key(config) not in ordered:
+                return config
+        which = next(
+            (t.trial for t in self._loop.record.trials.values() if space.key(t.config) == space.key(config)), None
+        )
+        had = "which is ordered already" if which is None else f"which trial {which} has"
+        raise StudyError(f"try needs a configuration that no trial had, got {shown(config)}, {had}; change a value")
+
+    def _trial(self, name: str) -> TrialRecord:
+        trials = self._loop.record.trials
+        if name not in trials:
+            known = f"{next(iter(trials))} to {next(reversed(trials))}" if trials else "none yet"
+            raise StudyError(f"a trial is named by its id, got {name!r}; this run has {known}")
+        return trials[name]
+
+    def _is_live(self, trial: str) -> bool:
+        return trial in self._loop.record.trials and self._loop.record.trials[trial].live

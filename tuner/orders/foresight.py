@@ -1,0 +1,38 @@
+"""What can be said of an order before the driver answers it, from the run's record alone."""
+
+from __future__ import annotations
+
+from tuner.budget import SECONDS_PER_HOUR
+from tuner.history.records import RunRecord
+
+
+def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
+    """Why the total of trials can't be so low, in a sentence; None if it can."""
+    begun = trials_begun(record)
+    if trials is None or trials >= begun:
+        return None
+    return (
+        f"trials counts the whole run and needs at least the {begun} that were begun or ordered, got {trials:g}; "
+        "use `tuner stop` to end the search now"
+    )
+
+
+def trials_begun(record: RunRecord) -> int:
+    """Trials of the run, with those that `try` has ordered and that wait for a worker."""
+    return len(record.trials) + len(record.steered.waiting)
+
+
+def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
+    """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
+    ended = sum(not trial.live for trial in record.trials.values())
+    if trials is None or hours is None or not ended or trials <= ended:
+        return None
+    spent = record.wall_seconds / SECONDS_PER_HOUR
+    needed = spent / ended * (trials - ended)
+    if needed <= hours - spent:
+        return None
+    left = max(0.0, hours - spent)
+    return (
+        f"the limit of {hours:g} hours leaves {left:.2g} h, and at the pace so far the {trials - ended:g} trials that "
+        f"are left take about {needed:.2g} h: raise hours, too, to at least {spent + needed:.2g}"
+    )

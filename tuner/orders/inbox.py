@@ -1,0 +1,113 @@
+"""The inbox of a run: a folder of files, an order each. Whoever can write to it steers the search."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tuner.errors import RunFolderError, StudyError
+from tuner.orders.order import LARGEST_BYTES, Malformed, Order, identity, parsed, sender
+from tuner.storage.durable import make
+from tuner.storage.folder import Folder, LocalFolder
+
+INBOX = "inbox"
+SECOND_LOOK = 1.0  # seconds until a file that can't be read yet, as an editor is writing it, counts as wrong
+
+
+def open_inbox(folder: Folder) -> None:
+    """Make the folder, so that others can write to it where the umask lets them."""
+    if isinstance(folder, LocalFolder):
+        make(folder.inside(INBOX))
+
+
+def put(folder: Folder, verb: str, arguments: Mapping[str, Any]) -> Order:
+    """Write an order; raises RunFolderError where that can't be done."""
+    now = time.time()
+    name = f"{int(now * 1000):013d}-{uuid.uuid4().hex[:8]}"
+    order = Order(name, verb, arguments, sender(), now, f"{name}.json")
+    told = {"id": name, "verb": verb, "arguments": dict(arguments), "by": order.by, "time": now}
+    try:
+        folder.create(f"{INBOX}/{order.file}", (json.dumps(told, indent=2) + "\n").encode())
+        if isinstance(folder, LocalFolder):
+            with suppress(FileNotFoundError):  # it was read already
+                folder.inside(f"{INBOX}/{order.file}").chmod(0o644)  # the driver may be another user
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RunFolderError(
+            f"an order needs write access to the run's {INBOX}/, got {folder.uri!r} ({reason}); ask its owner for it"
+        ) from error
+    return order
+
+
+def withdraw(folder: Folder, order: Order) -> None:
+    """Take an order back that nobody will read."""
+    with suppress(OSError):
+        folder.remove(f"{INBOX}/{order.file}")
+
+
+class Inbox:
+    """The driver's view: `look` returns what has come, each file once, and deletes those that were `done` with.
+
+    Files whose names don't end in `.json`, or begin with a dot, are an editor's own and left alone. A file that can't
+    be read, or is no order, gets a second look `SECOND_LOOK` seconds later. `look` takes no lock: one thread calls it.
+    """
+
+    def __init__(self, folder: Folder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._clock = folder, clock
+        self._handed_out: set[str] = set()
+        self._done: deque[str] = deque()
+        self._doubtful: dict[str, tuple[float, bytes | None]] = {}  # when it was looked at first, and what was in it
+
+    def done(self, order: Order | Malformed) -> None:
+        """Its answer is an event; may be called from another thread."""
+        self._done.append(order.file)
+
+    def look(self) -> list[Order | Malformed]:
+        """Orders that have come since the last call, by their times. Raises OSError where the folder can't be read."""
+        self._remove_done()
+        names = [name for name in self._folder.files(INBOX) if name.endswith(".json") and name[0] not in ".#"]
+        self._handed_out &= set(names)
+        self._doubtful = {name: seen for name, seen in self._doubtful.items() if name in names}
+        found = [each for name in names if name not in self._handed_out and (each := self._read(name)) is not None]
+        self._handed_out |= {each.file for each in found}
+        return sorted(found, key=lambda each: (each.time, each.file))
+
+    def _remove_done(self) -> None:
+        while self._done:
+            name = self._done.popleft()
+            try:
+                self._folder.remove(f"{INBOX}/{name}")
+            except (OSError, RunFolderError):  # it stays, and is not read again
+                continue
+            self._handed_out.discard(name)
+
+    def _read(self, name: str) -> Order | Malformed | None:
+        """None for a file that is gone, or that gets a second look."""
+        content, modified = None, 0.0
+        try:
+            content = self._folder.read_at_most(f"{INBOX}/{name}", LARGEST_BYTES + 1)
+            modified = self._folder.modified(f"{INBOX}/{name}")
+            return parsed(name, content, modified)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            reason = "a symbolic link" if error.errno == errno.ELOOP else os.strerror(error.errno or errno.EIO)
+            problem = f"an order needs to be a file that the search can read, got {name!r} ({reason}); write it again"
+        except StudyError as error:
+            problem = str(error)
+        first, before = self._doubtful.setdefault(name, (self._clock(), content))
+        if before != content:
+            self._doubtful[name] = (self._clock(), content)
+            return None
+        if self._clock() - first < SECOND_LOOK:
+            return None
+        del self._doubtful[name]
+        modified = modified or time.time()
+        return Malformed(identity(name, None, modified), problem, modified, name)

@@ -1,0 +1,151 @@
+"""Sending an order to a run, and waiting for the answer, which is an event of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.errors import RunFolderError
+from tuner.history.events import Event, EventFollower
+from tuner.orders.foresight import cut_short, too_few_trials
+from tuner.orders.inbox import put, withdraw
+from tuner.orders.order import Order, checked
+from tuner.quoting import command
+from tuner.storage.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+Outcome = Literal["obeyed", "refused", "waiting", "sent"]
+NEED_A_SEARCH = ("stop", "pause")  # of a run that isn't running there is nothing to end
+LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
+LIFE_SECONDS = 2.0  # between looks at whether the search still goes on
+_ENDS = ("study_ended", "study_interrupted")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of an order.
+
+    Attributes:
+        order: its id
+        verb: what was ordered
+        outcome: "obeyed" or "refused" by the search; "waiting" for `resume`, where no search runs; "sent" where nobody
+            waited for the answer
+        message: in a sentence
+    """
+
+    order: str
+    verb: str
+    outcome: Outcome
+    message: str
+
+    def record(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+class Sent:
+    """An order that lies in the inbox of a run."""
+
+    def __init__(self, run: Run, order: Order, follower: EventFollower, *, running: bool) -> None:
+        self.order, self._run, self._follower, self.running = order, run, follower, running
+
+    def answer(self, *, wait: bool = True) -> Answer:
+        """The answer; waits for it unless no search runs. Raises RunFolderError where the search ended before."""
+        if not self.running:
+            return self._told("waiting", self._waits("no search runs on it now"))
+        if not wait:
+            return self._told("sent", "the order is in the inbox of the run")
+        return self._wait()
+
+    def _wait(self) -> Answer:
+        pause = LOOK_SECONDS if isinstance(self._run.folder, LocalFolder) else REMOTE_LOOK_SECONDS
+        looked = time.monotonic()
+        while True:
+            events = self._follower.new()
+            answer = self._answer_in(events)
+            if answer is not None:
+                return answer
+            if any(event["event"] in _ENDS for event in events):
+                return self._came_too_late()
+            if time.monotonic() - looked > LIFE_SECONDS:
+                looked = time.monotonic()
+                if not type(self._run)(self._run.folder).alive:
+                    return self._answer_in(self._follower.new()) or self._came_too_late()
+            time.sleep(pause)
+
+    def _answer_in(self, events: list[Event]) -> Answer | None:
+        for event in events:
+            if event.get("order") == self.order.id and event["event"] in ("order_obeyed", "order_refused"):
+                return self._told("obeyed" if event["event"] == "order_obeyed" else "refused", event["message"])
+        return None
+
+    def _came_too_late(self) -> Answer:
+        if self.order.verb not in NEED_A_SEARCH:
+            return self._told("waiting", self._waits("the search ended before it read the order"))
+        withdraw(self._run.folder, self.order)
+        raise RunFolderError(
+            f"{self.order.verb!r} needs a search that runs, got {self._run.path!r}, whose search ended before it read "
+            f"the order; see what became of it with: {command('show', self._run.path)}"
+        )
+
+    def _waits(self, why: str) -> str:
+        return f"{why}: the order waits in the run's inbox, and is obeyed first by: {command('resume', self._run.path)}"
+
+    def _told(self, outcome: Outcome, message: str) -> Answer:
+        return Answer(self.order.id, self.order.verb, outcome, message)
+
+
+def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
+    """Put an order into the inbox of a run.
+
+    Raises StudyError for arguments that can't be meant, RunFolderError where the run takes no such order now, or its
+    folder can't be written to.
+    """
+    verb, arguments = checked(verb, arguments)
+    now: Run = type(run)(run.folder)  # as it is by now
+    running = now.alive
+    if running:
+        _check_driver(now)
+    elif verb in NEED_A_SEARCH:
+        what = f"trial {arguments['trial']} has ended" if "trial" in arguments else "there is nothing to end"
+        raise RunFolderError(
+            f"{verb!r} needs a search that runs, got {run.path!r}, which is {now.status}: {what}; "
+            f"go on with it by: {command('resume', run.path)}"
+        )
+    else:
+        _check_beforehand(now, verb, arguments)
+    follower = EventFollower(run.folder)
+    follower.new()  # what has happened before is no answer
+    return Sent(run, put(run.folder, verb, arguments), follower, running=running)
+
+
+def _check_driver(run: Run) -> None:
+    """Refuse a run whose driver would never look: one of an older version."""
+    begun = [event for event in run.events if event["event"] in ("study_started", "study_resumed")]
+    if begun and begun[-1].get("orders") is not True:
+        raise RunFolderError(
+            f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
+            "end it with Ctrl-C there and resume it with this version"
+        )
+
+
+def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None:
+    """What the driver would refuse later, as far as it can be seen without the study."""
+    if verb == "set":
+        problem = too_few_trials(run.record, arguments.get("trials"))
+        if problem is not None:
+            raise RunFolderError(problem)
+    elif verb == "try" and run.space.names:
+        run.space.check(arguments["config"], "try")
+    elif verb == "note" and "trial" in arguments:
+        run.trial(arguments["trial"])
+
+
+def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
+    """What limits that are set would lead to, where no driver says it; None if there is nothing to say."""
+    trials = arguments.get("trials")
+    return cut_short(run.record, trials, arguments.get("hours", run.budget.get("hours"))) if trials else None

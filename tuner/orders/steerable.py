@@ -1,0 +1,51 @@
+"""The methods of `Run` that send orders to its search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from tuner.budget import check_names
+from tuner.errors import RunFolderError
+from tuner.orders.sending import Answer, foreseen, send
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+
+class Steerable:
+    """Sends orders to the search of a run: each method writes a file into the run's inbox, and no more.
+
+    Each returns what the search answers, or with `wait=False` at once. Where no search runs, `set`, `try_` and `note`
+    wait in the inbox for `resume`. All raise StudyError for values that can't be, and RunFolderError where the search
+    refuses, isn't running where it has to be, or takes no orders.
+    """
+
+    def stop(self, trial: str | int | None = None, *, wait: bool = True) -> Answer:
+        """End the search now, with a winner and a report; or one trial of it, by its id."""
+        return self._order("stop", {"trial": trial}, wait)
+
+    def pause(self, *, wait: bool = True) -> Answer:
+        """End the search so that `resume` goes on with it: it saves, and frees its devices within 15 s."""
+        return self._order("pause", {}, wait)
+
+    def set(self, *, concurrency: int | None = None, wait: bool = True, **limits: float | None) -> Answer:
+        """Change limits of `Budget` by their names, for the run as a whole, or how many trials run at once."""
+        check_names(limits)
+        answer = self._order("set", {**limits, "concurrency": concurrency}, wait)
+        warning = foreseen(cast("Run", self), limits) if answer.outcome == "waiting" else None
+        return Answer(answer.order, answer.verb, answer.outcome, f"{answer.message}; {warning}") if warning else answer
+
+    def try_(self, config: Mapping[str, Any], *, wait: bool = True) -> Answer:
+        """Run a trial with this configuration on the next free worker; what it lacks is sampled."""
+        return self._order("try", {"config": dict(config)}, wait)
+
+    def note(self, text: str, trial: str | int | None = None, *, wait: bool = True) -> Answer:
+        """Write something down about the run, or about a trial."""
+        return self._order("note", {"text": text, "trial": trial}, wait)
+
+    def _order(self, verb: str, arguments: Mapping[str, Any], wait: bool) -> Answer:
+        answer = send(cast("Run", self), verb, arguments).answer(wait=wait)
+        if answer.outcome == "refused":
+            raise RunFolderError(answer.message)
+        return answer
