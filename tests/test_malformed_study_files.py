@@ -73,7 +73,7 @@ def declared(changes: str) -> bytes:
     [
         (
             "budget=Budget(minutes=5)",
-            "Budget has no 'minutes'; it has trials, max_epochs, hours, device_hours, total_epochs, target, min_improvement",
+            "Budget has no 'minutes'; it has trials, max_epochs, hours, device_hours, total_epochs, target, min_improvement, disk_gb",
         ),
         (
             "budget=Budget(trails=5)",

@@ -192,9 +192,10 @@ def test_every_verb_reads_a_run_of_format_1(
     assert told.err == ""
 
 
-def test_a_run_of_format_1_is_learned_from(format_1: Path) -> None:
+def test_a_run_of_format_1_doesnt_say_its_function_and_teaches_another_none(format_1: Path) -> None:
     space = load_run(format_1).space
-    assert learned(study(space=space), format_1.parent.parent).studies == ("format-1/1",)
+    found = learned(study(space=space), format_1.parent.parent)
+    assert (found.studies, found.unsaid) == ((), 1)
 
 
 # Whose code is run
