@@ -50,7 +50,10 @@ MAY_IMPORT = {
     ),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
-    "wandb_mirror": ({"results", "html_report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
+    "wandb_mirror": (
+        {"results", "html_report", "plots", "history", "storage", "machine", "errors", "foreign_text"},
+        {"wandb"},
+    ),
     "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
     "loop": ({"study", "budget", "search", "schedule", "results", "history", "storage", "trial"}, set()),
     "worker": (
@@ -64,6 +67,7 @@ MAY_IMPORT = {
             "storage",
             "errors",
             "device_errors",
+            "nvml",
             "temporary",
         },
         {"ray", "torch"},

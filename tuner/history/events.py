@@ -8,6 +8,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         same for trials that take as much memory: see `tuner.loop.packing`)
     study_resumed       the same, by a further driver
     trial_started       trial, number, config, seed, from_epoch (of its newest checkpoint, 0: from its beginning)
+    trial_placed        trial, host, pid, devices ("cuda:3" for each GPU, or "2 CPUs"), gpus (their names): where the
+                        trial that was started or resumed runs
     configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial)
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows)
