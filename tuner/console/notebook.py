@@ -6,7 +6,7 @@ import time
 from html import escape
 from typing import Any
 
-from tuner.console.progress import Plan, Progress
+from tuner.console.standing import Plan, Progress
 from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord

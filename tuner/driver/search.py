@@ -12,6 +12,7 @@ from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
+from tuner.driver.telling import CONCLUDING, tell
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.loop.packing import Device
@@ -48,7 +49,7 @@ class Search:
         devices: Sequence[Device] = (),
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
-        self.interrupted, self.lease = interrupted, lease
+        self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
         self.workers = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
         if devices:
             self.workers = min(self.workers, sum(device.most for device in devices))
@@ -62,7 +63,7 @@ class Search:
             devices=resources.devices,
             history=history,
             learned=start_from,
-            listeners=[*listeners, _InfoWriter(self)],
+            listeners=[*self._listeners, _InfoWriter(self)],
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
             admission=packing.admission(study, devices),
             before_writing=self._check_lease,
@@ -77,9 +78,11 @@ class Search:
         mirror = self._start_mirror()
         outcome = Outcome() if conclude_only else self._search()
         self._check_lease()
-        outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease).perform(outcome)
+        conclusion = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease, self._concludes)
+        outcome = conclusion.perform(outcome)
         self._check_lease()
         if mirror is not None:
+            self._concludes("waiting for W&B")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
             mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
         return Run(self.folder)
@@ -88,6 +91,9 @@ class Search:
         """Sentences that the user should know before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
+
+    def _concludes(self, step: str) -> None:
+        tell(self._listeners, CONCLUDING, step=step)
 
     def _leave(self) -> bool:
         return self.interrupted.is_set() or self.lease.lost

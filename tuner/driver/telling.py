@@ -1,0 +1,20 @@
+"""What a driver tells its listeners beside the run's events, as nobody needs to know it later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from tuner.history.events import Listener
+
+CONCLUDING = "concluding"
+
+
+def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:
+    """Show the listeners an event that isn't stored."""
+    event = {"event": kind, "time": time.time(), **fields}
+    for listener in listeners:
+        with suppress(Exception):  # one that fails is left out, with a notice, at the next event that is stored
+            listener.on_event(event)
