@@ -4,9 +4,10 @@
 
 Without Ray, in one process: a trial of short steps that prints nothing or a line per step, one that prints 1 GB, and a
 child process that prints 1 GB as fast as it can. With "log", what is printed goes to the log; without, it goes to
-/dev/null. Each pair is run in turn, RUNS times, and the median of the ratios is told. The last line is one JSON object:
-ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB), seconds of each with the log, the
-log's largest size in bytes, and milliseconds_per_trial: what opening and closing the log of a trial takes.
+/dev/null. Each pair is run in turn, and the median of the ratios is told. The last line is one JSON object:
+ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB), the same as cpu_ratio_… for the
+CPU time of all processes together, the log's included, which other work on the machine changes less; seconds_… of each
+with the log, the log's largest size in bytes, and milliseconds_per_trial: what opening and closing a log takes.
 """
 
 from __future__ import annotations
@@ -23,24 +24,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from tuner.worker import output
 
-RUNS, STEPS, TRIALS = 5, 1000, 200
+RUNS, STEPS, TRIALS = 15, 200, 200
+LARGE_RUNS = 3
 LINE = "step loss 0.123456 accuracy 0.9876 of a line that is about as long as most of them are"
 Trial = Callable[[], None]
-Where = Callable[[], AbstractContextManager[object]]
 
 
 def steps(*, line: bool) -> Trial:
     """A trial of STEPS steps of about two milliseconds."""
-    matrix = np.random.default_rng(0).random((160, 160))
 
     def trial() -> None:
         for step in range(STEPS):
-            for _ in range(8):
-                matrix @ matrix
+            sum(range(100_000))
             if line:
                 print(LINE, step)
 
@@ -75,37 +72,48 @@ def to_nowhere() -> Iterator[None]:
     os.close(nowhere)
 
 
-def seconds(trial: Trial, where: AbstractContextManager[object]) -> float:
-    """Of a trial, the opening and closing of its log included."""
-    begun = time.perf_counter()
+def cost(trial: Trial, where: AbstractContextManager[object]) -> tuple[float, float]:
+    """Seconds and CPU seconds of a trial, the opening and closing of its log included."""
+    begun, cpu_before = time.perf_counter(), cpu_seconds()
     with where:
         trial()
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, cpu_seconds() - cpu_before
 
 
-def compared(trial: Trial, folder: Path, runs: int) -> tuple[float, float]:
-    """The median ratio of log to nowhere, and the median seconds with the log."""
-    with_log, ratios = [], []
+def cpu_seconds() -> float:
+    """Of this process, its children that have ended, and the process that writes the log."""
+    fields = Path(f"/proc/{output._log_process()._process.pid}/stat").read_text().rpartition(")")[2].split()
+    writing = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return writing + sum(os.times()[:4])
+
+
+def compared(name: str, trial: Trial, folder: Path, runs: int) -> dict[str, float]:
+    """The median ratios of log to nowhere, and the median seconds with the log."""
+    pairs = []
     for number in range(runs):
-        without = seconds(trial, to_nowhere())
-        with_log.append(seconds(trial, output.captured(f"{number:05d}", str(folder), "begins")))
-        ratios.append(with_log[-1] / without)
-    return statistics.median(ratios), statistics.median(with_log)
+        without = cost(trial, to_nowhere())
+        pairs.append((cost(trial, output.captured(f"{number:05d}", str(folder), "begins")), without))
+    return {
+        f"ratio_{name}": statistics.median(log[0] / without[0] for log, without in pairs),
+        f"cpu_ratio_{name}": statistics.median(log[1] / without[1] for log, without in pairs),
+        f"seconds_{name}": statistics.median(log[0] for log, _ in pairs),
+    }
 
 
 def main() -> None:
     """Measure, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="50 MB in place of 1 GB, and each pair once")
+    parser.add_argument("--quick", action="store_true", help="50 MB in place of 1 GB, each pair once")
     quick = parser.parse_args().quick
-    size, runs = (50_000_000, 1) if quick else (1_000_000_000, RUNS)
-    found: dict[str, float] = {"cpus": os.cpu_count() or 0, "bytes": size, "runs": runs}
+    size = 50_000_000 if quick else 1_000_000_000
+    found: dict[str, float] = {"cpus": os.cpu_count() or 0, "bytes": size}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        seconds(lambda: None, output.captured("first", str(folder), "begins"))  # which starts the process
+        cost(lambda: None, output.captured("first", str(folder), "begins"))  # which starts the process
         begun = time.perf_counter()
         for number in range(TRIALS):
-            seconds(lambda: None, output.captured(f"{number:05d}", str(folder), "begins"))
+            with output.captured(f"{number:05d}", str(folder), "begins"):
+                pass
         found["milliseconds_per_trial"] = 1000 * (time.perf_counter() - begun) / TRIALS
         trials = {
             "silent": steps(line=False),
@@ -114,9 +122,9 @@ def main() -> None:
             "child_1_gb": child(size),
         }
         for name, trial in trials.items():
-            ratio, median = compared(trial, folder, runs)
-            found |= {f"ratio_{name}": round(ratio, 4), f"seconds_{name}": round(median, 3)}
-            print(f"{name}: {median:.2f} s with the log, {ratio:.3f} of what it takes without", file=sys.stderr)
+            measured = compared(name, trial, folder, 1 if quick else LARGE_RUNS if "gb" in name else RUNS)
+            found |= {key: round(value, 4) for key, value in measured.items()}
+            print({key: round(value, 3) for key, value in measured.items()}, file=sys.stderr)
         found["largest_log_bytes"] = max(log.stat().st_size for log in folder.glob("logs/*.log"))
     print(json.dumps(found))
 
