@@ -59,7 +59,10 @@ MAY_IMPORT = {
     "notify": ({"results", "history", "errors", "quoting"}, set()),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
-    "wandb_mirror": ({"results", "html_report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
+    "wandb_mirror": (
+        {"results", "html_report", "plots", "history", "storage", "machine", "errors", "foreign_text"},
+        {"wandb"},
+    ),
     "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
     "loop": (
         {
@@ -80,6 +83,7 @@ MAY_IMPORT = {
             "storage",
             "errors",
             "device_errors",
+            "nvml",
             "temporary",
         },
         {"ray", "torch"},

@@ -99,6 +99,27 @@ def test_a_stopped_trial_says_by_what(tmp_path: Path, capsys: pytest.CaptureFixt
     assert printed(capsys).startswith("trial 00001: stopped by early stopping, seed 101, 1 s\n")
 
 
+def test_a_trial_is_shown_with_where_it_ran_and_the_end_of_what_it_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = four_trials()
+    at = next(index for index, one in enumerate(events) if one["event"] == "trial_started" and one["number"] == 2)
+    placed = event("trial_placed", 108.0, trial="00002", host="node-3", pid=42, devices=["cuda:1"], gpus=["H100"])
+    run = make(tmp_path, *events[: at + 1], placed, *events[at + 1 :])
+    (tmp_path / "logs").mkdir()
+    for trial in ("00001", "00002"):
+        log = "".join(f"2026-11-22T09:36:11Z epoch 1 | {number}\x1b[2J\n" for number in range(30))
+        (tmp_path / "logs" / f"{trial}.log").write_text(log)
+    whole = f"python -m tuner show {tmp_path} --trial"
+    print_run(run, traceback_of="2")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1] == "on node-3, process 42, cuda:1 (H100)"
+    assert shown[-21] == f"the last lines that it printed; for all of them: {whole} 00002 --log"
+    assert shown[-20:] == [f"2026-11-22T09:36:11Z epoch 1 | {number}\\x1b[2J" for number in range(10, 30)]
+    print_run(run, traceback_of="1")
+    assert capsys.readouterr().out.splitlines()[-1] == f"for what it printed: {whole} 00001 --log"
+
+
 def test_a_failed_trials_traceback_is_printed_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     print_run(make(tmp_path, *four_trials()), traceback_of="2")
     assert printed(capsys) == "\n".join(

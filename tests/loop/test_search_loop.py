@@ -375,3 +375,19 @@ def test_an_epoch_that_is_trained_again_is_judged_once(tmp_path: Path, monkeypat
     loop.report(first.trial, 1, {"loss": 1.0})  # without a checkpoint it begins anew
     loop.report(first.trial, 2, {"loss": 0.9})
     assert observed == [1, 2]
+
+
+def test_where_a_trial_runs_is_an_event_of_its_present_stay(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    loop.placed("00000", host="a", pid=1, devices=["cpu"], gpus=[])  # nobody started it
+    assert loop.next_action() is not None
+    loop.placed("00000", host="node-3", pid=4242, devices=["cuda:1"], gpus=["H100"])
+    loop.lost("00000", "lost", "killed")
+    loop.placed("00000", host="late", pid=2, devices=[], gpus=[])
+    again = build(study(), tmp_path, history=events_of(tmp_path))
+    assert again.next_action() is not None
+    again.placed("00000", host="node-4", pid=7, devices=["2 CPUs"], gpus=[])
+    described = ["node-3, process 4242, cuda:1 (H100)", "node-4, process 7, 2 CPUs"]
+    assert [stay.described for stay in again.record.trials["00000"].stays] == described
+    drive(again)
+    assert again.end_reason == "trials"

@@ -144,7 +144,9 @@ def test_its_implementation_downloads_what_it_needs_and_refuses_a_split(tmp_path
 def test_a_worker_does_its_work(tmp_path: Path) -> None:
     session = Session(tmp_path)
     trial = cloudpickle.loads(pickle_trial(Curve(lowest=0.5)))
-    implementation_of(trial).train(trial, replace(ASSIGNMENT, config={"x": 0.25}, epochs=2), session)  # as `perform` does
+    implementation_of(trial).train(
+        trial, replace(ASSIGNMENT, config={"x": 0.25}, epochs=2), session
+    )  # as `perform` does
     assert session.reports == [(1, {"loss": 1.25, "first": 0}), (2, {"loss": 0.75, "first": 0})]
 
 

@@ -43,6 +43,9 @@ def without_own(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = simulated(tmp_path_factory.mktemp("storage") / "simulated" / "2026-01-31T09-30-00")
     run.folder.write("best/config.json", b"{}")
+    (Path(run.path) / "logs").mkdir()
+    for trial in run.record.trials:
+        run.folder.write(f"logs/{trial}.log", f"{trial} printed\x1b[2J\n".encode())
     write_report(run)
     return run
 
@@ -72,6 +75,8 @@ def test_how_a_trial_ended_is_its_tags_and_summary(run: Run, shown: dict[str, Sh
         assert found.tags == ((trial.status, trial.cause) if trial.cause else (trial.status,))
         assert found.exit_code == (1 if trial.status == "failed" else 0)
         assert found.summary["status"] == trial.status
+        said = f"{trial.trial} printed\\x1b[2J" if trial.status == "failed" else None
+        assert found.summary.get("output") == said
         assert found.summary["best_loss"] == run.record.best_of(trial.trial)[1]  # type: ignore[index]
     assert statuses == {"completed", "stopped", "failed"}
 

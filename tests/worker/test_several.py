@@ -13,11 +13,14 @@ from tests.worker.test_saving import ASSIGNMENT
 from tuner import ImageClassifier
 from tuner.errors import TrialOutOfMemory
 from tuner.worker.assignment import Assignment
+from tuner.worker.output import NO_OUTPUT
 from tuner.worker.several import train_on_several
 
 
 class Session:
     """Takes what the worker's session would hand to Ray."""
+
+    output = NO_OUTPUT
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.notes = folder, []

@@ -24,8 +24,9 @@ from tuner.worker.reporting import WorkerSession
 LARGE: list["weakref.ref[torch.Tensor]"] = []  # what trials made
 
 
-def stop(session: Any, message: object) -> None:
-    raise SystemExit(0)
+def stop(session: Any, message: dict[str, Any]) -> None:
+    if "epoch" in message:
+        raise SystemExit(0)
 
 
 def train(config: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import Verbs
 from tuner.cli.plans import plan_of
+from tuner.errors import StudyError
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -25,6 +26,8 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
     parser.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
+    parser.add_argument("--log", action="store_true", help="what that trial printed")
+    parser.add_argument("-f", "--follow", action="store_true", help="with --log: go on until the trial ends")
     parser.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -34,7 +37,11 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.console.tables import print_run
     from tuner.results import load_run
 
+    _check(options)
     run = load_run(options.run)
+    if options.log:
+        _show_log(run, options)
+        return SUCCESS
     if options.watch:
         _watch(run)
         run = load_run(run.path)
@@ -44,6 +51,34 @@ def perform(options: argparse.Namespace) -> int:
         print_run(run, traceback_of=options.trial)
     tell_damages(run)
     return SUCCESS
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.follow and not options.log:
+        raise StudyError("--follow needs --log, got it alone; add --log, or use --watch to follow the whole search")
+    if options.log and options.trial is None:
+        raise StudyError("--log needs the trial whose output is shown, got none; add --trial ID")
+    if options.log and (options.watch or (options.follow and options.json)):
+        other = "--watch" if options.watch else "--json and --follow"
+        raise StudyError(f"--log shows what one trial printed, got it with {other}; leave one of them out")
+
+
+def _show_log(run: Run, options: argparse.Namespace) -> None:
+    """What a trial printed, whole; or its last lines, and more as they come."""
+    from tuner.console.tables import print_log
+    from tuner.results import follow_log
+
+    trial = run.trial(options.trial).trial
+    if options.json:
+        print(json.dumps({"trial_id": trial, "log": run.log(trial)}))
+    elif options.follow:
+        with suppress(KeyboardInterrupt):
+            for text in follow_log(run, trial):
+                print_log(text)
+    elif text := run.log(trial):
+        print_log(text if text.endswith("\n") else f"{text}\n")
+    else:
+        print(f"trial {trial} printed nothing", file=sys.stderr)
 
 
 def _watch(run: Run) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from tuner.console.progress import Display, Plan, Progress, display
+from tuner.console.progress import Display, display
+from tuner.console.standing import Plan, Progress
 from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord

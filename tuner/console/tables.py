@@ -12,7 +12,8 @@ from rich.text import Text
 
 from tuner.budget import endings_beside_trials
 from tuner.foreign_text import printable
-from tuner.history.records import flat_config
+from tuner.history.logs import end_of_log
+from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
 from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
 
@@ -197,6 +198,8 @@ def _print_trial(run: Run, trial_id: str) -> None:
     cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
     by = f" by {cause}" if trial.status == "stopped" and cause else ""
     console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
+    for stay in trial.stays:
+        console.print(f"on {stay.described}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
@@ -212,6 +215,25 @@ def _print_trial(run: Run, trial_id: str) -> None:
         console.print(trial.message)
     if trial.traceback:
         console.print(trial.traceback)
+    _print_output(run, trial, console)
+
+
+def _print_output(run: Run, trial: TrialRecord, console: Console) -> None:
+    """The last lines of a failed trial's output; of others where it is."""
+    end = end_of_log(run.folder, trial.trial)
+    if not end:
+        return
+    whole = command("show", run.path, "--trial", trial.trial, "--log")
+    if trial.status == "failed":
+        console.print(f"the last lines that it printed; for all of them: {whole}")
+        console.print(end)
+    else:
+        console.print(f"for what it printed: {whole}")
+
+
+def print_log(text: str) -> None:
+    """What a trial printed."""
+    print(printable(text), end="", flush=True)
 
 
 def _table(*columns: str) -> Table:

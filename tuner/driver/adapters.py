@@ -115,7 +115,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     @leaves_on_error
     def on_trial_result(self, tune_controller: Any, trial: RayTrial, result: dict[str, Any]) -> str:
-        """One message of a worker: an epoch, or the trial's failure."""
+        """One message of a worker: where the trial runs, an epoch, or the trial's failure."""
         loop = self._bridge.loop
         if not self._bridge.is_current(trial):
             return str(TrialScheduler.STOP)
@@ -123,6 +123,9 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             loop.failed(trial.ours, "error", ANOTHER_REPORT)
             return str(TrialScheduler.STOP)
         message = json.loads(result[REPORT][0])
+        if "placed" in message:
+            loop.placed(trial.ours, **message["placed"])
+            return str(TrialScheduler.CONTINUE)
         if "failure" in message:
             self._fail(trial.ours, **message["failure"])
             return str(TrialScheduler.CONTINUE)  # the worker has something left to do: to return, or to end itself

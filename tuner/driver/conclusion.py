@@ -46,13 +46,17 @@ def is_concluded(run: Run) -> bool:
 
 @dataclass
 class Conclusion:
-    """Concludes one driver's search, within the grace period once something asks it to end."""
+    """Concludes one driver's search, within the grace period once something asks it to end.
+
+    `tell` is called with what is done next, for the user who waits.
+    """
 
     loop: SearchLoop
     info: dict[str, Any]
     resources: Resources
     interrupted: Interruption
     lease: Lease
+    tell: Callable[[str], None] = lambda step: None
 
     def perform(self, outcome: Outcome) -> Outcome:
         """Do all steps; the outcome, which is another one where the conclusion itself was cut off."""
@@ -66,6 +70,7 @@ class Conclusion:
         self._step("the end of the events", self.loop.close)
         self._take_down(outcome, record)
         if not self.interrupted.hurried and self.interrupted.seconds_left() > SECONDS_FOR_REPORT:
+            self.tell("writing the report")
             self._step("report.html", self._write_report)
         self._step("run.json", lambda: write_info(folder, self.info))
         return outcome
@@ -79,6 +84,8 @@ class Conclusion:
         """A search stands without its winner's test score: an error here becomes a notice."""
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
+        if record.best_trial() is not None:
+            self.tell("scoring the winner on the test split")
         try:
             write_winner(self.loop.study, folder, record, self.resources, self._must_leave)
         except ScoringInterrupted:

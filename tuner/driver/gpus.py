@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from tuner.doctor.readiness import readiness
 from tuner.driver.patching import changed_variable
+from tuner.driver.telling import tell
 from tuner.errors import StudyError, shown
 from tuner.history.events import Listener
 from tuner.machine import this_machine
@@ -33,19 +33,12 @@ def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[L
     if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
         yield []
         return
-    ready = readiness(machine.gpus, tell=lambda message: _tell(listeners, message))
+    # Told now: there is no run yet whose events could have it.
+    ready = readiness(machine.gpus, tell=lambda message: tell(listeners, "notice", message=message, code=FIRST_LOOK))
     ready.check()
     names = dict.fromkeys((*switched_off(), *ready.off))
     with changed_variable(VARIABLE, ",".join(names)):
         yield ready.notices
-
-
-def _tell(listeners: Iterable[Listener], message: str) -> None:
-    """What the user should hear now: there is no run yet whose events could have it."""
-    event = {"event": "notice", "time": time.time(), "message": message, "code": FIRST_LOOK}
-    for listener in listeners:
-        with suppress(Exception):  # one that fails is left out, with a notice, once the search has begun
-            listener.on_event(event)
 
 
 def _check_names() -> None:

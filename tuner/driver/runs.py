@@ -18,12 +18,12 @@ from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
+from tuner.driver.notifying import Notifying
 from tuner.driver.obedience import extending, foreseen_study, opening, with_orders
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
-from tuner.driver.telling import Telling
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
 from tuner.loop.limits import Limits
@@ -78,7 +78,7 @@ def run(
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
-            telling = Telling(targets, folder, ready)
+            telling = Notifying(targets, folder, ready)
             info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
             _write_study_file(folder, declared)
             search = Search(
@@ -156,7 +156,7 @@ def resume(
                 "sessions": earlier.info["sessions"] + 1,
                 "function_sources": function_sources(ready, text.version, earlier.info["function_sources"]),
             }
-            telling = Telling(targets, earlier.folder, ready, earlier.events)
+            telling = Notifying(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
                     *(ready, earlier.folder, info, resources),

@@ -13,6 +13,7 @@ from tuner.driver.cluster import concurrency as cluster_concurrency
 from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
 from tuner.driver.obedience import Obedience, Orders
+from tuner.driver.telling import CONCLUDING, tell
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.loop.packing import Device
@@ -52,7 +53,7 @@ class Search:
         devices: Sequence[Device] = (),
     ) -> None:
         self.study, self.folder, self.info, self.resources = study, folder, info, resources
-        self.interrupted, self.lease = interrupted, lease
+        self.interrupted, self.lease, self._listeners = interrupted, lease, list(listeners)
         self.most_workers = workers_of(resources, None, devices)
         self.workers = min(self.most_workers, limit or self.most_workers)
         gpus = len(devices) if study.resources.packed == "gpus" else None
@@ -67,7 +68,7 @@ class Search:
             learned=start_from,
             most_at_once=self.most_workers,
             listeners=[
-                *listeners,
+                *self._listeners,
                 _InfoWriter(self),
                 Obedience(self.info, interrupted, lambda: write_info(folder, self.info)),
             ],
@@ -93,9 +94,11 @@ class Search:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self._check_lease()
             self.orders.obey_the_last(self.loop)
-        outcome = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease).perform(outcome)
+        conclusion = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease, self._concludes)
+        outcome = conclusion.perform(outcome)
         self._check_lease()
         if mirror is not None:
+            self._concludes("waiting for W&B")
             seconds = END_SECONDS if outcome.finished else INTERRUPTED_SECONDS
             mirror.finish_or_say(0.0 if self.interrupted.hurried else min(seconds, self.interrupted.seconds_left()))
         return Run(self.folder)
@@ -104,6 +107,9 @@ class Search:
         """Sentences that the user should know before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
+
+    def _concludes(self, step: str) -> None:
+        tell(self._listeners, CONCLUDING, step=step)
 
     def _leave(self) -> bool:
         return self.interrupted.is_set() or self.lease.lost

@@ -1,45 +1,20 @@
-"""The notifier of one driver's search: made when the run's folder is there, told of the end when all is written."""
+"""What a driver tells its listeners beside the run's events, as nobody needs to know it later."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from tuner.history.events import Event, Listener
-from tuner.history.records import RunRecord
-from tuner.notify import Notifier, Target
-from tuner.results.run import Run
-from tuner.storage.folder import Folder
-from tuner.study import Study
+from tuner.history.events import Listener
 
-_log = logging.getLogger(__name__)  # for what comes to light after the last event
+CONCLUDING = "concluding"
 
 
-class Telling:
-    """Follows a search for its targets; nothing where there are none."""
-
-    def __init__(self, targets: Sequence[Target], folder: Folder, study: Study, history: Sequence[Event] = ()) -> None:
-        record = RunRecord(study.metric, study.mode, history)
-        self._notifier = Notifier(targets, run=folder.uri, study=study.name, record=record) if targets else None
-
-    @property
-    def listeners(self) -> list[Listener]:
-        """What follows the search's events."""
-        return [self._notifier] if self._notifier is not None else []
-
-    @contextmanager
-    def of(self, search: Any) -> Iterator[None]:
-        """Within the block the search runs; at its end the targets are told how."""
-        if self._notifier is None:
-            yield
-            return
-        self._notifier.notice = search.loop.notice
-        try:
-            yield
-            problem = self._notifier.end(Run(search.folder))
-        finally:
-            self._notifier.close()
-        if problem is not None:
-            _log.warning("%s", problem)
+def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:
+    """Show the listeners an event that isn't stored."""
+    event = {"event": kind, "time": time.time(), **fields}
+    for listener in listeners:
+        with suppress(Exception):  # one that fails is left out, with a notice, at the next event that is stored
+            listener.on_event(event)

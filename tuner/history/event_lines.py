@@ -128,6 +128,10 @@ def _is_ending(value: object) -> bool:
     )
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 def _are_mappings(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
@@ -147,6 +151,7 @@ _ORDER: dict[str, Check] = {
 }
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_started": {"trial": _is_trial, "number": _is_count, "config": _is_mapping, "seed": _is_count},
+    "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": _is_count, "devices": _are_texts},
     "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
     "checkpoint_saved": _EPOCH,
     "checkpoint_deleted": _EPOCH,
@@ -177,6 +182,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
     "configuration_refused": {"order": _is_text},
     "order_obeyed": {"config": _is_mapping},
+    "trial_placed": {"gpus": _are_texts},
     "trial_lost": {"cause": _is_text_or_none},
     "epoch_reported": {"ending": _is_ending},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.event_lines import Event, finite, flaw, names_trial
+from tuner.history.placement import Placement
 from tuner.history.steered import Steered
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
@@ -51,6 +52,7 @@ class TrialRecord:
     memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
+    stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
@@ -261,6 +263,10 @@ class RunRecord:
             trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
             self.trials[trial.trial] = trial
         self._enter(trial, event["time"])
+
+    def _on_trial_placed(self, event: Event) -> None:
+        stay = Placement(event["host"], event["pid"], event["devices"], event.get("gpus", []))
+        self.trials[event["trial"]].stays.append(stay)
 
     def _on_epoch_reported(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import in_utf8
+from tuner.foreign_text import in_utf8, printable
+from tuner.history.logs import end_of_log
 from tuner.history.records import flat_config, saved_epochs
 from tuner.html_report.elements import Table, cell, figures_of, render
 from tuner.plots import mistakes, progress, space
@@ -43,7 +44,7 @@ def write_report(run: Run) -> str:
 
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
-    best = run.best
+    best, failed = run.best, findings.failures(run)
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return render(
         "run.html",
@@ -60,7 +61,8 @@ def report_html(run: Run) -> str:
         saved_share=saved / (trained + saved) if saved else 0.0,
         dimensions=_dimensions(run),
         constants=run.space.constants,
-        failures=findings.failures(run),
+        failures=failed,
+        outputs={one.first.trial: printable(end_of_log(run.folder, one.first.trial)) for one in failed},
         advice=findings.advice(run),
         trials=_trials(run),
         images=mistakes.shown_mistakes(run),

@@ -184,6 +184,11 @@ class SearchLoop:
 
     # What happened
 
+    def placed(self, trial: str, **where: Any) -> None:
+        """A worker has begun with the trial: its `host`, `pid`, `devices` and `gpus`."""
+        if trial in self._running:
+            self._emit("trial_placed", trial=trial, **where)
+
     def report(
         self, trial: str, epoch: int, metrics: dict[str, Any], *, saved: Sequence[int] = (), saves: bool = True
     ) -> Decision:

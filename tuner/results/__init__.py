@@ -3,6 +3,7 @@
 from tuner.history.events import EventFollower
 from tuner.results.comparison import Comparison, compare
 from tuner.results.export import export
+from tuner.results.following import follow_log
 from tuner.results.refining import Refinement, refine
 from tuner.results.run import Run, find_runs, load_run
 from tuner.storage.folder import Folder, LocalFolder
@@ -18,6 +19,7 @@ __all__ = [
     "compare",
     "export",
     "find_runs",
+    "follow_log",
     "load_run",
     "open_folder",
     "refine",

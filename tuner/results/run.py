@@ -12,6 +12,7 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
 from tuner.history.events import EVENTS, Event, Reading, read_all
+from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
@@ -279,18 +280,13 @@ class Run(Steerable):
 
     def trial_summary(self, trial_id: str) -> dict[str, Any]:
         """What `show --trial ID --json` prints: the trial with its configuration, outcome and epochs."""
-        trial = self.trial(trial_id)
-        return {
-            "trial_id": trial.trial,
-            "config": trial.config,
-            "seed": trial.seed,
-            "status": trial.status,
-            "cause": trial.cause,
-            "message": trial.message,
-            "traceback": trial.traceback,
-            "running_seconds": round(trial.running_seconds, 3),
-            "epochs": [{"epoch": epoch.epoch, **epoch.metrics} for epoch in trial.epochs.values()],
-        }
+        from tuner.results.summaries import summary_of_trial
+
+        return summary_of_trial(self.trial(trial_id), self.folder)
+
+    def log(self, trial_id: str) -> str:
+        """What the trial printed, each line with its time (UTC) and epoch; empty if nothing. Raises RunFolderError."""
+        return log_text(self.folder, self.trial(trial_id).trial)
 
     def replay(self, trial_id: str, epochs: int | None = None, **options: Any) -> Replayed:
         """Train a trial again and compare its curve with the recorded one; `options` as `tuner.replay.replay` has them.

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from tuner.foreign_text import printable
 from tuner.history.events import Event, EventFollower, finite
+from tuner.history.logs import end_of_log
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.results.run import BEST, Run, load_run
 from tuner.storage.folder import Folder, LocalFolder
@@ -122,6 +124,8 @@ class Mirror:
             "message": trial.message,
             "epochs": trial.epoch,
         }
+        if trial.status == "failed":
+            outcome |= {"traceback": trial.traceback, "output": printable(end_of_log(self._run.folder, trial.trial))}
         outcome |= {"best_epoch": found[0], f"best_{self._run.metric}": found[1]} if found else {}
         shown.summary.update({name: value for name, value in outcome.items() if value is not None})
         earlier = tuple(tag for tag in shown.tags or () if tag != "interrupted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,11 @@ from tuner.history.events import plain
 from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
+from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
 
 if TYPE_CHECKING:
+    from tuner.history.placement import Placement
     from tuner.train.checkpoint import Checkpoint
 
 WRITER = BackgroundWriter()  # of this worker process
@@ -27,11 +30,11 @@ WRITER = BackgroundWriter()  # of this worker process
 class WorkerSession:
     """Carries a trial's reports to the driver and its checkpoints to the run folder.
 
-    `notes` are sentences for the user, sent with the next report.
+    `notes` are sentences for the user, sent with the next report; `output` is what takes what the trial prints.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
-        self._assignment = assignment
+    def __init__(self, assignment: Assignment, output: Output = NO_OUTPUT) -> None:
+        self._assignment, self.output = assignment, output
         self._store = CheckpointStore(open_folder(assignment.run_uri))
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
@@ -78,6 +81,7 @@ class WorkerSession:
             "saving": epoch if coming else None,
             "saves": saves,
         }
+        self.output.epoch(min(epoch + 1, self._assignment.epochs))
         try:
             self._send(message)
         finally:
@@ -90,16 +94,25 @@ class WorkerSession:
         if self._restored is None and self._epoch is None:
             for epoch, folder in self._whole():
                 self._epoch, self._restored = epoch, self._temporary / "restored"
+                self.output.epoch(epoch + 1)
                 shutil.copytree(folder, self._restored)
                 break
         return self._restored
 
     def checkpoints(self) -> list[Path]:
         """All that this trial may go on from, the newest first, verified and on this machine."""
-        return [folder for _, folder in self._whole()]
+        found = list(self._whole())
+        if found:
+            self.output.epoch(found[0][0] + 1)
+        return [folder for _, folder in found]
+
+    def placed(self, placement: Placement) -> None:
+        """Tell the driver where the trial runs; returns when the driver wants it to begin."""
+        self._send({"placed": asdict(placement)})
 
     def fail(self, cause: str, message: str, trace: str | None = None) -> None:
-        """Tell the driver that the trial has failed."""
+        """Tell the driver that the trial has failed, once what it printed can be read."""
+        self.output.flush()
         self._send({"failure": {"cause": cause, "message": message, "traceback": trace}})
 
     def close(self) -> None:

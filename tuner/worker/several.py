@@ -18,6 +18,7 @@ from tuner.worker.saving import SavingPolicy
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
+    from tuner.worker.output import Output
     from tuner.worker.reporting import WorkerSession
 
 MOST_LOSSES = 3  # of processes, of one trial
@@ -49,7 +50,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
             checkpoints=tuple(worker.checkpoints()),
         )
         try:
-            with _started(task, assignment, count) as ranks:
+            with _started(task, assignment, count, worker.output) as ranks:
                 _follow(ranks, assignment, worker, policy)
                 return
         except TrialOutOfMemory as error:
@@ -71,17 +72,18 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
 
 
 @contextmanager
-def _started(task: Task, assignment: Assignment, count: int) -> Iterator[Ranks]:
+def _started(task: Task, assignment: Assignment, count: int, output: Output) -> Iterator[Ranks]:
     """The processes: on this machine, or each in its bundle."""
     if assignment.placement != "spread":
         devices = [f"cuda:{index}" if assignment.gpus else "cpu" for index in range(count)]
-        with Ranks(task, [Here(device) for device in devices]) as ranks:
+        places = [Here(device, output.pipe(f"rank {index}")) for index, device in enumerate(devices)]
+        with Ranks(task, places) as ranks:
             yield ranks
         return
     from tuner.worker.spread import in_bundles
 
-    places, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus))
-    with Ranks(task, places, meeting) as ranks:
+    bundles, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus))
+    with Ranks(task, bundles, meeting) as ranks:
         yield ranks
     del store  # it had to be there until now
 

@@ -18,10 +18,13 @@ from ray.tune.trainable import wrap_function
 from tuner import session
 from tuner.device_errors import context_is_dead, dead_context
 from tuner.errors import TrialLost, describe_error, describe_failure
+from tuner.history.placement import Placement
 from tuner.trial import Trial
 from tuner.worker.assignment import Assignment
 from tuner.worker.implementation import implementation_of
+from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial
+from tuner.worker.placing import placement_here
 from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
 
@@ -61,25 +64,36 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
     Not so where the process can't use its GPU any more: the exception then ends it, and Ray starts another.
     """
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
-        worker = WorkerSession(assignment)
-        try:
-            _check_context()
-            with session.activate(worker):
-                trial = cloudpickle.loads(pickled)
-                implementation_of(trial).train(trial, assignment, worker)
-        except SystemExit as error:
-            if _comes_from_ray(error):  # the search wants the trial to stop
-                traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer
-                raise
-            worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
-        except Exception as error:
-            if context_is_dead(error):
-                finish_writing()  # before the driver gives the trial to another worker
-                worker.fail(*describe_failure(error))
-                raise
+        placement = placement_here(assignment)
+        opening = f"trial {assignment.trial} {_verb(assignment)} on {placement.described}"
+        with captured(assignment.trial, assignment.run_uri, opening) as output:
+            _perform(pickled, assignment, WorkerSession(assignment, output), placement)
+
+
+def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, placement: Placement) -> None:
+    try:
+        worker.placed(placement)
+        _check_context()
+        with session.activate(worker):
+            trial = cloudpickle.loads(pickled)
+            implementation_of(trial).train(trial, assignment, worker)
+    except SystemExit as error:
+        if _comes_from_ray(error):  # the search wants the trial to stop
+            traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer
+            raise
+        worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
+    except Exception as error:
+        if context_is_dead(error):
+            finish_writing()  # before the driver gives the trial to another worker
             worker.fail(*describe_failure(error))
-        finally:
-            worker.close()
+            raise
+        worker.fail(*describe_failure(error))
+    finally:
+        worker.close()
+
+
+def _verb(assignment: Assignment) -> str:
+    return f"goes on, with {assignment.reported} epochs recorded," if assignment.reported else "begins"
 
 
 def _check_context() -> None:

@@ -127,10 +127,13 @@ class Place(ABC):
 
 
 class Here(Place):
-    """On this machine: on a device that this process sees, "cpu" or "cuda:1"."""
+    """On this machine: on a device that this process sees, "cpu" or "cuda:1".
 
-    def __init__(self, device: str) -> None:
-        self._device = device
+    It prints into the file descriptor `output`, or to where this process does.
+    """
+
+    def __init__(self, device: str, output: int | None = None) -> None:
+        self._device, self._output = device, output
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -138,7 +141,9 @@ class Here(Place):
         self._connection, theirs = Pipe()
         self._own, environment = _seeing_only(self._device, self.environment())
         command = rank_command(str(theirs.fileno()))
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
+        self.process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=environment, stdout=self._output, stderr=self._output
+        )
         theirs.close()
 
     def connected(self) -> tuple[Connection[Any, Any], str]:

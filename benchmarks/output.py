@@ -1,0 +1,133 @@
+"""What it costs a trial that its output is kept: seconds with the log, relative to seconds without.
+
+    python benchmarks/output.py [--quick]
+
+Without Ray, in one process: a trial of short steps that prints nothing or a line per step, one that prints 1 GB, and a
+child process that prints 1 GB as fast as it can. With "log", what is printed goes to the log; without, it goes to
+/dev/null. Each pair is run in turn, and the median of the ratios is told. The last line is one JSON object:
+ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB), the same as cpu_ratio_… for the
+CPU time of all processes together, the log's included, which other work on the machine changes less; seconds_… of each
+with the log, the log's largest size in bytes, and milliseconds_per_trial: what opening and closing a log takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from tuner.worker import output
+
+RUNS, STEPS, TRIALS = 15, 200, 200
+LARGE_RUNS = 3
+LINE = "step loss 0.123456 accuracy 0.9876 of a line that is about as long as most of them are"
+Trial = Callable[[], None]
+
+
+def steps(*, line: bool) -> Trial:
+    """A trial of STEPS steps of about two milliseconds."""
+
+    def trial() -> None:
+        for step in range(STEPS):
+            sum(range(100_000))
+            if line:
+                print(LINE, step)
+
+    return trial
+
+
+def printing(size: int) -> Trial:
+    """A trial that prints so many bytes, line by line."""
+
+    def trial() -> None:
+        for number in range(size // (len(LINE) + 9)):
+            print(LINE, f"{number:07d}")
+
+    return trial
+
+
+def child(size: int) -> Trial:
+    """A trial whose child process prints so many bytes, as fast as it can."""
+
+    def trial() -> None:
+        subprocess.run(["sh", "-c", f"yes '{LINE}' | head -c {size}"], check=True)
+
+    return trial
+
+
+@contextmanager
+def to_nowhere() -> Iterator[None]:
+    """What is printed within the block goes to /dev/null, through the same streams as a trial's."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with output._redirected(nowhere):
+        yield
+    os.close(nowhere)
+
+
+def cost(trial: Trial, where: AbstractContextManager[object]) -> tuple[float, float]:
+    """Seconds and CPU seconds of a trial, the opening and closing of its log included."""
+    begun, cpu_before = time.perf_counter(), cpu_seconds()
+    with where:
+        trial()
+    return time.perf_counter() - begun, cpu_seconds() - cpu_before
+
+
+def cpu_seconds() -> float:
+    """Of this process, its children that have ended, and the process that writes the log."""
+    fields = Path(f"/proc/{output._log_process()._process.pid}/stat").read_text().rpartition(")")[2].split()
+    writing = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return writing + sum(os.times()[:4])
+
+
+def compared(name: str, trial: Trial, folder: Path, runs: int) -> dict[str, float]:
+    """The median ratios of log to nowhere, and the median seconds with the log."""
+    pairs = []
+    for number in range(runs):
+        without = cost(trial, to_nowhere())
+        pairs.append((cost(trial, output.captured(f"{number:05d}", str(folder), "begins")), without))
+    return {
+        f"ratio_{name}": statistics.median(log[0] / without[0] for log, without in pairs),
+        f"cpu_ratio_{name}": statistics.median(log[1] / without[1] for log, without in pairs),
+        f"seconds_{name}": statistics.median(log[0] for log, _ in pairs),
+    }
+
+
+def main() -> None:
+    """Measure, and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="50 MB in place of 1 GB, each pair once")
+    quick = parser.parse_args().quick
+    size = 50_000_000 if quick else 1_000_000_000
+    found: dict[str, float] = {"cpus": os.cpu_count() or 0, "bytes": size}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        cost(lambda: None, output.captured("first", str(folder), "begins"))  # which starts the process
+        begun = time.perf_counter()
+        for number in range(TRIALS):
+            with output.captured(f"{number:05d}", str(folder), "begins"):
+                pass
+        found["milliseconds_per_trial"] = 1000 * (time.perf_counter() - begun) / TRIALS
+        trials = {
+            "silent": steps(line=False),
+            "line_per_step": steps(line=True),
+            "1_gb": printing(size),
+            "child_1_gb": child(size),
+        }
+        for name, trial in trials.items():
+            measured = compared(name, trial, folder, 1 if quick else LARGE_RUNS if "gb" in name else RUNS)
+            found |= {key: round(value, 4) for key, value in measured.items()}
+            print({key: round(value, 3) for key, value in measured.items()}, file=sys.stderr)
+        found["largest_log_bytes"] = max(log.stat().st_size for log in folder.glob("logs/*.log"))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

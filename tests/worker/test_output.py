@@ -1,0 +1,242 @@
+"""What a trial prints, by whatever way, and how it ends: with the real process that writes the log."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.storage.folders import store
+from tests.worker.test_log_process import bare, left_out
+from tuner.history.logs import log_name
+from tuner.worker import output
+from tuner.worker.log_process import LIMIT_BYTES
+from tuner.worker.output import captured
+
+
+def lines(folder: Path, trial: str = "00001") -> list[tuple[str, str]]:
+    return bare((folder / log_name(trial)).read_bytes())
+
+
+def test_every_way_of_printing_ends_in_the_log_with_its_epoch(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "trial 00001 begins") as out:
+        print("print")
+        print("to stderr", file=sys.stderr)
+        os.write(1, b"descriptor 1\n")
+        subprocess.run(["sh", "-c", "echo child; echo child to stderr >&2"], check=True)
+        ctypes.CDLL(None).puts(b"from C")
+        out.epoch(2)
+        print("lone surrogate \udcff, and no end", end="")
+    found = lines(tmp_path)
+    assert found[0] == ("tuner", "trial 00001 begins")
+    assert [text for epoch, text in found if epoch == "epoch 1"] == [
+        "print",
+        "to stderr",
+        "descriptor 1",
+        "child",
+        "child to stderr",
+        "from C",
+    ]
+    assert found[-1] == ("epoch 2", "lone surrogate \\udcff, and no end")
+
+
+def test_descriptors_and_streams_are_put_back_whatever_the_trial_did_to_them(tmp_path: Path) -> None:
+    before = [os.fstat(number).st_ino for number in (1, 2)]
+    streams, descriptors = (sys.stdout, sys.stderr), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with captured("00001", str(tmp_path), "begins"):
+        print("one")
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- the process's own socket stays
+    for number in range(3):
+        with suppress(RuntimeError), captured("00001", str(tmp_path), "begins"):
+            print(number)
+            sys.stdout.close()
+            sys.stderr = None  # type: ignore[assignment]
+            os.close(2)
+            raise RuntimeError
+    assert (sys.stdout, sys.stderr) == streams
+    assert [os.fstat(number).st_ino for number in (1, 2)] == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors  # noqa: PTH208
+    assert [text for epoch, text in lines(tmp_path) if epoch == "epoch 1"] == ["one", "0", "1", "2"]
+
+
+def test_a_trial_that_prints_nothing_has_no_log(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins") as out:
+        out.epoch(2)
+        out.flush()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_stay_prints_is_appended(tmp_path: Path) -> None:
+    for text in ("begins", "goes on"):
+        with captured("00001", str(tmp_path), text):
+            print("as", text)
+    assert lines(tmp_path) == [
+        ("tuner", "begins"),
+        ("epoch 1", "as begins"),
+        ("tuner", "goes on"),
+        ("epoch 1", "as goes on"),
+    ]
+
+
+def test_a_flood_is_bounded_and_its_end_is_there(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins"):
+        flood = "yes 'a line of an ordinary length, printed again and again' | head -c 60000000; echo; echo the end"
+        subprocess.run(["sh", "-c", flood], check=True)
+    log = (tmp_path / log_name("00001")).read_bytes()
+    assert len(log) <= LIMIT_BYTES
+    assert left_out(log) > 45_000_000
+    assert bare(log)[-1] == ("epoch 1", "the end")
+
+
+def test_binary_output_is_kept_as_it_is(tmp_path: Path) -> None:
+    every = bytes(value for value in range(256) if value not in b"\r\n")
+    with captured("00001", str(tmp_path), "begins"):
+        os.write(1, every * 3 + b"\n")
+    assert (tmp_path / log_name("00001")).read_bytes().endswith(b" | " + every * 3 + b"\n")
+
+
+def test_a_child_that_lives_on_neither_holds_up_the_end_nor_reaches_a_later_trial(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins"):
+        print("parent")
+        child = subprocess.Popen(["sh", "-c", "while sleep 0.05; do echo alive; done"])
+    with captured("00002", str(tmp_path), "begins"):
+        print("another trial")
+        time.sleep(1.5)  # longer than a pipe of an ended trial waits for a look
+    with captured("00003", str(tmp_path), "begins"):
+        print("a third")
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+    assert [text for _, text in lines(tmp_path, "00002")] == ["begins", "another trial"]
+    assert [text for _, text in lines(tmp_path, "00003")] == ["begins", "a third"]
+
+
+def test_a_child_that_never_stops_printing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins"):
+        child = subprocess.Popen(["yes", "again"])
+        time.sleep(0.1)
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+    assert len((tmp_path / log_name("00001")).read_bytes()) <= LIMIT_BYTES
+
+
+KILLED = """
+import os, signal, sys, time
+from tuner.worker.output import captured
+
+with captured("00001", sys.argv[1], "begins") as out:
+    print("printed", end="", flush=True)
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        time.sleep(600)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("child", ["alone", "fork"])
+def test_a_worker_that_is_killed_leaves_what_it_printed_and_no_process(tmp_path: Path, child: str) -> None:
+    """A forked child holds the pipe and the socket open: the process goes all the same."""
+    worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), child], start_new_session=True)
+    assert worker.wait() == -signal.SIGKILL
+    session = worker.pid
+    until = time.monotonic() + 60
+    while log_writers(session) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert log_writers(session) == []
+    assert lines(tmp_path) == [("tuner", "begins"), ("epoch 1", "printed")]
+    if child == "fork":
+        os.killpg(session, signal.SIGKILL)
+
+
+def log_writers(session: int) -> list[int]:
+    """The processes of the session that write logs."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and b"log_process" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_without_its_process_the_next_trial_gets_another(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins"):
+        print("one")
+    process = output._process
+    assert process is not None
+    process._process.kill()
+    process._process.wait()
+    with captured("00002", str(tmp_path), "begins"):
+        print("two")
+    assert lines(tmp_path, "00002")[-1] == ("epoch 1", "two")
+
+
+def test_a_trial_runs_without_a_log_where_none_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "logs").symlink_to(tmp_path.parent)  # leads out of the run
+    ran = []
+    with captured("00001", str(tmp_path), "begins") as out:
+        out.epoch(2)
+        out.flush()
+        ran.append(out.pipe("rank 0"))
+    assert ran == [None]
+
+
+def test_pipes_of_other_processes_carry_their_names(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins") as out:
+        for epoch in (1, 2):
+            out.epoch(epoch)
+            for rank in (0, 1):
+                pipe = out.pipe(f"rank {rank}")
+                subprocess.run(["echo", str(epoch)], stdout=pipe, check=True)
+            out.flush()
+    assert sorted(lines(tmp_path)[1:]) == [
+        ("epoch 1 rank 0", "1"),
+        ("epoch 1 rank 1", "1"),
+        ("epoch 2 rank 0", "2"),
+        ("epoch 2 rank 1", "2"),
+    ]
+
+
+# On an object store
+
+
+def test_an_object_store_gets_whole_copies_after_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    folder = store(tmp_path)
+    for text in (b"one\n", b"", b"two\n"):
+        with output._log_file(folder, "logs/00001.log") as path:
+            if text:
+                path.write_bytes(text)
+    assert folder.read("logs/00001.log") == b"one\ntwo\n"
+    assert not path.exists()
+
+
+def test_an_object_store_gets_a_copy_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "UPLOAD_SECONDS", 0.01)
+    (tmp_path / "logs").mkdir()
+    folder = store(tmp_path)
+    with output._log_file(folder, "logs/00001.log") as path:
+        path.write_bytes(b"one\n")
+        while not folder.exists("logs/00001.log"):
+            time.sleep(0.01)
+        assert folder.read("logs/00001.log") == b"one\n"
+
+
+def test_a_log_on_an_object_store_is_bounded_over_all_stays(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    folder = store(tmp_path)
+    line = b"2026-11-22T09:36:11Z epoch 1 | " + b"x" * 68 + b"\n"
+    for _ in range(3):
+        with output._log_file(folder, "logs/00001.log") as path:
+            path.write_bytes(line * 70_000)
+    content = folder.read("logs/00001.log")
+    assert len(content) <= LIMIT_BYTES
+    assert left_out(content) > 10_000_000

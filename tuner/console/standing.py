@@ -1,0 +1,201 @@
+"""How a search stands, in the numbers that every display shows; from its events alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from tuner.budget import Pace, limits_of
+from tuner.console.charts import sparkline
+from tuner.history.events import Event, finite
+from tuner.history.records import RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.results.text import duration, plural, short
+
+if TYPE_CHECKING:
+    from tuner.results import Run
+    from tuner.study import Study
+
+ORDERS = ("order_obeyed", "order_refused")
+CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.driver.telling`
+SPARKLINE = 10  # characters
+_DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a search set out to do."""
+
+    study: str
+    metric: str
+    mode: str
+    trials: int | None
+    max_epochs: int
+    limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
+
+    @classmethod
+    def of(cls, study: Study) -> Plan:
+        """What a study sets out to do."""
+        return cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
+
+    @classmethod
+    def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
+        """What a run set out to do, with other limits where they are given."""
+        given = {name: value for name, value in limits.items() if value is not None}
+        longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
+        return cls.within(run.budget | longest | given, run.name, run.metric, run.mode)
+
+    @classmethod
+    def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
+        """What a search sets out to do within a budget, given by its fields."""
+        return cls(study, metric, mode, budget.get("trials"), budget.get("max_epochs") or 1, dict(budget))
+
+
+def answered(event: Event) -> str:
+    """An order and what became of it: who, what."""
+    given = " ".join(f"{name}={short(value)}" for name, value in event["arguments"].items())
+    refused = "refused: " if event["event"] == "order_refused" else ""
+    return f"{event['by']}: {event['verb']}{' ' if given else ''}{given}: {refused}{event['message']}"
+
+
+class Progress:
+    """The numbers that both displays show, from the events alone."""
+
+    def __init__(self, plan: Plan, earlier: Iterable[Event] = ()) -> None:
+        self.plan = plan
+        self.record = RunRecord(plan.metric, plan.mode)
+        self.bests: list[float] = []  # the best value so far, after each report
+        self._range: tuple[float, float] | None = None  # of all values reported
+        self._epochs_before = 0
+        self._begun = time.time()
+        for event in earlier:
+            self.on_event(event)
+
+    def on_event(self, event: Event) -> bool:
+        """Fold the event in; whether it could be used."""
+        if self.record.apply(event) is not None:
+            return False
+        if event["event"] in ("study_started", "study_resumed"):
+            self._begun = event["time"]  # the start of Ray says nothing of the pace
+            self._epochs_before = self.record.epochs()
+        if event["event"] == "order_obeyed" and self.record.steered.limits:
+            limits = {**self.plan.limits, **self.record.steered.limits}
+            trials = self.record.steered.limits.get("trials", self.plan.trials)
+            self.plan = replace(self.plan, limits=limits, trials=None if trials is None else int(trials))
+        if event["event"] == "epoch_reported":
+            self._see(event["metrics"].get(self.plan.metric))
+        return True
+
+    def _see(self, value: object) -> None:
+        if isinstance(value, int | float) and finite(value):
+            low, high = self._range or (value, value)
+            self._range = min(low, value), max(high, value)
+            better = max if self.plan.mode == "max" else min
+            self.bests.append(better(self.bests[-1], value) if self.bests else value)
+
+    def incumbent(self) -> str:
+        """The best value so far, and whose it is."""
+        best = self.record.best_trial()
+        found = best and self.record.best_of(best.trial)
+        return f"{short(found[1])} by {best.trial}" if best and found else "none"
+
+    def running(self) -> list[TrialRecord]:
+        """The trials that are on a worker now."""
+        return [trial for trial in self.record.trials.values() if trial.status == "running"]
+
+    def shown(self, rows: int) -> list[TrialRecord]:
+        """The trials worth a row: those that run or wait, the best, then the latest, in the order of their numbers."""
+        best = self.record.best_trial()
+        by_age = sorted(self.record.trials.values(), key=lambda t: -t.number)
+        ranked = sorted(by_age, key=lambda t: (t is not best, t.status != "running", not t.live))
+        return sorted(ranked[:rows], key=lambda t: t.number)
+
+    def totals(self) -> str:
+        """Trials by status, what early stopping saved, and the time left."""
+        counts = self.record.counts()
+        names = {
+            "running": "running",
+            "paused": "paused",
+            "completed": "done",
+            "stopped": "stopped early",
+            "failed": "failed",
+            "interrupted": "interrupted",
+        }
+        parts = [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]  # type: ignore[index]
+        planned = f" of {self.plan.trials}" if self.plan.trials else ""
+        saved = self.saved_share()
+        savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
+        return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{savings}; {self.eta()}"
+
+    def saved_share(self) -> float:
+        """Share of the ended trials' full length that early stopping saved; a completed trial is as long as it is."""
+        trials = self.record.trials.values()
+        trained = sum(trial.epoch for trial in trials if trial.status in ("completed", "stopped"))
+        saved = saved_epochs(trials, self.plan.max_epochs)
+        return saved / (trained + saved) if saved else 0.0
+
+    def eta(self) -> str:
+        """Time left at the pace of the epochs that were trained since this search was started or resumed."""
+        if self.record.ended is not None:
+            return f"{duration(self.record.wall_seconds)} in all"
+        elapsed = max(0.0, time.time() - self._begun)
+        ended = sum(1 for trial in self.record.trials.values() if not trial.live)
+        if self.plan.trials is not None and ended >= self.plan.trials:
+            return f"{duration(elapsed)} in all"
+        left = self._seconds_left(elapsed)
+        return f"{duration(elapsed)} so far" if left is None else f"about {duration(left)} left"
+
+    def _seconds_left(self, elapsed: float) -> float | None:
+        """Until the first limit, of those whose time can be estimated."""
+        epochs = self.record.epochs()
+        trained = epochs - self._epochs_before
+        pace = Pace(self.record.wall_seconds, epochs, elapsed / trained if trained else None, self._epochs_left)
+        limits = limits_of({**self.plan.limits, "trials": self.plan.trials})
+        left = [limit.seconds_left(value, pace) for limit, value in limits if limit.seconds_left is not None]
+        return min((max(0.0, seconds) for seconds in left if seconds is not None), default=None)
+
+    def _epochs_left(self, planned: int) -> float:
+        """What trials that haven't ended will train, if they are as long as those that have, on average."""
+        trials = self.record.trials.values()
+        ended = [trial.epoch for trial in trials if not trial.live and trial.epochs]
+        length = sum(ended) / len(ended) if ended else self.plan.max_epochs
+        begun = sum(max(0.0, length - trial.epoch) for trial in trials if trial.live)
+        return begun + length * max(0, planned - len(trials))
+
+    def sparkline(self, trial: TrialRecord) -> str:
+        """The trial's values by epoch, as high as they are among all that were reported."""
+        if self._range is None:
+            return ""
+        told = (epoch.metrics.get(self.plan.metric) for epoch in trial.epochs.values())
+        values = [float(value) for value in told if value is not None and finite(value)]
+        return sparkline(values, *self._range, SPARKLINE)
+
+    def device_use(self) -> str:
+        """What the running trials said last of their devices: how many, utilisation, memory, images a second."""
+        running = [trial.metrics() for trial in self.running()]
+        told = {name: [float(m[name]) for m in running if finite(m.get(name))] for name in _DEVICE_METRICS}
+        parts = []
+        if told["device_utilisation"]:
+            values = told["device_utilisation"]
+            parts.append(f"devices {sum(values) / len(values):.0%} busy")
+        memory = told["memory_bytes"]
+        parts += [f"{sum(memory) / 1e9:.1f} GB of memory"] if memory else []
+        speed = told["images_per_second"]
+        parts += [f"{sum(speed):,.0f} images/s"] if speed else []
+        return f"{plural(len(running), 'trial')} running: {', '.join(parts)}" if parts else ""
+
+    def bar(self) -> RenderableType:
+        """Trials ended, of those planned."""
+        ended = sum(1 for trial in self.record.trials.values() if not trial.live)
+        line = Table.grid()  # a bar alone would not end its line
+        line.add_row(ProgressBar(total=self.plan.trials or max(1, len(self.record.trials)), completed=ended, width=60))
+        return line
+
+    def full_length(self, trial: TrialRecord) -> int:
+        """Epochs of the trial unless it is stopped."""
+        return full_length(trial.config, self.plan.max_epochs)

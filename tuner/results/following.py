@@ -1,0 +1,27 @@
+"""What a trial prints, while it goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from tuner.history.events import EventFollower
+from tuner.history.logs import LogFollower
+from tuner.history.records import RunRecord
+from tuner.results.run import Run, load_run
+
+POLL_SECONDS = 0.5
+
+
+def follow_log(run: Run, trial: str) -> Iterator[str]:
+    """The last lines of the trial's log, then what comes, until the trial has ended or nobody drives the run."""
+    log, events, over = LogFollower(run.folder, trial), EventFollower(run.folder), False
+    record = RunRecord(run.metric, run.mode)
+    while not over:
+        alive = load_run(run.path).alive  # asked before the last events and lines are read
+        for event in events.new():
+            record.apply(event)
+        over = not (alive and record.trials[trial].live)
+        yield log.new()
+        time.sleep(0 if over else POLL_SECONDS)
+    yield log.rest()

@@ -1,0 +1,354 @@
+"""A program that writes what a trial prints into its log, beside the worker that runs the trial.
+
+It reads pipes that stand for the trial's standard output and error, so that a worker which is killed, hangs, or never
+lets another thread run still leaves what it printed. It runs by itself, with the standard library alone, in a few
+megabytes: `python -I -S log_process.py FD PID`, where PID is the worker and FD a socket that `tuner.worker.output`
+sends messages by:
+
+    {"begin": PATH, "opening": TEXT, "token": TEXT}   of a trial's stay on the worker
+    {"source": NAME}                    with a pipe to read from; "" for the trial's own process
+    {"sync": NUMBER}, {"end": NUMBER}   answered by the number once all that was printed before is in the file
+
+Each line gets the time in UTC and the epoch. A mark in the pipe says that another epoch begins (see `mark_of`): so it
+stands between what was printed before and after, whenever that is read.
+A log has at most LIMIT_BYTES: its first HEAD_BYTES stay, and of the rest the last TAIL_BYTES or more.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+
+LIMIT_BYTES, HEAD_BYTES, TAIL_BYTES = 10_000_000, 5_000_000, 2_500_000
+FLUSH_SECONDS = 0.5  # after which what was read is in the file
+BATCH_SECONDS = 0.01  # that a few lines wait for others: a process that is woken for each line costs the trial time
+READ_BYTES, FEW_BYTES = 2**18, 2**14
+LINE_BYTES = 100_000  # of a line that isn't cut in two where the rest is left out
+DRAINED_READS = 16  # before an answer: a child that never stops printing can't hold it up
+AT_ONCE_BYTES = 1_000_000  # that wait in memory while the file has room
+STAMP_BYTES = 36  # about what time and epoch add to a line
+TOKEN_BYTES, DIGITS = 18, 9
+MARK_BYTES = TOKEN_BYTES + DIGITS
+LEFT_OUT = b" bytes of output are left out here\n"
+_GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
+
+
+def stamp(what: str) -> bytes:
+    """What a line begins with: the time, and an epoch or "tuner"."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what} | ".encode()
+
+
+def mark_of(token: bytes, epoch: int) -> bytes:
+    """What the pipe brings where an epoch begins."""
+    return token + b"%0*d" % (DIGITS, min(epoch, 10**DIGITS - 1))
+
+
+def shortened(content: bytes, more: bytes = b"", *, skipped: int | None = None) -> bytes:
+    """A log as long as it may be: its first part, how much is left out, and the last part, with `more` at its end.
+
+    `skipped` bytes were left out before `more`, so that the last part begins with it; None for nothing.
+    """
+    if skipped is None:
+        content, more = content + more, b""
+    gap = _gap(content)
+    end = gap.start() if gap else content.rfind(b"\n", HEAD_BYTES - LINE_BYTES, HEAD_BYTES) + 1 or HEAD_BYTES
+    head, rest = content[:end], content[gap.end() if gap else end :]
+    missing = int(gap[1].replace(b",", b"")) if gap else 0
+    if skipped is not None:
+        missing += len(rest) + skipped
+        rest = more
+    kept = rest[-TAIL_BYTES:]
+    if len(kept) < len(rest):
+        kept = kept[kept.find(b"\n", 0, LINE_BYTES) + 1 :]
+    missing += len(rest) - len(kept)
+    if not missing:
+        return head + rest
+    line_end = b"" if head.endswith(b"\n") else b"\n"
+    return head + line_end + stamp("tuner") + f"{missing:,}".encode() + LEFT_OUT + kept
+
+
+def _gap(content: bytes) -> re.Match[bytes] | None:
+    """The line that says how much is left out: no other line of a log begins as it does."""
+    at = content.find(LEFT_OUT)
+    while at >= 0:
+        found = _GAP.match(content, content.rfind(b"\n", 0, at) + 1)
+        if found is not None:
+            return found
+        at = content.find(LEFT_OUT, at + 1)
+    return None
+
+
+class Log:
+    """A trial's log, to which lines are added; a file that can't be written to costs what it can't take."""
+
+    def __init__(self, path: str, opening: str) -> None:
+        self._path, self._opening = path, opening
+        self._pending: deque[tuple[str, bytes, bytes]] = deque()  # source, stamp, text
+        self._size = 0  # of what is pending, in bytes as they will be written, about
+        self._skipped: int | None = None
+        self._unwritten = 0
+        self._unfinished: str | None = None  # the source whose line has no end yet
+        self._is_full = False
+        self.flushed = time.monotonic()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something isn't in the file yet."""
+        return bool(self._pending)
+
+    def add(self, source: str, epoch: int, text: bytes) -> None:
+        """Take what a source printed in an epoch; the oldest of what waits is left out where that is too much."""
+        if self._opening:
+            self._put("tuner", stamp("tuner"), self._opening.encode() + b"\n")
+            self._opening = ""
+        self._put(source, stamp(f"epoch {epoch} {source}".rstrip()), text)
+        if self._size > AT_ONCE_BYTES and not self._is_full:
+            self.flush()
+        while self._size > TAIL_BYTES and len(self._pending) > 1:
+            _, _, oldest = self._pending.popleft()
+            self._size -= _cost(oldest)
+            self._skipped = (self._skipped or 0) + len(oldest)
+
+    def _put(self, source: str, begin: bytes, text: bytes) -> None:
+        self._pending.append((source, begin, text))
+        self._size += _cost(text)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.flushed = time.monotonic()
+        if not self._pending:
+            return
+        if self._skipped is not None or self._unwritten:
+            self._unfinished = None
+        begins_line = self._unfinished is None
+        lines, skipped = self._lines(), self._skipped
+        if self._unwritten:
+            lines = stamp("tuner") + f"{self._unwritten:,} bytes of output could not be written\n".encode() + lines
+        self._pending.clear()
+        self._size, self._skipped = 0, None
+        try:
+            self._write(lines, skipped, begins_line)
+            self._unwritten = 0
+        except OSError:
+            self._unwritten += len(lines) + (skipped or 0)
+
+    def _lines(self) -> bytes:
+        """What waits, each line with its beginning."""
+        parts = []
+        for source, begin, text in self._pending:
+            if self._unfinished != source:
+                parts += [b"" if self._unfinished is None else b"\n", begin]
+            ends = text.endswith(b"\n")
+            parts += [text[: len(text) - ends].replace(b"\n", b"\n" + begin), b"\n" if ends else b""]
+            self._unfinished = None if ends else source
+        return b"".join(parts)
+
+    def _write(self, lines: bytes, skipped: int | None, begins_line: bool) -> None:
+        file = _opened(self._path)
+        try:
+            size = os.fstat(file).st_size
+            if begins_line and skipped is None and size and os.pread(file, 1, size - 1) != b"\n":
+                lines = b"\n" + lines  # after a line without an end, of a worker that was killed
+            if size + len(lines) <= LIMIT_BYTES and skipped is None:
+                _write_all(file, lines)
+                self._is_full = size + len(lines) >= HEAD_BYTES
+                return
+            content = os.pread(file, size, 0)
+        finally:
+            os.close(file)
+        self._is_full = True
+        self._replace(shortened(content, lines, skipped=skipped))
+
+    def _replace(self, content: bytes) -> None:
+        beside = f"{self._path}.part"
+        file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            _write_all(file, content)
+            os.replace(beside, self._path)  # noqa: PTH105 -- pathlib takes longer to import than all the rest
+        except OSError:
+            os.unlink(beside)  # noqa: PTH108
+            raise
+        finally:
+            os.close(file)
+
+
+def _cost(text: bytes) -> int:
+    return len(text) + STAMP_BYTES * (text.count(b"\n") or 1)
+
+
+def _opened(path: str) -> int:
+    """The file for appending, which begins a line; the folder that it is in is made, but none above it."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        with suppress(FileExistsError):  # another trial was first
+            os.mkdir(os.path.dirname(path))  # noqa: PTH102, PTH120
+        return os.open(path, flags, 0o666)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+class Source:
+    """A pipe that a process of the trial prints into."""
+
+    def __init__(self, pipe: int, name: str, token: bytes) -> None:
+        os.set_blocking(pipe, False)
+        self.pipe, self.name, self.epoch = pipe, name, 0
+        self._token, self._held = token, b""
+        self._after_return = False
+
+    def read(self, log: Log) -> int:
+        """Give what is there to the log; its bytes, -1 at the end of the pipe."""
+        try:
+            found = os.read(self.pipe, READ_BYTES)
+        except BlockingIOError:
+            return 0
+        if not found:
+            self._give(log, self._held)
+            self._held = b""
+            return -1
+        text = self._held + found
+        while (start := self._mark(text)) >= 0:
+            self._give(log, text[:start])
+            if len(text) - start < MARK_BYTES:
+                text = text[start:]
+                break
+            self.epoch = int(text[start + TOKEN_BYTES : start + MARK_BYTES])
+            text = text[start + MARK_BYTES :]
+        else:
+            self._give(log, text)
+            text = b""
+        self._held = text
+        return len(found)
+
+    def _mark(self, text: bytes) -> int:
+        """Where a mark begins, which may be cut off at the end; -1 where there is none."""
+        start = text.find(self._token)
+        if start < 0:
+            start = text.rfind(b"\0", -TOKEN_BYTES)
+            if start >= 0 and not self._token.startswith(text[start:]):
+                start = -1
+        return start
+
+    def _give(self, log: Log, text: bytes) -> None:
+        """A carriage return ends a line: what a progress bar draws over itself is a line each time."""
+        if b"\r" in text or self._after_return:
+            whole = text
+            text = text[1:] if self._after_return and text.startswith(b"\n") else text
+            self._after_return = whole.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if text:
+            log.add(self.name, self.epoch, text)
+
+
+class Recorder:
+    """Does what the messages say until the worker is gone."""
+
+    def __init__(self, control: socket.socket, worker: int) -> None:
+        self._control, self._worker = control, worker
+        self._log: Log | None = None
+        self._token = b""
+        self._discarded = 0.0
+        self._sources: dict[int, Source] = {}
+        self._left: set[int] = set()  # pipes of trials that have ended, which their children still hold
+
+    def serve(self) -> None:
+        """Return once the worker has ended, and what it printed is written."""
+        while os.getppid() == self._worker:
+            self._wait()
+            read = [self._read(source) for source in list(self._sources.values())]
+            if not self._answer():
+                break
+            if self._log is not None and time.monotonic() - self._log.flushed >= FLUSH_SECONDS:
+                self._log.flush()
+            self._discard()
+            if max(read, default=0) < FEW_BYTES:
+                select.select([self._control], [], [], BATCH_SECONDS)
+        self._answer()  # the worker may have been killed before this program began
+        self._drain()
+        if self._log is not None:
+            self._log.flush()
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        for each in (self._control.fileno(), *self._sources):
+            poll.register(each, select.POLLIN)
+        waits = self._left or (self._log is not None and self._log.dirty)
+        poll.poll(1000 * (FLUSH_SECONDS if waits else 2 * FLUSH_SECONDS))
+
+    def _read(self, source: Source) -> int:
+        assert self._log is not None
+        read = source.read(self._log)
+        if read < 0:
+            os.close(source.pipe)
+            del self._sources[source.pipe]
+        return read
+
+    def _drain(self) -> None:
+        """Read what was printed so far."""
+        for source in list(self._sources.values()):
+            for _ in range(DRAINED_READS):
+                if self._read(source) <= 0:
+                    break
+
+    def _answer(self) -> bool:
+        """Do what the messages that have come say; False where there will be none any more."""
+        while select.select([self._control], [], [], 0)[0]:
+            try:
+                text, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)
+            except OSError:
+                return False
+            if not text:
+                return False
+            self._do(json.loads(text), pipes)
+        return True
+
+    def _do(self, message: dict[str, str | int], pipes: list[int]) -> None:
+        if "begin" in message:
+            self._log = Log(str(message["begin"]), str(message["opening"]))
+            self._token = str(message["token"]).encode()
+        elif "source" in message:
+            self._sources[pipes[0]] = Source(pipes[0], str(message["source"]), self._token)
+        else:
+            self._drain()
+            if self._log is not None:
+                self._log.flush()
+            if "end" in message:
+                self._left |= self._sources.keys()
+                self._sources, self._log = {}, None
+            self._control.send(str(message.get("end", message.get("sync"))).encode())
+
+    def _discard(self) -> None:
+        """Read a part of what children of earlier trials print, who may live on: without a reader they would end."""
+        if time.monotonic() - self._discarded < FLUSH_SECONDS:
+            return
+        self._discarded = time.monotonic()
+        for pipe in list(self._left):
+            try:
+                if not os.read(pipe, READ_BYTES):
+                    os.close(pipe)
+                    self._left.discard(pipe)
+            except BlockingIOError:
+                continue
+
+
+def main(control: int, worker: int) -> None:
+    """Serve one worker."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    Recorder(socket.socket(fileno=control), worker).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

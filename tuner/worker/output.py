@@ -1,0 +1,278 @@
+"""What a trial prints while it runs here: into its log, from whatever process or library of it.
+
+The file descriptors 1 and 2 are led into a pipe for the trial's time, so that child processes and C libraries are heard
+too. A process beside this one, `log_process`, reads the pipe and writes the log; without it, as where no process can be
+started, a trial prints to where the worker does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import RunFolderError
+from tuner.history.logs import log_name
+from tuner.storage.folder import Folder, LocalFolder
+from tuner.storage.locations import open_folder
+from tuner.temporary import OwnedFolder
+from tuner.worker import log_process
+
+ANSWER_SECONDS = 5.0  # that a trial waits for the process at most
+UPLOAD_SECONDS = 20.0  # between two copies on an object store
+PIPE_BYTES = 2**20  # the most that a user may ask for; the kernel's default is a sixteenth
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
+_LINE_BUFFERED = 1  # _IOLBF
+
+
+class Output:
+    """Where one stay of a trial on this worker prints to; `epoch` says which one it trains."""
+
+    def __init__(self, process: LogProcess | None, token: bytes) -> None:
+        self._process, self._token, self._epoch = process, token, 1
+        self._pipes: list[int] = []
+
+    def pipe(self, name: str) -> int | None:
+        """What a child process should print into, if its lines are to carry the name; None where nothing is kept."""
+        if self._process is None:
+            return None
+        reading, writing = os.pipe()
+        with suppress(OSError):
+            _enlarge(writing)
+        try:
+            self._process.tell({"source": name}, [reading])
+        except OSError:
+            os.close(writing)
+            return None
+        finally:
+            os.close(reading)
+        self._pipes.append(writing)
+        _write(writing, log_process.mark_of(self._token, self._epoch))
+        return writing
+
+    def epoch(self, number: int) -> None:
+        """The trial trains this epoch from now on."""
+        self._epoch = number
+        if self._process is not None:
+            flush_streams()
+            for pipe in self._pipes:
+                _write(pipe, log_process.mark_of(self._token, number))
+
+    def flush(self) -> None:
+        """Bring to the log's file what was printed so far."""
+        if self._process is not None:
+            flush_streams()
+            self._process.ask("sync")
+
+    def close(self) -> None:
+        """Nothing more is printed by the trial; what children print that live on is left out."""
+        for pipe in self._pipes:
+            os.close(pipe)
+        self._pipes = []
+        if self._process is not None:
+            self._process.ask("end")
+
+
+NO_OUTPUT = Output(None, b"")
+
+
+class LogProcess:
+    """The process that writes the logs of this worker's trials, one after another."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._asked = 0
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(ANSWER_SECONDS)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", log_process.__file__, str(theirs.fileno()), str(self.owner)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+            )
+
+    @property
+    def works(self) -> bool:
+        """Whether it is there, and this process's rather than that of the process which this one was forked from."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def tell(self, message: dict[str, Any], pipes: list[int] | None = None) -> None:
+        """Send a message; raises OSError where the process is gone, or doesn't read within seconds."""
+        socket.send_fds(self._control, [json.dumps(message).encode()], pipes or [])
+
+    def ask(self, what: str) -> bool:
+        """Send a question and wait for its answer; False where none comes within seconds."""
+        self._asked += 1
+        with suppress(OSError):
+            self.tell({what: self._asked})
+            while answer := self._control.recv(64):
+                if int(answer) == self._asked:  # an earlier one may have come too late
+                    return True
+        return False
+
+
+_process: LogProcess | None = None
+
+
+def _log_process() -> LogProcess:
+    global _process  # noqa: PLW0603 -- one for each worker process
+    if _process is None or not _process.works:
+        _buffer_by_line()
+        _process = LogProcess()
+    return _process
+
+
+@contextmanager
+def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
+    """Within the block what this process and its children print goes into the trial's log in the run folder.
+
+    Streams and descriptors are put back at the end. `opening` is the line that comes before the first one printed.
+    """
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(_log_file(open_folder(run_uri), log_name(trial)))
+            process, token = _log_process(), b"\0%s:" % secrets.token_hex(8).encode()
+            process.tell({"begin": str(path), "opening": opening, "token": token.decode()})
+            output = Output(process, token)
+            stack.callback(output.close)
+            pipe = output.pipe("")
+            if pipe is not None:
+                stack.enter_context(_redirected(pipe))
+        except (OSError, RunFolderError):  # a trial is worth more than its log
+            stack.close()
+            output = NO_OUTPUT
+        yield output
+
+
+@contextmanager
+def _redirected(pipe: int) -> Iterator[None]:
+    """Descriptors 1 and 2, and Python's streams over them, lead into the pipe."""
+    flush_streams()
+    kept = [os.dup(1), os.dup(2)]
+    streams = sys.stdout, sys.stderr
+    try:
+        os.dup2(pipe, 1)
+        os.dup2(pipe, 2)
+        sys.stdout, sys.stderr = _stream(1), _stream(2)
+        yield
+    finally:
+        flush_streams()
+        sys.stdout, sys.stderr = streams
+        for number, each in enumerate(kept, start=1):
+            os.dup2(each, number)
+            os.close(each)
+
+
+def _stream(number: int) -> io.TextIOWrapper:
+    """Unbuffered, so that a worker which is killed loses nothing; what has no UTF-8 is printed as its escape."""
+    raw = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+def flush_streams() -> None:
+    """Bring what Python and the C library hold back to the descriptors."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with suppress(Exception):  # the trial may have put anything in its place, or closed it
+            stream.flush()  # type: ignore[union-attr]
+    with _c_stdout() as (library, stdout):
+        library.fflush(stdout)  # no other file: a thread may hold the lock of one for ever
+
+
+def _buffer_by_line() -> None:
+    """Let the C library write each line of its standard output at once, as it does on a terminal."""
+    with _c_stdout() as (library, stdout):
+        library.setvbuf(stdout, None, _LINE_BUFFERED, 0)
+
+
+@contextmanager
+def _c_stdout() -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p]]:
+    """The C library and its standard output; nothing is done where it has none of that name."""
+    library = ctypes.CDLL(None)
+    with suppress(AttributeError, ValueError):
+        yield library, ctypes.c_void_p.in_dll(library, "stdout")
+
+
+def _enlarge(pipe: int) -> None:
+    import fcntl
+
+    fcntl.fcntl(pipe, _SET_PIPE_SIZE, PIPE_BYTES)
+
+
+def _write(pipe: int, mark: bytes) -> None:
+    with suppress(OSError):  # the process is gone
+        os.write(pipe, mark)
+
+
+# Where the log lies
+
+
+@contextmanager
+def _log_file(folder: Folder, name: str) -> Iterator[Path]:
+    """The log as a file of this machine; one of an object store is copied there now and then, and at the end."""
+    if isinstance(folder, LocalFolder):
+        yield folder.inside(name)
+        return
+    with OwnedFolder("log") as temporary:
+        copies = _Copies(folder, name, temporary / "log")
+        try:
+            yield copies.path
+        finally:
+            copies.close()
+
+
+class _Copies:
+    """Copies a file to an object store, after what an earlier worker wrote there."""
+
+    def __init__(self, folder: Folder, name: str, path: Path) -> None:
+        self.path = path
+        self._folder, self._name = folder, name
+        self._earlier: bytes | None = None
+        self._copied = 0.0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tuner-log", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Copy for the last time."""
+        self._closed.set()
+        self._thread.join(UPLOAD_SECONDS)
+
+    def _work(self) -> None:
+        closed = False
+        while not closed:
+            closed = self._closed.wait(UPLOAD_SECONDS)
+            with suppress(OSError):  # tried again the next time
+                self._copy()
+
+    def _copy(self) -> None:
+        if not self.path.exists():  # nothing was printed
+            return
+        changed = self.path.stat().st_mtime
+        if changed == self._copied:
+            return
+        if self._earlier is None:
+            self._earlier = self._read()
+        content = self._earlier + self.path.read_bytes()
+        if len(content) > log_process.LIMIT_BYTES:
+            content = log_process.shortened(content)
+        self._folder.write(self._name, content)
+        self._copied = changed
+
+    def _read(self) -> bytes:
+        try:
+            return self._folder.read(self._name)
+        except FileNotFoundError:
+            return b""

@@ -1,0 +1,40 @@
+"""Where this worker runs a trial: host, process, and the devices that the trial has."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+
+from tuner.history.placement import Placement
+from tuner.nvml import Gpu, read_gpus
+from tuner.worker.assignment import Assignment
+
+
+def placement_here(assignment: Assignment) -> Placement:
+    """Where the trial of this assignment runs if that is this process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") if assignment.gpus else None
+    gpus = _gpus(visible) if assignment.gpus else ()
+    names = [gpu.name for gpu in gpus]
+    return Placement(platform.node(), os.getpid(), _devices(assignment, gpus, visible), names)
+
+
+def _devices(assignment: Assignment, gpus: tuple[Gpu, ...], visible: str | None) -> list[str]:
+    if assignment.placement == "spread":
+        count, kind = (assignment.gpus, "GPU") if assignment.gpus else (assignment.cpus, "CPU")
+        return [f"{_counted(count, kind)} of several nodes"]
+    if not assignment.gpus:
+        return [_counted(assignment.cpus, "CPU")]
+    if gpus:
+        return [gpu.uuid if gpu.mig else f"cuda:{gpu.index}" for gpu in gpus]
+    return [f"cuda:{name.strip()}" for name in visible.split(",")] if visible else [_counted(assignment.gpus, "GPU")]
+
+
+def _counted(number: float, kind: str) -> str:
+    return f"{number:g} {kind}{'' if number == 1 else 's'}"
+
+
+@cache
+def _gpus(visible: str | None) -> tuple[Gpu, ...]:
+    """The GPUs that this process sees; asked once, as a trial should not wait for it."""
+    return read_gpus(environment={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
