@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "trial": ({"space", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
     "budget": ({"space", "errors"}, set()),
-    "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
+    "failures": ({"errors"}, set()),
+    "study": ({"budget", "failures", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
     "train": (
         {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
     "results": (
         {
-            *("history", "storage", "plots", "study", "study_file", "budget", "space", "search"),
+            *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search"),
             *("errors", "foreign_text", "quoting"),
         },
         {"pandas", "optuna"},
@@ -52,7 +53,10 @@ MAY_IMPORT = {
     "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
     "wandb_mirror": ({"results", "html_report", "plots", "history", "storage", "machine", "errors"}, {"wandb"}),
     "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
-    "loop": ({"study", "budget", "search", "schedule", "results", "history", "storage", "trial"}, set()),
+    "loop": (
+        {"study", "budget", "failures", "search", "schedule", "results", "history", "storage", "trial", "errors"},
+        set(),
+    ),
     "worker": (
         {
             "train",
@@ -107,7 +111,7 @@ MAY_IMPORT = {
         {"rich"},
     ),
     "api": (
-        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation"},
+        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
         set(),
     ),
     "cli": (

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.errors import RunFolderError
 from tuner.history.events import Listener
 from tuner.installation import check_trains
 from tuner.results import Run
@@ -70,6 +71,7 @@ def resume(
     grace: float | None = None,
     listeners: Iterable[Listener] = (),
     take_over: bool = False,
+    retry: bool | Iterable[str] = False,
     **limits: float | None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
@@ -84,6 +86,7 @@ def resume(
         grace: as for `run`
         listeners: as for `run`
         take_over: from a driver that still works on the run
+        retry: failed trials that run again first, by their ids: `retry=["00007"]`; True for all but those that diverged
         limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
     Raises:
@@ -95,7 +98,10 @@ def resume(
     from tuner import driver
 
     driving = driver.Driving(concurrency, address, wandb, nice, grace, list(listeners))
-    return driver.resume(path, limits, driving, study=study, take_over=take_over)
+    again = None if retry is False else [] if retry is True else [str(trial) for trial in retry]
+    if again == [] and retry is not True:
+        raise RunFolderError("retry needs ids of failed trials, got none; use True for all but those that diverged")
+    return driver.resume(path, limits, driving, study=study, take_over=take_over, retry=again)
 
 
 def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:

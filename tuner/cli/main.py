@@ -8,7 +8,21 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import check, compare, completion, doctor, export, predict, refine, report, resume, run, runs, show
+from tuner.cli import (
+    check,
+    compare,
+    completion,
+    doctor,
+    export,
+    predict,
+    refine,
+    report,
+    resume,
+    retry,
+    run,
+    runs,
+    show,
+)
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
 from tuner.errors import StudyError, TrialError, one_line
@@ -19,6 +33,7 @@ VERBS = (
     run,
     check,
     resume,
+    retry,
     runs,
     show,
     report,

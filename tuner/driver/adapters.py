@@ -25,6 +25,7 @@ from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.interruption import SearchLeft
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.stacks import HUNG, hung_message, take_stacks
 from tuner.loop.packing import Place
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
@@ -129,6 +130,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures are the trial's own."""
+        self._bridge.expect_no_more(ours)
         if cause == "lost":
             self._bridge.loop.lost(ours, cause, message)
         else:
@@ -173,7 +175,10 @@ class RayCallback(Callback):  # type: ignore[misc]
             return
         error, loop = trial.last_error, self._bridge.loop
         self._bridge.expect_no_more(trial.ours)
-        if isinstance(error, RayActorError):
+        stacks = take_stacks(self._bridge.folder, trial.ours)
+        if stacks and isinstance(error, RayActorError):
+            loop.lost(trial.ours, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
+        elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
             loop.lost(trial.ours, cause, _first_line(error))
         else:
@@ -201,7 +206,8 @@ class Bridge:
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
         self._looked = 0.0
-        self._checkpoints = CheckpointStore(open_folder(self.run_uri))
+        self.folder = open_folder(self.run_uri)
+        self._checkpoints = CheckpointStore(self.folder)
 
     def is_current(self, trial: RayTrial) -> bool:
         """Whether it is the newest stay of its trial: what an older one still says counts no more."""
@@ -301,6 +307,7 @@ class Bridge:
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
             halvings=start.halvings,
+            hung_seconds=study.failures.hung_seconds,
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:

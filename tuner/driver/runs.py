@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from tuner.driver.search import Search
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
+from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
@@ -87,14 +88,16 @@ def resume(
     *,
     study: Study | None = None,
     take_over: bool = False,
+    retry: Iterable[str] | None = None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
     `limits` are those of `Budget` by their names, for the whole run; `wandb` is what it was, unless given. `study` is
     needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
     original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
-    that is to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or
-    new trials could not be compared with those it has, and StudyError for a limit that there isn't.
+    that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
+    all but those that diverged. Raises RunFolderError where there is nothing to go on with, a driver works on the run,
+    or new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
     with (
@@ -109,7 +112,8 @@ def resume(
         ready = (study or earlier.declared_study()).with_options(**options)
         ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
         check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
-        conclude_only = _only_the_conclusion_is_left(earlier, ready)
+        again = None if retry is None else _to_retry(earlier, ready, retry)
+        conclude_only = again is None and _only_the_conclusion_is_left(earlier, ready)
         _check(ready, cluster=driving.address is not None)
         _download(ready)
         with (
@@ -137,6 +141,8 @@ def resume(
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
+                if again is not None:
+                    search.loop.retry(again)
             search.tell(notices)
             return search.perform(conclude_only=conclude_only)
 
@@ -183,6 +189,15 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, study.source.read_bytes())
     else:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+
+
+def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
+    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
+    names = to_retry(earlier.record, named)
+    refusal = Limits(study, earlier.record, earlier.devices).refusal()
+    if refusal is not None:
+        raise RunFolderError(refusal)
+    return names
 
 
 def _only_the_conclusion_is_left(earlier: Run, study: Study) -> bool:

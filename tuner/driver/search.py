@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from tuner.driver.conclusion import Conclusion, Outcome
 from tuner.driver.interruption import Interruption, SearchLeft
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
+from tuner.history.stacks import STACKS
 from tuner.loop.packing import Device
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
@@ -66,6 +68,7 @@ class Search:
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
             admission=packing.admission(study, devices),
             before_writing=self._check_lease,
+            share_devices=resources.gpu_count < 1,
         )
 
     def perform(self, *, conclude_only: bool = False) -> Run:
@@ -150,6 +153,9 @@ class Search:
                 )
         finally:
             leaves_on_error(bridge.await_saves)(min(SECONDS_FOR_SAVES, self.interrupted.seconds_left() / 2))
+            if self.study.failures.hung_minutes is not None:
+                with suppress(OSError):
+                    self.folder.delete(STACKS)
 
     def _start_mirror(self) -> MirrorProcess | None:
         """A search goes on without W&B where its process can't be started."""

@@ -12,6 +12,7 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
 from tuner.history.events import EVENTS, Event, Reading, read_all
+from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
@@ -298,7 +299,7 @@ class Run:
                 "stopped": counts["stopped"],
                 "failed": counts["failed"],
             },
-            "failures": self.record.failures(),
+            "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
             "wall_seconds": round(self.record.wall_seconds, 3),
             "report": self.info.get("report"),
         }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from tuner.history.events import Event, EventFollower, finite
+from tuner.history.failures import place_of
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.results.run import BEST, Run, load_run
 from tuner.storage.folder import Folder, LocalFolder
@@ -120,6 +121,7 @@ class Mirror:
             "status": status,
             "cause": trial.cause,
             "message": trial.message,
+            "failed_at": place_of(trial.traceback) or None if trial.traceback else None,
             "epochs": trial.epoch,
         }
         outcome |= {"best_epoch": found[0], f"best_{self._run.metric}": found[1]} if found else {}

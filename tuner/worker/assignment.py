@@ -17,7 +17,7 @@ class Assignment:
     that a checkpoint must be there; `to_beat` is the best value of the trials that have ended: an epoch below it can't
     be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
     `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
-    GPU's memory; None if Ray has chosen the GPUs.
+    GPU's memory; None if Ray has chosen the GPUs. A trial without a report for `hung_seconds` is killed.
     """
 
     trial: str
@@ -37,3 +37,4 @@ class Assignment:
     halvings: int = 0
     reported: int = 0
     device: str | None = None
+    hung_seconds: float | None = None

@@ -63,6 +63,7 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
         worker = WorkerSession(assignment)
         try:
+            worker.watch.start()
             _check_context()
             with session.activate(worker):
                 trial = cloudpickle.loads(pickled)
@@ -73,11 +74,11 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
                 raise
             worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
         except Exception as error:
-            if context_is_dead(error):
-                finish_writing()  # before the driver gives the trial to another worker
-                worker.fail(*describe_failure(error))
-                raise
+            worker.watch.stop()
+            finish_writing()  # before the driver gives the trial to another worker
             worker.fail(*describe_failure(error))
+            if context_is_dead(error):
+                raise
         finally:
             worker.close()
 
