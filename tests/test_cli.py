@@ -299,7 +299,11 @@ def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.
     summary = json.loads(out)
     assert list(summary) == ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
     assert list(summary["best"]) == ["trial_id", "config", "metrics"]
-    assert (summary["run"], summary["status"], summary["failures"]) == (str(run), "interrupted", {"error: ValueError: [x]": 1})
+    assert (summary["run"], summary["status"], summary["failures"]) == (
+        str(run),
+        "interrupted",
+        {"error: ValueError: [x]": 1},
+    )
     assert summary["trials"] == {"total": 2, "completed": 1, "stopped": 0, "failed": 1}
     code, out, _ = run_main(capsys, "runs", "--storage", tmp_path, "--json")
     assert (code, json.loads(out)) == (0, [summary])
