@@ -113,6 +113,11 @@ class Lines:
         elif kind == "trial_lost":
             again = "another worker goes on from its last checkpoint, if there is one"
             self._say(f"trial {event['trial']} lost its worker; {again}: {event['message']}")
+        elif kind == "trial_retried":
+            alone = ", alone on its device" if event.get("alone") else ""
+            self._say(f"trial {event['trial']} failed and is tried again{alone}: {event['message']}")
+        elif kind == "retry_requested":
+            self._say(f"failed trials run again: {', '.join(event['trials'])}")
         elif kind == "notice":
             self._say(f"note: {event['message']}")
 
