@@ -33,7 +33,8 @@ MAY_IMPORT = {
     "trial": ({"space", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
     "budget": ({"space", "errors"}, set()),
-    "study": ({"budget", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
+    "failures": ({"errors"}, set()),
+    "study": ({"budget", "failures", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
     "train": (
         {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
         {
-            *("history", "storage", "plots", "study", "study_file", "budget", "space", "search", "orders"),
+            *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search", "orders"),
             *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay"),
         },
         {"pandas", "optuna"},
@@ -66,8 +67,8 @@ MAY_IMPORT = {
     "inspection": ({"train", "results", "history", "storage", "trial", "errors"}, {"torch"}),
     "loop": (
         {
-            *("study", "budget", "space", "search", "schedule", "results", "history", "storage", "trial", "orders"),
-            "errors",
+            *("study", "budget", "failures", "space", "search", "schedule", "results", "history", "storage"),
+            *("trial", "orders", "errors"),
         },
         set(),
     ),
@@ -129,7 +130,7 @@ MAY_IMPORT = {
         {"rich"},
     ),
     "api": (
-        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation"},
+        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
         set(),
     ),
     "cli": (

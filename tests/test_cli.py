@@ -275,7 +275,7 @@ def test_show_tells_of_failures_and_the_winner(tmp_path: Path, capsys: pytest.Ca
         "trial status epochs loss at time settings",
         "00000 completed 9 0.2247 9 0 s x=0.637",
         "00001 failed: error 4 0.5978 4 0 s x=0.8897",
-        "1 trial failed: error, as trial 00001: ValueError: [x]",
+        "1 trial failed, as trial 00001: ValueError: [x]",
         "best: loss 0.2247 (trial 00000, epoch 9: x=0.637)",
         f"run folder: {run}",
     ]
@@ -329,7 +329,11 @@ def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.
     summary = json.loads(out)
     assert list(summary) == ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
     assert list(summary["best"]) == ["trial_id", "config", "metrics"]
-    assert (summary["run"], summary["status"], summary["failures"]) == (str(run), "interrupted", {"error": 1})
+    assert (summary["run"], summary["status"], summary["failures"]) == (
+        str(run),
+        "interrupted",
+        {"error: ValueError: [x]": 1},
+    )
     assert summary["trials"] == {"total": 2, "completed": 1, "stopped": 0, "failed": 1}
     code, out, _ = run_main(capsys, "runs", "--storage", tmp_path, "--json")
     assert (code, json.loads(out)) == (0, [summary])

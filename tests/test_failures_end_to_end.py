@@ -52,7 +52,7 @@ def test_a_search_without_a_winner_exits_1_and_names_the_most_frequent_cause(tmp
     assert run.status == "failed"
     assert finished.out == ""
     assert finished.err == (
-        "no trial succeeded: 3 of 3 trials failed with error: ValueError: no such layer\n"
+        "no trial succeeded: 3 of 3 trials failed, ValueError: no such layer (space.py:7)\n"
         f"for its traceback: python -m tuner show {run.path} --trial 00000\n"
     )
     shown = tuner("show", run.path, "--trial", "0", folder=tmp_path)

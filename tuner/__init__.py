@@ -10,6 +10,7 @@ from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the
 from tuner.api import load_model, resume, run, start
 from tuner.budget import Budget
 from tuner.errors import SearchFailed, StudyError, TrialError, TunerError
+from tuner.failures import Failures
 from tuner.resources import Resources
 from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
 from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
@@ -41,6 +42,7 @@ __all__ = [
     "BOHB",
     "Budget",
     "Comparison",
+    "Failures",
     "Grid",
     "History",
     "HyperBand",

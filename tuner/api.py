@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.errors import RunFolderError
 from tuner.history.events import Listener
 from tuner.installation import check_trains
 from tuner.results import Run, load_run
@@ -81,6 +82,7 @@ def resume(
     progress: bool = True,
     raise_on_failure: bool = True,
     take_over: bool = False,
+    retry: bool | Iterable[str] = False,
     **limits: float | None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
@@ -98,6 +100,7 @@ def resume(
         progress: as for `run`
         raise_on_failure: as for `run`
         take_over: from a driver that still works on the run
+        retry: failed trials that run again first, by their ids: `retry=["00007"]`; True for all but those that diverged
         limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
     Raises:
@@ -114,7 +117,7 @@ def resume(
     earlier = load_run(path)
     with shown_here(Plan.of_run(earlier, limits), quiet=not progress, earlier=earlier.events) as shown:
         driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], _listed(notify))
-        found = driver.resume(path, limits, driving, study=study, take_over=take_over)
+        found = driver.resume(path, limits, driving, study=study, take_over=take_over, retry=_named(retry))
     return _succeeded(found) if raise_on_failure else found
 
 
@@ -175,3 +178,13 @@ def _succeeded(found: Run) -> Run:
     if failure is not None:
         raise failure
     return found
+
+
+def _named(retry: bool | Iterable[str]) -> list[str] | None:
+    """The trials to retry by their ids, none of them for all, None for no retry; raises RunFolderError."""
+    if isinstance(retry, bool):
+        return [] if retry else None
+    named = [str(trial) for trial in retry]
+    if not named:
+        raise RunFolderError("retry needs ids of failed trials, got none; use True for all but those that diverged")
+    return named

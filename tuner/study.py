@@ -14,6 +14,7 @@ import numpy as np
 
 from tuner.budget import Budget, check_names
 from tuner.errors import SpaceError, StudyError, did_you_mean, shown
+from tuner.failures import Failures
 from tuner.machine import Machine, this_machine
 from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
@@ -29,6 +30,7 @@ KINDS: dict[str, type] = {
     "scheduler": Scheduler,
     "budget": Budget,
     "resources": Resources,
+    "failures": Failures,
     "metric": str,
 }
 
@@ -56,6 +58,7 @@ class Study:
     scheduler: Scheduler = field(default_factory=ASHA)
     budget: Budget = field(default_factory=Budget)
     resources: Resources = field(default_factory=Resources)
+    failures: Failures = field(default_factory=Failures)
     start_from: Sequence[Mapping[str, Any]] = ()
     warm_start: History | None = field(default_factory=History)
     constraint: Callable[[dict[str, Any]], bool] | None = None

@@ -118,7 +118,10 @@ def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None
         event("trial_lost", trial="00000", message="node died"),
         started(0, config={"lr": 0.1}, from_epoch=1),
         event("notice", message="trials can't pause", code=None),
+        event("trial_retried", trial="00000", cause="out_of_memory", message="no room", alone=True),
+        started(0, config={"lr": 0.1}, from_epoch=1),
         ended(0, "failed", cause="error", message="ValueError: x"),
+        event("retry_requested", trials=["00000"]),
         event("study_ended", reason="trials"),
     ]:
         lines.on_event(one)
@@ -127,7 +130,10 @@ def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None
         "trial 00000 lost its worker; another worker goes on from its last checkpoint, if there is one: node died",
         "trial 00000 started, going on from epoch 1: lr=0.1",
         "note: trials can't pause",
+        "trial 00000 failed and is tried again, alone on its device: no room",
+        "trial 00000 started, going on from epoch 1: lr=0.1",
         "trial 00000 failed: error after 1 epoch, best accuracy 0.5 (ValueError: x); best so far none; about N s left",
+        "failed trials run again: 00000",
     ]
 
 

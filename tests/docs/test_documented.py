@@ -23,7 +23,7 @@ from tuner.cli.main import parser
 from tuner.doctor.checks import CHECKS
 from tuner.doctor.findings import Status
 from tuner.driver import gpus, interruption
-from tuner.history import event_lines, events, failures
+from tuner.history import event_lines, events, stacks
 from tuner.history.records import STATUSES
 from tuner.loop import limits, packing
 from tuner.plots import Plots
@@ -97,7 +97,7 @@ def test_each_hyperparameter_has_a_section_and_a_row() -> None:
     assert missing(HYPERPARAMETERS, text, "\n| `{}` |") == []
 
 
-@pytest.mark.parametrize("kind", [tuner.Study, tuner.ImageClassifier, tuner.Budget, tuner.Resources])
+@pytest.mark.parametrize("kind", [tuner.Study, tuner.ImageClassifier, tuner.Budget, tuner.Resources, tuner.Failures])
 def test_each_field_of_a_declaration_is_in_its_section(kind: type) -> None:
     names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
     assert sorted(rows(section("reference/study-file.md", kind.__name__))) == sorted(names)
@@ -192,7 +192,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         "how-to/resume.md": f"`--grace` seconds ({interruption.GRACE_SECONDS:.0f} by default)",
         "how-to/object-storage.md": f"within {events.OBJECT_STORE_SECONDS:.0f} s of the event",
         "how-to/budget.md": f"when its first {limits.MOST_FAILURES} trials all fail",
-        "troubleshooting.md": f"the last {failures.ALIKE} trials failed with the same error",
+        "troubleshooting.md": f"as {tuner.Failures().alike} trials failed with the same error",
         "reference/study-file.md": f"{images.MAX_PIXELS:,} pixels by default",
     }.items():
         assert sentence in page(name), f"{name} should say: {sentence}"
@@ -216,7 +216,11 @@ def test_each_event_is_in_the_reference() -> None:
 def test_each_metric_status_and_cause_is_in_the_reference() -> None:
     assert rows(section("reference/metrics-and-events.md", "Metrics of an image classifier")) == list(METRICS)
     assert missing(STATUSES, page("reference/run-folder.md")) == []
-    causes = ["lost", *(kind.cause for kind in (tuner.TrialError, errors.TrialDiverged, errors.TrialOutOfMemory))]
+    causes = [
+        "lost",
+        stacks.HUNG,
+        *(kind.cause for kind in (tuner.TrialError, errors.TrialDiverged, errors.TrialOutOfMemory)),
+    ]
     assert missing(causes, page("reference/run-folder.md"), "\n| `{}` |") == []
 
 

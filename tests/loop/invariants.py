@@ -152,7 +152,7 @@ def _of_budgets(events: list[Event], record: RunRecord, study: Study, workers: i
 
 
 def _of_checkpoints(folder: Path, record: RunRecord) -> Iterator[str]:
-    """Nothing is left but the winner's, and the record says what the disk has."""
+    """Nothing is left but the winner's and the last of each failed trial, and the record says what the disk has."""
     store = CheckpointStore(LocalFolder(folder))
     here: dict[str, set[int]] = defaultdict(set)
     for trial in store.trials():
@@ -164,7 +164,8 @@ def _of_checkpoints(folder: Path, record: RunRecord) -> Iterator[str]:
             yield f"{rest} are left of {trial}"
     best = record.best_trial()
     for trial, epochs in here.items():
-        if epochs and (best is None or trial != best.trial or len(epochs) > 1):
+        failed = record.trials[trial].status == "failed" and record.trials[trial].cause != "diverged"
+        if epochs and ((not failed and (best is None or trial != best.trial)) or len(epochs) > 1):
             yield f"checkpoints {sorted(epochs)} of {trial} are left, the winner is {best and best.trial}"
     for record_of in record.trials.values():
         if record_of.checkpoints != here.get(record_of.trial, set()):

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tests.loop.simulation import build, drive, events_of, parabola, study
-from tuner import ASHA, Budget, HyperOpt, MultiFidelityGP, Study, StudyError
+from tuner import ASHA, Budget, Failures, HyperOpt, MultiFidelityGP, Study, StudyError
 from tuner.budget import NAMES, ending
 from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord
 from tuner.loop.limits import Limits
 from tuner.loop.search_loop import SearchLoop
+from tuner.schedule import Decision
 
 
 def searched(folder: Path, *, devices: float = 1, **limits: Any) -> SearchLoop:
@@ -222,9 +223,53 @@ def test_another_line_of_the_code_is_another_failure(tmp_path: Path) -> None:
     for number in range(1, 12):
         action = loop.next_action()
         assert action is not None
-        trace = TRACEBACK.format(trial=number, line=10 + number % 2)
+        trace = TRACEBACK.format(trial=number, line=10 + number % 3)
         loop.failed(action.trial, "error", "ValueError: wrong", trace)
     assert loop.end_reason == "trials"
+
+
+def test_two_errors_in_turn_are_two_rows(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=30, max_epochs=9)), tmp_path)
+    for number in range(9):
+        action = loop.next_action()
+        assert action is not None
+        trace = TRACEBACK.format(trial=number, line=10 + number % 2)
+        loop.failed(action.trial, "error", "ValueError: wrong", trace)
+    assert (loop.next_action(), loop.end_reason) == (None, "failures")
+    assert [trial.message for trial in loop.record.ended_trials] == ["ValueError: wrong"] * 9
+
+
+@pytest.mark.parametrize(("alike", "trials"), [(1, 1), (3, 3), (None, 30)])
+def test_the_study_says_how_many_failures_alike_end_it(tmp_path: Path, alike: int | None, trials: int) -> None:
+    declared = study(failures=Failures(alike=alike), budget=Budget(trials=30, max_epochs=9))
+    loop = build(declared, tmp_path)
+    drive_into_failures(loop, lambda number: True, after=0)
+    assert (len(loop.record.trials), loop.end_reason) == (trials, "trials" if alike is None else "failures")
+
+
+def test_a_trial_counts_once_it_has_failed_for_good(tmp_path: Path) -> None:
+    loop = build(study(failures=Failures(error=2), budget=Budget(trials=30, max_epochs=9)), tmp_path)
+    tries = 0
+    while (action := loop.next_action()) is not None:
+        loop.failed(action.trial, "error", "ValueError: wrong")
+        tries += 1
+    assert (len(loop.record.trials), tries, loop.end_reason) == (5, 15, "failures")
+
+
+@pytest.mark.parametrize("rule", ["stop", "promote"])
+def test_trials_stopped_early_before_where_the_others_fail_say_nothing(tmp_path: Path, rule: str) -> None:
+    scheduler = ASHA(2, 2, rule=rule)  # type: ignore[arg-type]
+    loop = build(study(scheduler=scheduler, budget=Budget(trials=60, max_epochs=9)), tmp_path)
+    while (action := loop.next_action()) is not None:
+        for epoch in range(loop.record.trials[action.trial].epoch + 1, 10):
+            if epoch == 4:
+                loop.failed(action.trial, "error", "ValueError: wrong")
+                break
+            saved = [epoch] if rule == "promote" else []
+            if loop.report(action.trial, epoch, {"loss": action.config["x"]}, saved=saved) is not Decision.CONTINUE:
+                break
+    assert (loop.end_reason, loop.record.failures()) == ("failures", {"error": 5})
+    assert len(loop.record.trials) > 5
 
 
 def test_trials_that_run_beyond_where_others_fail_let_the_search_go_on(tmp_path: Path) -> None:
@@ -239,13 +284,13 @@ def test_trials_that_run_beyond_where_others_fail_let_the_search_go_on(tmp_path:
     assert not loop.finished
 
 
-def test_a_trial_that_got_farther_before_the_failures_began_says_nothing(tmp_path: Path) -> None:
+def test_a_trial_that_hangs_beside_them_saves_no_search_in_which_all_others_fail(tmp_path: Path) -> None:
     loop = build(study(budget=Budget(trials=30, max_epochs=9)), tmp_path, concurrency=2)
     hanging = loop.next_action()
     assert hanging is not None
     loop.report(hanging.trial, 1, {"loss": 1.0}, saves=False)
     fail_all(loop, 100, "ValueError: wrong")
-    assert (len(loop.record.trials), loop.end_reason) == (6, "failures")
+    assert (len(loop.record.trials), loop.end_reason) == (18, "failures")  # until it can be no coincidence
 
 
 def test_whoever_resumes_after_alike_failures_has_changed_something(tmp_path: Path) -> None:
@@ -352,8 +397,8 @@ def test_every_field_of_the_budget_but_the_length_of_a_trial_is_a_limit() -> Non
 def test_failures_alike_are_told_with_the_exception_and_how_many(tmp_path: Path) -> None:
     loop = build(study(budget=Budget(trials=30, max_epochs=9)), tmp_path)
     drive_into_failures(loop, lambda number: True)
-    assert all_failed_alike(loop.record.ended_trials) == (
-        "the last 5 trials failed with the same error: ValueError: 4 is wrong at 0x7f000004"
+    assert all_failed_alike(loop.record.ended_trials, 5) == (
+        "5 trials failed with the same error and none got farther: ValueError: 4 is wrong at 0x7f000004 (study.py:12)"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.loop.simulation import build, events_of, study
 from tests.loop.test_packing import GB, card, needing
-from tuner import Budget, HyperOpt, choice
+from tuner import Budget, Failures, HyperOpt, choice
 from tuner.loop import queue
 from tuner.loop.packing import Admission, Device, Packing, Place, Refusal
 from tuner.loop.queue import Start
@@ -155,6 +155,21 @@ def test_a_trial_whose_memory_runs_out_beside_others_goes_on_with_fewer_of_them(
     loop.failed(again.trial, "out_of_memory", "a single image doesn't fit")  # alone, so it doesn't fit at all
     assert loop.record.trials[first.trial].status == "failed"
     assert loop.record.trials[first.trial].cause == "out_of_memory"
+
+
+def test_a_trial_that_may_not_be_lost_is_tried_once_more_alone_on_its_device(tmp_path: Path) -> None:
+    declared = study(failures=Failures(lost=0), budget=Budget(trials=3, max_epochs=3))
+    admission = Admission(Packing([card(at_first=2, most=2)]), lambda config: needing(1))
+    loop = build(declared, tmp_path, concurrency=8, admission=admission)
+    first, second = starts(loop)
+    loop.failed(first.trial, "out_of_memory", "no room")
+    assert starts(loop) == []  # it needs all of the device
+    finish(loop, second)
+    (again,) = starts(loop)
+    assert (again.trial, loop.running) == (first.trial, {first.trial})
+    loop.failed(again.trial, "out_of_memory", "no room")
+    assert (loop.record.trials[first.trial].status, loop.record.trials[first.trial].losses) == ("failed", 0)
+    assert [start.trial for start in starts(loop)] == ["00002"]
 
 
 def test_sharing_without_mps_is_told_once_and_so_is_each_new_number(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tuner.cli import (
     replay,
     report,
     resume,
+    retry,
     run,
     runs,
     set,  # noqa: A004 -- the verb
@@ -40,6 +41,7 @@ VERBS = (
     run,
     check,
     resume,
+    retry,
     stop,
     pause,
     set,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude, tell_damages
@@ -25,8 +26,8 @@ def add(verbs: Verbs) -> None:
     add_driver_options(parser)
 
 
-def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+def perform(options: argparse.Namespace, retry: Sequence[str] | None = None) -> int:
+    """Do it, and run these failed trials again first (without names all that can); returns the exit code."""
     check_trains("a search")
     from tuner.console.progress import display
     from tuner.results import load_run
@@ -43,5 +44,5 @@ def perform(options: argparse.Namespace) -> int:
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
         driving = Driving(listeners=[shown], **driver_options(options))
-        finished = resume(options.run, limits(options), driving, take_over=options.take_over)
+        finished = resume(options.run, limits(options), driving, take_over=options.take_over, retry=retry)
     return conclude(finished, options)

@@ -81,6 +81,11 @@ class Lines:
         if kind == "trial_lost":
             again = "another worker goes on from its last checkpoint, if there is one"
             return f"trial {event['trial']} lost its worker; {again}: {event['message']}"
+        if kind == "trial_retried":
+            alone = ", alone on its device" if event.get("alone") else ""
+            return f"trial {event['trial']} failed and is tried again{alone}: {event['message']}"
+        if kind == "retry_requested":
+            return f"failed trials run again: {', '.join(event['trials'])}"
         if kind in ORDERS:
             return answered(event)
         return f"note: {event['message']}" if kind == "notice" else None

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tuner.budget import endings_beside_trials
 from tuner.foreign_text import printable
+from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_DAMAGES = 3
+SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -109,9 +111,8 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         f"{duration(record.wall_seconds)}"
     )
     console.print(table)
-    for cause, count in record.failures().items():
-        first = record.first_failed(cause)
-        console.print(f"{plural(count, 'trial')} failed: {cause}, as trial {first.trial}: {first.message}")
+    for group in failure_groups(record):
+        console.print(f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}")
     for notice in record.notices:
         console.print(f"note: {notice}")
     for written in record.steered.notes:
@@ -162,17 +163,20 @@ def _entry(space: Space, name: str) -> str:
 
 def print_failure(run: Run, stream: IO[str]) -> None:
     """Why a search has no winner."""
-    failures = run.record.failures()
-    if not failures:
+    groups = failure_groups(run.record)
+    if not groups:
         print(printable(f"no trial reported {run.metric}; see {run.path}"), file=stream)
         return
-    cause, count = next(iter(failures.items()))
-    first = run.record.first_failed(cause)
     total = plural(len(run.record.trials), "trial")
-    print(printable(f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}"), file=stream)
+    first, *others = groups
+    print(printable(f"no trial succeeded: {len(first.trials)} of {total} failed, {first.described}"), file=stream)
+    for group in others[:SHOWN_FAILURES]:
+        print(printable(f"{len(group.trials)} of {total} failed, {group.described}"), file=stream)
+    if len(others) > SHOWN_FAILURES:
+        print(f"{len(others) - SHOWN_FAILURES} more kinds of failures", file=stream)
     if run.end_reason == "failures":
         print(printable(f"the search ended as {ending(run)}"), file=stream)
-    print(printable(f"for its traceback: {command('show', run.path, '--trial', first.trial)}"), file=stream)
+    print(printable(f"for its traceback: {command('show', run.path, '--trial', first.first.trial)}"), file=stream)
 
 
 def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:
@@ -211,6 +215,10 @@ def _print_trial(run: Run, trial_id: str) -> None:
     console.print(table)
     for written in run.record.steered.notes_of(trial.trial):
         console.print(f"note by {written.by}: {written.text}")
+    for attempt in trial.attempts.failed:
+        console.print(f"tried again after epoch {attempt.epoch}, {attempt.cause}: {attempt.message}")
+        if attempt.traceback and not trial.traceback:
+            console.print(attempt.traceback)
     if trial.message:
         console.print(trial.message)
     if trial.traceback:

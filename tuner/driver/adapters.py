@@ -27,6 +27,7 @@ from tuner.driver.interruption import SearchLeft
 from tuner.driver.obedience import Leaving, Orders, end_all_workers
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.stacks import HUNG, hung_message, take_stacks
 from tuner.loop.packing import Place
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
@@ -135,6 +136,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
         """A trial whose GPU failed goes on elsewhere; other failures are the trial's own."""
+        self._bridge.expect_no_more(ours)
         if cause == "lost":
             self._bridge.loop.lost(ours, cause, message)
         else:
@@ -180,7 +182,10 @@ class RayCallback(Callback):  # type: ignore[misc]
             return
         error, loop = trial.last_error, self._bridge.loop
         self._bridge.expect_no_more(trial.ours)
-        if isinstance(error, RayActorError):
+        stacks = take_stacks(self._bridge.folder, trial.ours)
+        if stacks and isinstance(error, RayActorError):
+            loop.lost(trial.ours, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
+        elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"
             loop.lost(trial.ours, cause, _first_line(error))
         else:
@@ -209,9 +214,10 @@ class Bridge:
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
         self._looked = 0.0
+        self.folder = open_folder(self.run_uri)
+        self._checkpoints = CheckpointStore(self.folder)
         self._leaving = Leaving()
         self._controller: Any = None
-        self._checkpoints = CheckpointStore(open_folder(self.run_uri))
 
     def is_current(self, trial: RayTrial) -> bool:
         """Whether it is the newest stay of its trial: what an older one still says counts no more."""
@@ -337,6 +343,7 @@ class Bridge:
             run_uri=self.run_uri,
             to_beat=self.loop.record.best_ended,
             halvings=start.halvings,
+            hung_seconds=study.failures.hung_seconds,
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:

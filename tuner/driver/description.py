@@ -77,6 +77,7 @@ def describe_session(study: Study, address: str | None) -> dict[str, Any]:
     """What belongs to one driver of the run."""
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
+        "failures": asdict(study.failures),
         "limits": study.limits,
         "command": redacted(sys.argv),
         "address": address,

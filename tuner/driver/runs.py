@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from tuner.driver.search import Search, workers_of
 from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
+from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.notify import given_targets
 from tuner.orders.foresight import cut_short
@@ -105,14 +106,16 @@ def resume(
     *,
     study: Study | None = None,
     take_over: bool = False,
+    retry: Iterable[str] | None = None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
     `limits` are those of `Budget` by their names, for the whole run; `wandb` is what it was, unless given. `study` is
     needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
     original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
-    that is to `take_over`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or
-    new trials could not be compared with those it has, and StudyError for a limit that there isn't.
+    that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
+    all but those that diverged. Raises RunFolderError where there is nothing to go on with, a driver works on the run,
+    or new trials could not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -131,8 +134,11 @@ def resume(
         check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
         waiting = extending(earlier.folder)
         stopped, extended = earlier.record.steered.stopped_by is not None, bool(given or waiting)
-        conclude_only = _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
-        conclude_only = conclude_only or (stopped and not extended and not is_concluded(earlier))
+        again = None if retry is None else _to_retry(earlier, ready, retry)
+        conclude_only = again is None and _only_the_conclusion_is_left(
+            earlier, foreseen_study(ready, waiting), may_wait=bool(waiting)
+        )
+        conclude_only = conclude_only or (again is None and stopped and not extended and not is_concluded(earlier))
         warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
         _check(ready, cluster=driving.address is not None)
         _download(ready)
@@ -174,6 +180,8 @@ def resume(
                 )
                 if text.changed:
                     _tell_of_changes(search, text)
+                if again is not None:
+                    search.loop.retry(again)
                 search.obey_what_waits(ended=earlier.record.ended is not None)
             driving.begun(earlier.folder.uri)
             search.tell([*notices, *of_the_disk, *([warning] if warning else [])])
@@ -223,6 +231,15 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, study.source.read_bytes())
     else:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+
+
+def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
+    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
+    names = to_retry(earlier.record, named)
+    refusal = Limits(study, earlier.record, earlier.devices).refusal()
+    if refusal is not None:
+        raise RunFolderError(refusal)
+    return names
 
 
 def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from tuner.driver.obedience import Obedience, Orders
 from tuner.driver.telling import CONCLUDING, tell
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
+from tuner.history.stacks import STACKS
 from tuner.loop.packing import Device
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
@@ -76,6 +78,7 @@ class Search:
             admission=packing.admission(study, devices),
             before_writing=self._check_lease,
             pause=self.interrupted.ask,
+            share_devices=resources.gpu_count < 1,
         )
         self.orders = Orders(folder)
 
@@ -183,6 +186,9 @@ class Search:
             leaves_on_error(bridge.await_saves)(min(seconds, self.interrupted.seconds_left() / 2))
             if self.loop.stopped:
                 bridge.end_workers()
+            if self.study.failures.hung_minutes is not None:
+                with suppress(OSError):
+                    self.folder.delete(STACKS)
 
     def _start_mirror(self) -> MirrorProcess | None:
         """A search goes on without W&B where its process can't be started."""

@@ -118,6 +118,10 @@ def _is_trial(value: object) -> bool:
     return isinstance(value, str) and _TRIAL.fullmatch(value) is not None
 
 
+def _are_trials(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_trial, value))
+
+
 def _is_ending(value: object) -> bool:
     """Whether it has the fields of the event that ends a trial."""
     texts = ("cause", "message", "by")
@@ -158,6 +162,8 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_paused": {"trial": _is_trial},
     "trial_resumed": {"trial": _is_trial},
     "trial_lost": {"trial": _is_trial, "message": _is_text},
+    "trial_retried": {"trial": _is_trial, "cause": _is_text, "message": _is_text},
+    "retry_requested": {"trials": _are_trials},
     "trial_ended": {"trial": _is_trial, "status": _is_outcome},
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
@@ -183,7 +189,8 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "configuration_refused": {"order": _is_text},
     "order_obeyed": {"config": _is_mapping},
     "trial_placed": {"gpus": _are_texts},
-    "trial_lost": {"cause": _is_text_or_none},
+    "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
+    "trial_retried": {"traceback": _is_text_or_none, "alone": lambda value: isinstance(value, bool)},
     "epoch_reported": {"ending": _is_ending},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),
     "study_interrupted": {"reason": _is_text_or_none},

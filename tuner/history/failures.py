@@ -1,70 +1,176 @@
-"""Recognises searches in which every trial fails with the same error."""
+"""Failures that are alike: what they have in common, and whether all trials to come would fail in the same way."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from dataclasses import dataclass
 
 from tuner.errors import one_line
-from tuner.history.records import TrialRecord
+from tuner.history.records import RunRecord, TrialRecord
 
-ALIKE = 5  # trials in a row that fail alike: the next ones would as well
+ERROR = "error"
 COINCIDENCE = 1e-5  # chance of a row of failures that is put up with
-_FRAME = re.compile(r'^ +File "(?P<file>[^"]*)", line (?P<line>\d+)', re.MULTILINE)
+Signature = tuple[str, str]  # what was said, without what varies, and where
+_FRAME = re.compile(r'^ +File "(?P<file>[^"\n]*)", line (?P<line>\d+)', re.MULTILINE)
 _VARYING = re.compile(
     r"0x[0-9a-fA-F]+"  # addresses
     r"|[+-]?\d+(?:[.,_]\d+)*(?:e[+-]?\d+)?"  # numbers
     r"|(?:[A-Za-z]:)?(?:[\w.~-]*[/\\]){2,}[\w.~-]*"  # paths
 )
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3[.\d]*)[/\\]|^<frozen ")
+_WORKER = re.compile(r"[/\\]worker[/\\]trainable\.py$")  # the first frame of a trial's traceback
 
 
-def fails_always(ended: Sequence[TrialRecord], live: Iterable[TrialRecord] = ()) -> bool:
-    """Whether ALIKE or more of the trials that ended last failed with the same exception, so that the next ones would.
+@dataclass(frozen=True)
+class FailureGroup:
+    """Failed trials of one cause; those that raised, with the same exception at the same place.
 
-    A trial of `live` that got farther than they did, since the first of them, says that not every trial fails. So do
-    trials that failed in the same way earlier and between others that ended well: that is a part of the space, and it
-    takes a row of such failures that is no coincidence.
+    `place` is "file:line" of the last frame in the user's code, None where the cause is no exception.
     """
-    row = _alike(ended)
-    before = ended[: len(ended) - len(row)]
-    if len(row) < _enough(sum(_signature(trial) == _signature(row[-1]) for trial in before) if row else 0, len(before)):
+
+    cause: str
+    message: str  # of the first
+    place: str | None
+    trials: tuple[TrialRecord, ...]
+
+    @property
+    def first(self) -> TrialRecord:
+        """The first of them."""
+        return self.trials[0]
+
+    @property
+    def described(self) -> str:
+        """What happened, in a line: the cause, and of an exception what it said and where."""
+        if self.cause != ERROR:
+            return f"{self.cause}: {one_line(self.message)}"
+        return one_line(self.message or "an exception without a message") + (f" ({self.place})" if self.place else "")
+
+    @property
+    def name(self) -> str:
+        """What sets it apart from others: the cause, and of an exception what it said and where."""
+        return f"{ERROR}: {self.described}" if self.cause == ERROR else self.cause
+
+
+def failed_from_the_start(record: RunRecord, ended: Sequence[TrialRecord]) -> int:
+    """How many of the trials that ended have failed, while no trial of the run has reported an epoch; else 0."""
+    return 0 if record.epochs() else sum(trial.status == "failed" for trial in _each_once(ended))
+
+
+def failure_groups(record: RunRecord) -> list[FailureGroup]:
+    """The failed trials by what happened, the most frequent first, of equals the one that happened to a lower trial."""
+    groups: dict[tuple[str, Signature | None], list[TrialRecord]] = {}  # the name of one may vary, as numbers do
+    for trial in record.trials.values():
+        if trial.status == "failed":
+            groups.setdefault((trial.cause or ERROR, _signature(trial)), []).append(trial)
+    found = [
+        FailureGroup(cause, trials[0].message or "", signature[1] or None if signature else None, tuple(trials))
+        for (cause, signature), trials in groups.items()
+    ]
+    return sorted(found, key=lambda group: -len(group.trials))
+
+
+def fails_always(
+    ended: Sequence[TrialRecord], alike: int, live: Iterable[TrialRecord] = (), *, now: float = 0.0
+) -> bool:
+    """Whether `alike` or more of the trials that `ended` failed with the same exception, so that the next ones would.
+
+    Counted are those like the very last one, whatever else failed in between, back to the last trial that went well:
+    one that was completed, or that got farther than they did. A trial of `live` that has got farther since the first of
+    them says that not every trial fails.
+
+    If only a part of the space fails, such rows come about by chance. So more of them are needed where trials failed
+    like this before others went well, and where trials run that may go well, as they have run for longer by `now`
+    (seconds since 1970) than any of these took: it takes a row that is no coincidence.
+    """
+    if not ended or ended[-1].cause != ERROR:  # nearly always, so that the rest may take its time
         return False
-    farthest, first = max(trial.epoch for trial in row), row[0].ended or 0.0
-    return not any(trial.epoch > farthest and trial.epochs[trial.epoch].time >= first for trial in live)
+    row, before = _row_of_last(_each_once(ended))
+    if len(row) < alike:
+        return False
+    running, farthest, first = list(live), max(trial.epoch for trial in row), row[0].ended or 0.0
+    if any(trial.epoch > farthest and trial.epochs[trial.epoch].time >= first for trial in running):
+        return False
+    signature, longest = _signature(row[-1]), max(trial.running_seconds for trial in row)
+    failed = sum(_signature(trial) == signature for trial in before)
+    outlasting = sum(_seconds_running(trial, now) > longest for trial in running)
+    return alike == 1 or len(row) >= _enough(alike, failed, len(before), outlasting)
 
 
-def all_failed_alike(ended: Sequence[TrialRecord]) -> str | None:
+def all_failed_alike(ended: Sequence[TrialRecord], alike: int) -> str | None:
     """Why a search ended over such failures, as a part of a sentence; None if they weren't alike."""
-    row = _alike(ended)
-    if len(row) < ALIKE:
+    row, _ = _row_of_last(_each_once(ended))
+    if len(row) < max(1, alike):
         return None
-    return f"the last {len(row)} trials failed with the same error: {one_line(row[-1].message or 'without a message')}"
+    last = row[-1]
+    signature = _signature(last)
+    place = f" ({signature[1]})" if signature and signature[1] else ""
+    what = one_line(last.message or "without a message") + place
+    if len(row) == 1:
+        return f"a trial failed: {what}"
+    return f"{len(row)} trials failed with the same error and none got farther: {what}"
 
 
-def _alike(ended: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The last trials that all failed as the very last one did, in their order."""
-    if not ended or ended[-1].cause != "error":
-        return []
-    signature = _signature(ended[-1])
-    row = list(takewhile(lambda trial: _signature(trial) == signature, reversed(ended)))
-    return row[::-1]
+def _each_once(ended: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Trials in the order of their ends; one that ran again counts by its last end, and not while it runs."""
+    last = {trial.trial: trial for trial in reversed(ended) if not trial.live}
+    return list(last.values())[::-1]
 
 
-def _enough(failed_before: int, ended_before: int) -> int:
-    """How many in a row are no coincidence if `failed_before` of `ended_before` trials failed in the same way."""
-    if not failed_before:
-        return ALIKE
-    share = (failed_before + 1) / (ended_before + 2)
-    return max(ALIKE, math.ceil(math.log(COINCIDENCE) / math.log(share)))
+def _row_of_last(ended: Sequence[TrialRecord]) -> tuple[list[TrialRecord], Sequence[TrialRecord]]:
+    """The failures like the very last one since a trial went well, in their order; and the trials before the first."""
+    signature = _signature(ended[-1]) if ended else None
+    row: list[TrialRecord] = []
+    begin = len(ended)
+    if signature is None:
+        return row, ended
+    for index in range(len(ended) - 1, -1, -1):
+        trial = ended[index]
+        if _went_well(trial, max((each.epoch for each in row), default=0)):
+            break
+        if _signature(trial) == signature:
+            row.insert(0, trial)
+            begin = index
+    return row, ended[:begin]
 
 
-def _signature(trial: TrialRecord) -> tuple[str, str] | None:
-    """The exception without what differs from trial to trial, and the line that raised it; None for other ends."""
-    if trial.cause != "error":
+def _went_well(trial: TrialRecord, farthest: int) -> bool:
+    return trial.status == "completed" or (trial.status == "stopped" and trial.epoch > farthest)
+
+
+def _enough(alike: int, failed_before: int, ended_before: int, outlasting: int) -> int:
+    """How many in a row are no coincidence.
+
+    `failed_before` of `ended_before` trials failed in the same way, and `outlasting` ones that run may go well.
+    """
+    if not failed_before and not outlasting:
+        return alike
+    share = (max(1, failed_before) + 1) / (max(1, ended_before) + outlasting + 2)
+    return max(alike, math.ceil(math.log(COINCIDENCE) / math.log(share)))
+
+
+def _seconds_running(trial: TrialRecord, now: float) -> float:
+    """How long its present stay on a worker has lasted."""
+    return now - trial.running_since if trial.running_since is not None else 0.0
+
+
+def _signature(trial: TrialRecord) -> Signature | None:
+    """The exception without what differs from trial to trial, and its place; None for other ends."""
+    if trial.cause != ERROR:
         return None
-    frames = _FRAME.findall(trial.traceback or "")
-    file, line = frames[-1] if frames else ("", "")
+    return _VARYING.sub("#", trial.message or ""), place_of(trial.traceback or "")
+
+
+def place_of(traceback: str) -> str:
+    """The file's name and the line of the last frame in the user's code; of any code where there is none in it.
+
+    The user's is what neither lies where Python installs libraries nor belongs to tuner, whose folder the frame that
+    all tracebacks of trials begin with tells.
+    """
+    frames = _FRAME.findall(traceback)
+    folders = tuple(file[: found.start() + 1] for file, _ in frames if (found := _WORKER.search(file)))
+    own = [frame for frame in frames if not _INSTALLED.search(frame[0]) and not frame[0].startswith(folders)]
+    file, line = (own or frames or [("", "")])[-1]
     name = re.split(r"[/\\]", file)[-1]
-    return _VARYING.sub("#", trial.message or ""), f"{name}:{line}"
+    return f"{name}:{line}" if file else ""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
+from tuner.history.attempts import LOST, Attempts, begin_anew
 from tuner.history.event_lines import Event, finite, flaw, names_trial
 from tuner.history.placement import Placement
 from tuner.history.steered import Steered
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
-CAUSES = ("out_of_memory", "diverged", "error", "lost")
+CAUSES = ("out_of_memory", "diverged", "error", "lost", "hung")
 
 
 ENDED = ("completed", "stopped")
@@ -50,6 +51,7 @@ class TrialRecord:
     study_version: int = 1  # of the study file that it was last started with; another one where that was edited
     losses: int = 0
     memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
+    attempts: Attempts = field(default_factory=Attempts)
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
@@ -75,6 +77,10 @@ class TrialRecord:
     def metrics(self) -> dict[str, Any]:
         """The last epoch's metrics."""
         return self.epochs[self.epoch].metrics if self.epochs else {}
+
+    def has_value(self, epoch: int, metric: str) -> bool:
+        """Whether a number was reported after this epoch."""
+        return epoch in self.epochs and finite(self.epochs[epoch].metrics.get(metric))
 
     def best(self, metric: str, mode: str) -> tuple[int, float] | None:
         """Epoch and value of the metric's best, the earlier of equals; None if no number was reported."""
@@ -152,11 +158,6 @@ class RunRecord:
         causes = Counter(trial.cause or "error" for trial in self.trials.values() if trial.status == "failed")
         return dict(causes.most_common())
 
-    def first_failed(self, cause: str) -> TrialRecord:
-        """The first trial of those that `failures` counts for the cause."""
-        failed = (trial for trial in self.trials.values() if trial.status == "failed")
-        return next(trial for trial in failed if (trial.cause or "error") == cause)
-
     def best_of(self, trial: str) -> tuple[int, float] | None:
         """Epoch and value of one trial's best metric."""
         return self._bests.get(trial)
@@ -191,11 +192,6 @@ class RunRecord:
     def epochs(self) -> int:
         """Epochs trained by all trials together."""
         return self._epochs
-
-    @property
-    def failed_from_the_start(self) -> int:
-        """Failed trials while no trial at all has reported an epoch; 0 as soon as one has."""
-        return 0 if self._epochs else sum(trial.status == "failed" for trial in self.trials.values())
 
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
@@ -301,6 +297,20 @@ class RunRecord:
         self._leave(trial, event["time"])
         trial.losses += 1
         trial.memory_losses += event.get("cause") == "out_of_memory"
+        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=LOST)
+
+    def _on_trial_retried(self, event: Event) -> None:
+        trial = self.trials[event["trial"]]
+        self._leave(trial, event["time"])
+        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=event.get("cause") or LOST)
+        trial.attempts.alone = trial.attempts.alone or event.get("alone", False)
+        trial.due = None
+
+    def _on_retry_requested(self, event: Event) -> None:
+        for trial in (self.trials[name] for name in event["trials"] if name in self.trials):
+            if trial.status == "failed":
+                begin_anew(trial)
+                self._rank_anew(trial)
 
     def _on_trial_ended(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
@@ -308,13 +318,14 @@ class RunRecord:
         trial.status, trial.cause = event["status"], event.get("cause")
         trial.message, trial.traceback = event.get("message"), event.get("traceback")
         trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
+        trial.attempts.waiting = False
         self.ended_trials.append(trial)
         self._rank_anew(trial)
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)
         trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
-        trial.due, trial.study_version = None, self._study_version
+        trial.due, trial.study_version, trial.attempts.waiting = None, self._study_version, False
         self._on_workers[trial.trial] = trial
         self._rank_anew(trial)
 

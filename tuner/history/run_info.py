@@ -218,6 +218,7 @@ _NEEDED: Mapping[str, tuple[str, Check]] = {
     "status": (f"one of {', '.join(STATUSES)}", lambda value: isinstance(value, str) and value in STATUSES),
     "started": ("a time", _is_text),
 }
+_FAILURES = ("lost", "error", "out_of_memory", "alike", "hung_minutes")
 _TEXTS = (
     "search", "scheduler", "warm_start", "trial", "started_from", "data_fingerprint", "git_commit", "study_file",
     "report", "address", "host", "python", "ended", "end_reason", "best", "updated", "unscored", "interrupted_by",
@@ -242,6 +243,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "budget": ("limits", _is_budget, {}),
     "resources": ("amounts", lambda value: _is_some(value, ("cpus", "gpus"), _is_amount), {}),
     "space": ("domains and constants", _is_space, None),
+    "failures": ("numbers", lambda value: _is_some(value, _FAILURES, _is_amount), {}),
     "limits": ("lowest and highest values", _are_limits, None),
 }
 

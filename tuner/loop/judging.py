@@ -53,7 +53,7 @@ class Judge:
         again = epoch in record.epochs  # after an interruption; it was judged the first time
         limit = self._limits.reached(epochs=0 if again else 1, value=value)
         decision = Decision.CONTINUE
-        if not again:
+        if not record.has_value(epoch, self._study.metric):  # of one that diverged there, it is the first number
             self._proposals.observe(record.number, epoch, value)
             decision = self._stopping.report(record.trial, epoch, value)
         if epoch >= full_length(record.config, self._study.budget.max_epochs):

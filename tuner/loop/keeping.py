@@ -1,8 +1,9 @@
 """Which checkpoints of a run are kept: what may still be needed, and nothing else.
 
-Kept are the newest of each trial that can go on, and that of the best epoch of each trial that may turn out the winner:
-the best of the ended ones, and the running ones that beat it. (30 trials of 9 epochs of ResNet18 with Adam would be 36
-GB.) This is the one place that decides it; where a limit of the disk asks for more, `tuner.loop.room` says which go.
+Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, and that
+of the best epoch of each trial that may turn out the winner: the best of the ended ones, and the running ones that beat
+it. (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) This is the one place that decides it; where a limit
+of the disk asks for more, `tuner.loop.room` says which go.
 """
 
 from __future__ import annotations
@@ -63,11 +64,16 @@ def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) ->
 
 
 def _needed(record: RunRecord, trial: TrialRecord) -> set[int]:
-    needed = {trial.last_checkpoint} if trial.live else set()
+    needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
     incumbent = record.best_ended_trial
     if trial is incumbent or (trial.live and _may_win(record, trial, incumbent)):
         needed.add(_best_epoch(record, trial))
     return needed
+
+
+def _may_run_again(trial: TrialRecord) -> bool:
+    """Whether the user may have it run again, from there: not where its network has diverged."""
+    return trial.status == "failed" and trial.cause != "diverged" and bool(trial.checkpoints)
 
 
 def _may_win(record: RunRecord, trial: TrialRecord, incumbent: TrialRecord | None) -> bool:

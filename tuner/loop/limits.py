@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tuner.budget import Limit, Spending, limits_of
-from tuner.history.failures import fails_always
+from tuner.history.failures import failed_from_the_start, fails_always
 from tuner.history.records import RunRecord
 from tuner.study import Study
 
@@ -26,7 +26,7 @@ class Limits:
         self._study, self._record, self._devices = study, record, devices
         self._begun = time.monotonic()
         self._limits = _watched(study)
-        self._spent_before, self._failed_before = record.active_seconds, record.failed_from_the_start
+        self._spent_before = record.active_seconds
         self._ends_seen = self._ends_before = len(record.ended_trials)
         self._reached: str | None = None
         self._reached_at = math.inf
@@ -82,9 +82,13 @@ class Limits:
         if len(ended) == self._ends_seen:
             return False
         self._ends_seen = len(ended)
-        if self._record.failed_from_the_start - self._failed_before >= MOST_FAILURES:
+        alike, here = self._study.failures.alike, ended[self._ends_before :]
+        if alike is None:
+            return False
+        if failed_from_the_start(self._record, here) >= MOST_FAILURES:
             return True
-        return fails_always(ended[self._ends_before :], (t for t in self._record.trials.values() if t.live))
+        running = (trial for trial in self._record.trials.values() if trial.live)
+        return fails_always(here, alike, running, now=time.time())
 
 
 def _watched(study: Study) -> list[tuple[Limit, Any]]:

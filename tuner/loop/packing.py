@@ -292,6 +292,12 @@ class Packing:
     def _on_trial_paused(self, event: Event) -> None:
         self._leave(event)
 
+    def _on_trial_retried(self, event: Event) -> None:
+        """A trial whose memory ran out although nothing was beside it now gets all of a device."""
+        if event.get("cause") == "out_of_memory":
+            self._losses[event["trial"]] = max(2, self._losses.get(event["trial"], 0))
+        self._leave(event)
+
     def _leave(self, event: Event) -> None:
         stay = self._running.get(event["trial"])
         if stay is not None:

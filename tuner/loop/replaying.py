@@ -29,6 +29,9 @@ class Replay:
             self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
+        elif kind == "retry_requested":
+            for name in event["trials"]:
+                self._restart(self._record.trials.get(name))
         elif kind == "configuration_refused":
             self._queue.pass_over(event["config"])
 
@@ -37,12 +40,17 @@ class Replay:
             self._stopping.replay_resumption(record.trial)
         elif kind == "epoch_reported":
             value = event["metrics"].get(self._record.metric)
-            if finite(value) and event["epoch"] not in record.epochs:
+            if finite(value) and not record.has_value(event["epoch"], self._record.metric):
                 self._proposals.observe(record.number, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
         elif kind == "trial_ended":
             self._proposals.end(record.number, event["status"])
             self._stopping.end(record.trial)
+
+    def _restart(self, record: TrialRecord | None) -> None:
+        if record is not None and record.status == "failed":
+            self._proposals.restart(record.number)
+            self._stopping.restart(record.trial)
 
 
 def learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:

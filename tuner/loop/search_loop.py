@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import describe
+from tuner.loop.failing import OUT_OF_MEMORY, Failing, to_retry
 from tuner.loop.judging import EARLY_STOPPING, Judge
 from tuner.loop.keeping import Keeper
 from tuner.loop.limits import STOP, Limits
@@ -32,19 +34,17 @@ from tuner.storage.folder import Folder
 from tuner.study import Study
 
 LEARNED = "learned"
-LOSSES_ALLOWED = 3  # a trial is tried again so often after its worker or node died
 SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
 EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
-OUT_OF_MEMORY = "out_of_memory"
 
 
 class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `learned` is what
-    earlier studies suggest to start from, for a run that has no history; `opening` are further fields of this driver's
-    first event. `before_writing` is called before each event and may raise, as where another driver took the run over;
+    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to;
+    `share_devices` is whether a device may have several of them; `learned` is what earlier studies suggest to start
+    from, for a run that has no history; `opening` are further fields of this driver's first event. `before_writing` is called before each event and may raise, as where another driver took the run over;
     `pause` asks whoever drives to pause the search for a reason, as where its disk is full. Each method raises what
     that raises, or OSError where an event can't be written: what is in the run folder is whole then, and this object of
     no more use.
@@ -65,11 +65,13 @@ class SearchLoop:
         admission: Admission | None = None,
         pause: Callable[[str], None] = lambda reason: None,
         most_at_once: int | None = None,
+        share_devices: bool = True,
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners, self._before_writing = list(listeners), before_writing
-        self._admission = admission
+        self._admission, self._share_devices = admission, share_devices
+        self._failing = Failing(study.failures, self.record, apart=admission is None and share_devices)
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -113,7 +115,9 @@ class SearchLoop:
         self._end_eliminated()
         if len(self._running) >= self.concurrency or self._limits.reached():
             return None
-        found = self._queue.next()
+        if self._failing.keeps_others_out(self._running):
+            return None
+        found = self._failing.next(self._queue, self._running)
         if found is not None:
             return self._start(*found)
         self._idle = self._queue.exhausted and not self._queue.waits_for_room and not self._running
@@ -237,23 +241,58 @@ class SearchLoop:
             self.failed(trial, "error", message)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
-        """The trial has failed; if its memory ran out because it shared a device, it goes on elsewhere instead."""
-        if cause == OUT_OF_MEMORY and self._admission is not None and self._admission.packing.shares(trial):
-            self.lost(trial, cause, message)
-        elif trial in self._running:
-            self._end(trial, status="failed", cause=cause, message=message, traceback=traceback)
+        """The trial has failed; it is tried again if the study says so.
 
-    def lost(self, trial: str, cause: str, message: str) -> None:
-        """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often."""
+        If its memory ran out because it shared a device, it goes on elsewhere.
+        """
         if trial not in self._running:
             return
-        record = self.record.trials[trial]
-        self._emit("trial_lost", trial=trial, cause=cause, message=message)
-        if record.losses > LOSSES_ALLOWED:
-            self.failed(trial, cause, message)
+        record, shares = self.record.trials[trial], self._shares(trial)
+        if cause == OUT_OF_MEMORY and self._admission is not None and shares and self._failing.may_be_lost(record):
+            self.lost(trial, cause, message)
+            return
+        again = self._failing.follow_up(record, cause, shares=shares)
+        failure = {"cause": cause, "message": message, "traceback": traceback}
+        if again is None or self._limits.reached() is not None:
+            self._end(trial, status="failed", **failure)
         else:
-            self._running.discard(trial)
+            self._emit("trial_retried", trial=trial, **failure, **again)
+            self._wait_again(record)
+
+    def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
+        """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often.
+
+        `cause` is "lost", "out_of_memory" where it was killed for the memory it took, "hung" where it hung.
+        """
+        if trial not in self._running:
+            return
+        record, failure = self.record.trials[trial], {"cause": cause, "message": message}
+        self._emit("trial_lost", trial=trial, **failure, **({"traceback": traceback} if traceback else {}))
+        if self._failing.gave_up(record):
+            self._end(trial, status="failed", **failure, traceback=traceback)
+        else:
+            self._wait_again(record)
+
+    def retry(self, trials: Iterable[str] = ()) -> list[str]:
+        """Run these failed trials again, without names all but those that diverged; their ids.
+
+        Each goes on from its last checkpoint, and has as many tries as a new one. Raises RunFolderError for a trial
+        that hasn't failed, where there is none, and where the search is ending.
+        """
+        names = to_retry(self.record, trials)
+        reached = self._limits.reached()
+        if reached is not None:
+            raise RunFolderError(
+                f"failed trials run again while a search goes on, got one that ends ({reached}); "
+                "wait until it has ended, then run `tuner retry`"
+            )
+        self._emit("retry_requested", trials=names)
+        for record in map(self.record.trials.__getitem__, names):
+            self._proposals.restart(record.number)
+            self._stopping.restart(record.trial)
             self._queue.put_back(record)
+        self._idle = False
+        return names
 
     def notice(self, message: str, code: str | None = None) -> None:
         """Tell the user something that changes what they get."""
@@ -310,8 +349,12 @@ class SearchLoop:
         if self.finished:
             limit = self._limits.reached() or EARLY_STOPPING
             self._queue.clear()
+            self._failing.clear()
             for record in [trial for trial in self.record.trials.values() if trial.live]:
-                self._end(record.trial, status="stopped", by=limit)
+                if record.attempts.due is not None:
+                    self._end_as_failed(record)
+                else:
+                    self._end(record.trial, status="stopped", by=limit)
 
     # Inside: what a report leads to
 
@@ -331,6 +374,21 @@ class SearchLoop:
             self._emit("checkpoint_saved", trial=trial, epoch=epoch)
             self._room.take(trial, epoch)
             self._keeper.prune(trial)
+
+    def _shares(self, trial: str) -> bool:
+        """Whether other trials of the search are on the trial's device now."""
+        if self._admission is not None:
+            return self._admission.packing.shares(trial)
+        return self._share_devices and len(self._running) > 1
+
+    def _wait_again(self, record: TrialRecord) -> None:
+        self._running.discard(record.trial)
+        self._queue.put_back(record)
+
+    def _end_as_failed(self, record: TrialRecord) -> None:
+        """End a trial that won't be tried again by what happened last."""
+        last = record.attempts.last
+        self._end(record.trial, status="failed", cause=last.cause, message=last.message, traceback=last.traceback)
 
     def _end(self, trial: str, **ending: Any) -> None:
         self._emit("trial_ended", trial=trial, **ending)
@@ -381,3 +439,5 @@ class SearchLoop:
         for record in list(self.record.trials.values()):
             if record.live and record.due is not None:
                 self._carry_out(record)
+            elif record.live and self._failing.gave_up(record):
+                self._end_as_failed(record)

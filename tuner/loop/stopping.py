@@ -36,6 +36,10 @@ class Stopping:
         """The trial is over."""
         self._tell("end", trial)
 
+    def restart(self, trial: str) -> None:
+        """The trial failed and runs again."""
+        self._tell("restart", trial)
+
     def no_more_coming(self) -> None:
         """No new trial will start."""
         self._more_coming, self._changed = False, True
@@ -98,6 +102,8 @@ class Stopping:
             self._stopper.start(trial)
         elif call == "trust":
             self._stopper.trust(trial)
+        elif call == "restart":
+            self._stopper.restart(trial)
         else:
             self._stopper.end(trial)
         return Decision.CONTINUE

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Against = Literal["trials", "epochs", "time"]
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
+OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")
 MOST_CURVES = 300
 MOST_TICKS = 20
 
@@ -229,7 +230,7 @@ def _spans(run: Run) -> list[dict[str, Any]]:
         trial = event.get("trial")
         if event["event"] in ("trial_started", "trial_resumed"):
             begun[str(trial)] = event["time"]
-        elif event["event"] in ("trial_paused", "trial_ended") and trial in begun:
+        elif event["event"] in OFF_THE_WORKER and trial in begun:
             spans.append({"trial": trial, "start": begun.pop(trial) - origin, "end": event["time"] - origin})
         elif event["event"] in ("study_interrupted", "study_ended", "study_resumed"):
             spans += [

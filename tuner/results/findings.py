@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
 from tuner.quoting import command
 from tuner.results.importance import FEWEST_TRIALS
@@ -47,11 +48,12 @@ class Certainty:
 
 @dataclass(frozen=True)
 class Failure:
-    """Trials that failed for the same cause, with the first of them."""
+    """Trials that failed alike, with the first of them, and in a line what happened."""
 
     cause: str
     trials: tuple[str, ...]
     first: TrialRecord
+    described: str
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,9 @@ def share_error(share: float, images: int) -> float:
 
 
 def failures(run: Run) -> list[Failure]:
-    """What failed and why, the most frequent cause first."""
-    failed = [trial for trial in run.record.trials.values() if trial.status == "failed"]
-    groups = {cause: [t for t in failed if (t.cause or "error") == cause] for cause in run.record.failures()}
-    return [Failure(cause, tuple(t.trial for t in trials), trials[0]) for cause, trials in groups.items()]
+    """What failed and why, the most frequent first; different exceptions are different failures."""
+    groups = failure_groups(run.record)
+    return [Failure(g.cause, tuple(t.trial for t in g.trials), g.first, g.described) for g in groups]
 
 
 def advice(run: Run) -> list[Advice]:
@@ -189,7 +190,7 @@ def _failing(run: Run) -> list[Advice]:
     total = len(run.record.trials)
     return [
         Advice(
-            f"{len(one.trials)} of {total} trials failed ({one.cause}); see the first with its traceback:",
+            f"{len(one.trials)} of {total} trials failed ({one.described}); see the first with its traceback:",
             command("show", run.path, "--trial", one.first.trial),
         )
         for one in failures(run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
+from tuner.history.failures import failure_groups
 from tuner.quoting import command
 from tuner.results.text import best_so_far, duration, plural, settings, short, shown_path
 
@@ -39,14 +40,14 @@ def search_failure(run: Run) -> SearchFailed | None:
         return None
     if run.end_reason == "error":
         return SearchFailed(f"the search was cut off by an error: {run.info['interrupted_by']}; see {run.path}", run)
-    failures = run.record.failures()
-    if not failures:
+    groups = failure_groups(run.record)
+    if not groups:
         return SearchFailed(f"no trial reported {run.metric}; see {run.path}", run)
-    cause, count = next(iter(failures.items()))
-    first, total = run.record.first_failed(cause), plural(len(run.record.trials), "trial")
-    again = command("show", run.path, "--trial", first.trial)
+    most, total = groups[0], plural(len(run.record.trials), "trial")
+    again = command("show", run.path, "--trial", most.first.trial)
     return SearchFailed(
-        f"no trial succeeded: {count} of {total} failed with {cause}: {first.message}; for its traceback: {again}", run
+        f"no trial succeeded: {len(most.trials)} of {total} failed with {most.described}; for the traceback: {again}",
+        run,
     )
 
 

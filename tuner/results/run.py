@@ -12,6 +12,7 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
 from tuner.history.events import EVENTS, Event, Reading, read_all
+from tuner.history.failures import failure_groups
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
@@ -308,7 +309,7 @@ class Run(Steerable):
                 "total": len(self.record.trials),
                 **{status: counts[status] for status in ("completed", "stopped", "failed")},
             },
-            "failures": self.record.failures(),
+            "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
             "wall_seconds": round(self.record.wall_seconds, 3),
             "report": self.info.get("report"),
         }

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner import budget
+from tuner.failures import Failures
 from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 
@@ -71,7 +72,8 @@ def ending(run: Run) -> str | None:
         return f"{run.record.steered.stopped_by or 'a user'} stopped it"
     if reason == "failures":
         first = "each of the first trials failed before its first epoch ended"
-        return all_failed_alike(run.record.ended_trials) or first
+        alike = run.info["failures"].get("alike") or Failures().alike or 1  # older runs don't say
+        return all_failed_alike(run.record.ended_trials, int(alike)) or first
     return budget.ending(reason, run.budget, run.metric)
 
 

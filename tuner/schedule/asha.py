@@ -175,6 +175,10 @@ class PromotingASHA(EarlyStopper):
         for rung in self._rungs:
             rung.leave(trial_id)
 
+    def restart(self, trial_id: str) -> None:
+        """It is on its way to the next rung again."""
+        self._climbing.add(trial_id)
+
     def resumable(self) -> str | None:
         """The best trial among a rung's top 1/reduction_factor that is not yet promoted, highest rung first."""
         for rung in reversed(self._rungs):

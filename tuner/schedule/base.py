@@ -50,6 +50,9 @@ class EarlyStopper(ABC):
     def end(self, trial_id: str) -> None:  # noqa: B027
         """The trial is over: completed, failed, or stopped (by this object's decision too)."""
 
+    def restart(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
+        """The trial failed, which ended it, and runs again; epochs that were reported are not reported again."""
+
     def resumable(self) -> str | None:
         """A paused trial that goes on now, each handed out once; None if there is none."""
         return None

@@ -124,6 +124,10 @@ class HyperBandStopper(EarlyStopper):
         self._eliminated = [trial for trial in self._eliminated if trial != trial_id]
         self._close_rung_if_all_there(bracket)
 
+    def restart(self, trial_id: str) -> None:
+        """The others of its bracket wait for it at the rung where the bracket is now."""
+        self._bracket_of[trial_id].open.add(trial_id)
+
     def resumable(self) -> str | None:
         """The next of those that won their rung."""
         return self._resumable.pop(0) if self._resumable else None

@@ -59,6 +59,9 @@ class Searcher(ABC):
     def end(self, number: int, status: EndStatus) -> None:  # noqa: B027
         """The trial is over."""
 
+    def restart(self, number: int) -> None:  # noqa: B027
+        """The trial failed, which ended it, and runs again; epochs that were observed are not observed again."""
+
     def expected_improvement(self, number: int) -> float | None:
         """By how much the trial `number` would improve on the best, on average, in units of the metric; or unknown."""
         return None

@@ -42,6 +42,12 @@ class CurveSearcher(Searcher):
         if status == "failed":
             self._failed.add(number)
 
+    def restart(self, number: int) -> None:
+        """Its curve counts again."""
+        self._failed.discard(number)
+        self._running.add(number)
+        self._told += 1
+
 
 def fidelities(problem: Problem) -> tuple[int, ...]:
     """The epochs that a model looks at: the rungs of early stopping, or 3, 9, 27, … without any; and the last."""

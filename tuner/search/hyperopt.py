@@ -146,6 +146,10 @@ class HyperOptSearcher(Searcher):
         if status == "failed":
             self._documents[number]["result"] = {"status": "fail"}
 
+    def restart(self, number: int) -> None:
+        """A trial without a loss yet."""
+        self._documents[number]["result"] = {"status": "new"}
+
     @property
     def _valued(self) -> int:
         """Trials with a loss; those that run or failed without one say nothing about what is good."""

@@ -174,6 +174,11 @@ class MultiFidelityGPSearcher(CurveSearcher):
         super().end(number, status)
         self._told_of.change(number, self._curves[number], over=True)
 
+    def restart(self, number: int) -> None:
+        """Its curve counts again."""
+        super().restart(number)
+        self._told_of.change(number, self._curves[number], over=False)
+
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
         """The candidate with the greatest expected improvement; the next one for each further attempt."""
         if not self._space.dimensions:

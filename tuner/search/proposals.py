@@ -87,6 +87,10 @@ class Proposals:
         """The trial is over."""
         self._searcher.end(number, status)
 
+    def restart(self, number: int) -> None:
+        """The trial failed and runs again."""
+        self._searcher.restart(number)
+
     def _starting_point(self) -> Config | None:
         while self._starts:
             config = self._starts.pop(0)

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from tuner.foreign_text import printable
 from tuner.history.events import Event, EventFollower, finite
+from tuner.history.failures import place_of
 from tuner.history.logs import end_of_log
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.results.run import BEST, Run, load_run
@@ -122,6 +123,7 @@ class Mirror:
             "status": status,
             "cause": trial.cause,
             "message": trial.message,
+            "failed_at": place_of(trial.traceback) or None if trial.traceback else None,
             "epochs": trial.epoch,
         }
         if trial.status == "failed":

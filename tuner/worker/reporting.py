@@ -17,6 +17,7 @@ from tuner.history.events import plain
 from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
+from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
 
@@ -35,7 +36,9 @@ class WorkerSession:
 
     def __init__(self, assignment: Assignment, output: Output = NO_OUTPUT) -> None:
         self._assignment, self.output = assignment, output
-        self._store = CheckpointStore(open_folder(assignment.run_uri))
+        folder = open_folder(assignment.run_uri)
+        self._store = CheckpointStore(folder)
+        self.watch = HangWatch(folder, assignment.trial, assignment.hung_seconds)
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
@@ -117,6 +120,7 @@ class WorkerSession:
 
     def close(self) -> None:
         """Delete what the trial left on this machine."""
+        self.watch.close()
         self._owned.delete()
 
     def _whole(self) -> Iterator[tuple[int, Path]]:
@@ -140,7 +144,8 @@ class WorkerSession:
 
     def _send(self, message: dict[str, Any]) -> None:
         # In a list, because Ray flattens dicts; as JSON, because it is stored in Ray's own snapshots.
-        tune.report({REPORT: [json.dumps(message, default=plain)]})
+        with self.watch.reporting():
+            tune.report({REPORT: [json.dumps(message, default=plain)]})
 
 
 def _copying(source: Path) -> Fill:

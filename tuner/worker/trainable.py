@@ -72,6 +72,7 @@ def perform(pickled: bytes, assignment: Assignment) -> None:
 
 def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, placement: Placement) -> None:
     try:
+        worker.watch.start()
         worker.placed(placement)
         _check_context()
         with session.activate(worker):
@@ -83,11 +84,11 @@ def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, plac
             raise
         worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
     except Exception as error:
-        if context_is_dead(error):
-            finish_writing()  # before the driver gives the trial to another worker
-            worker.fail(*describe_failure(error))
-            raise
+        worker.watch.stop()
+        finish_writing()  # before the driver gives the trial to another worker
         worker.fail(*describe_failure(error))
+        if context_is_dead(error):
+            raise
     finally:
         worker.close()
 

@@ -1,0 +1,33 @@
+"""`tuner retry`: run failed trials again after their cause was mended."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli import resume
+from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("retry", help="run failed trials of a run again, once their cause is mended")
+    parser.set_defaults(perform=perform, searches=True)
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument(
+        "--trial",
+        metavar="ID",
+        action="append",
+        default=[],
+        dest="trials_again",
+        help="this failed trial; may be given several times (default: all but those that diverged)",
+    )
+    add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
+    parser.add_argument(
+        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
+    )
+    add_driver_options(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    return resume.perform(options, retry=options.trials_again)

@@ -1,0 +1,71 @@
+"""The failures of a trial that was tried again after them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.history.records import TrialRecord
+
+LOST = "lost"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a trial that failed: when (seconds since 1970), after which epoch, and why.
+
+    `kind` is the field of `Failures` that it counts for, "" for a failure after which the user had it run again.
+    """
+
+    time: float
+    epoch: int
+    kind: str
+    cause: str
+    message: str
+    traceback: str | None
+
+
+@dataclass
+class Attempts:
+    """All of them, in their order.
+
+    `waiting` says that the next try has not begun yet; `alone` that the trial has its device to itself from now on.
+    """
+
+    failed: list[Attempt] = field(default_factory=list)
+    forgiven: int = 0  # the first of them, which don't count since the user had the trial run again
+    waiting: bool = False
+    alone: bool = False
+
+    def add(self, failure: dict[str, Any], *, time: float, epoch: int, kind: str) -> None:
+        """A try has failed, and another one will follow unless there were too many."""
+        cause, message = failure.get("cause") or LOST, failure.get("message") or ""
+        self.failed.append(Attempt(time, epoch, kind, cause, message, failure.get("traceback")))
+        self.waiting = True
+
+    def forgive(self) -> None:
+        """The user has the trial run again: what happened before counts no more."""
+        self.forgiven, self.alone = len(self.failed), False
+
+    def count(self, kind: str) -> int:
+        """How many of this kind count."""
+        return sum(attempt.kind == kind for attempt in self.failed[self.forgiven :])
+
+    @property
+    def last(self) -> Attempt:
+        """The newest; there must be one."""
+        return self.failed[-1]
+
+    @property
+    def due(self) -> Attempt | None:
+        """The failure that is the trial's end where its next try never begins; None for a worker that was lost."""
+        return self.last if self.waiting and self.last.kind != LOST else None
+
+
+def begin_anew(trial: TrialRecord) -> None:
+    """A failed trial that the user has run again: it waits for a worker, and its failure is one among the others."""
+    trial.attempts.add(vars(trial), time=trial.ended or trial.started, epoch=trial.epoch, kind="")
+    trial.attempts.forgive()
+    trial.status, trial.ended = "running", None
+    trial.cause = trial.message = trial.traceback = None

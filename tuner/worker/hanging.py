@@ -1,0 +1,86 @@
+"""Kills the process of a trial that hangs, and says first what its threads were doing.
+
+The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
+hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, a Python
+thread comes before it; where that can't run, the process is killed without a word of what it did.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from tuner.history.stacks import drop_stacks, stacks_name
+from tuner.storage.folder import Folder, LocalFolder
+
+SECONDS_TO_WRITE = 15.0  # to an object store, before the process is killed anyway
+
+
+class HangWatch:
+    """Kills this process once `seconds` pass without a report; None: never. One at a time in a process."""
+
+    def __init__(self, folder: Folder, trial: str, seconds: float | None) -> None:
+        self._folder, self._trial, self._seconds = folder, trial, seconds
+        self._file: IO[bytes] | None = None
+        self._timer: threading.Timer | None = None
+
+    def start(self) -> None:
+        """The time begins, anew if it had begun."""
+        if self._seconds is None:
+            return
+        self.stop()
+        self._file = self._file or self._open()
+        local = isinstance(self._folder, LocalFolder)
+        seconds = self._seconds if local else self._seconds + SECONDS_TO_WRITE
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._file.fileno())
+        if not local:
+            self._timer = threading.Timer(self._seconds, self._kill)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """Watch no more, for now."""
+        if self._seconds is None:
+            return
+        faulthandler.cancel_dump_traceback_later()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """The trial is over."""
+        self.stop()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            drop_stacks(self._folder, self._trial)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Within the block the trial waits for the driver, which is not its fault."""
+        self.stop()
+        yield
+        self.start()
+
+    def _open(self) -> IO[bytes]:
+        """A file in the run folder; elsewhere where that can't be written to: the process is killed at least."""
+        if isinstance(self._folder, LocalFolder):
+            with suppress(OSError):
+                path = self._folder.inside(stacks_name(self._trial))
+                path.parent.mkdir(exist_ok=True)
+                return path.open("wb", buffering=0)
+        return tempfile.TemporaryFile(buffering=0)
+
+    def _kill(self) -> None:
+        if self._file is None:
+            return
+        with suppress(OSError, ValueError):
+            faulthandler.dump_traceback(self._file, all_threads=True)
+            self._file.seek(0)
+            self._folder.write(stacks_name(self._trial), self._file.read())
+        os._exit(1)
