@@ -42,12 +42,12 @@ class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to;
-    `share_devices` is whether a device may have several of them; `learned` is what earlier studies suggest to start
-    from, for a run that has no history; `opening` are further fields of this driver's first event. `before_writing` is called before each event and may raise, as where another driver took the run over;
-    `pause` asks whoever drives to pause the search for a reason, as where its disk is full. Each method raises what
-    that raises, or OSError where an event can't be written: what is in the run folder is whole then, and this object of
-    no more use.
+    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `share_devices`
+    says whether a device may have several trials; `learned` is what earlier studies suggest to start from, for a run that
+    has no history; `opening` are further fields of this driver's first event. `before_writing` is called before each
+    event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for
+    a reason, as where its disk is full. Each method raises what that raises, or OSError where an event can't be
+    written: what is in the run folder is whole then, and this object of no more use.
     """
 
     def __init__(
