@@ -95,7 +95,9 @@ class SearchLoop:
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
         actions = Actions(self._end, pause, self.notice)
         self._room = Room(
-            *(self.record, folder, self._keeper, actions), limit_gb=study.budget.disk_gb, workers=concurrency
+            *(self.record, folder, self._keeper, actions),
+            limit_gb=lambda: self.study.budget.disk_gb,
+            workers=lambda: max(self.concurrency, len(self._running)),
         )
         self.make_room()
 
