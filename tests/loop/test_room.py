@@ -149,6 +149,16 @@ def test_a_lower_limit_of_a_resumed_search_is_met_before_it_goes_on(fast: Path) 
     assert going_on.reasons == []
 
 
+def test_a_limit_that_changes_while_the_search_runs_is_met(fast: Path) -> None:
+    search = Watched(fast, None)
+    drive(search.loop, reports=11, fill=fill)
+    assert LocalFolder(fast).held_bytes(CHECKPOINTS) > gb(6, others=0) * GB
+    search.loop.study = limited(gb(6))
+    search.loop.make_room()
+    assert LocalFolder(fast).held_bytes() < gb(6) * GB
+    assert search.reasons == []
+
+
 def test_what_else_the_run_folder_holds_counts(fast: Path) -> None:
     (fast / "logs").mkdir()
     (fast / "logs" / "00000.log").write_bytes(bytes(5 * SIZE))
@@ -243,7 +253,7 @@ def room_of(record: RunRecord, folder: Path, *, limit_gb: float) -> tuple[Callab
             record.apply(event("checkpoint_deleted", trial=trial, epoch=epoch))
 
     actions = Actions(end, reasons.append, lambda message, code: None)
-    room = Room(record, LocalFolder(folder), keeper, actions, limit_gb=limit_gb, workers=1)
+    room = Room(record, LocalFolder(folder), keeper, actions, limit_gb=lambda: limit_gb, workers=lambda: 1)
     return room.make, store_gone, reasons
 
 

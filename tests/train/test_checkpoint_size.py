@@ -8,7 +8,7 @@ from torch import nn
 
 from tuner import ImageClassifier
 from tuner.train import Trainer
-from tuner.train.checkpoint_size import checkpoint_bytes
+from tuner.train.checkpoint_size import MOST_MODELS, checkpoint_bytes
 
 
 def small_network(config: dict[str, Any]) -> nn.Module:
@@ -69,3 +69,16 @@ def test_of_a_frozen_backbone_the_head_alone_has_a_state() -> None:
     whole, _ = checkpoint_bytes(trial, [{"optimizer": "adam"}], epochs=3, channels=3, classes=10)
     head, _ = checkpoint_bytes(trial, [config], epochs=3, channels=3, classes=10)
     assert 2.5 < whole / head < 3
+
+
+def test_a_function_is_asked_for_a_few_models_at_most() -> None:
+    asked: list[Any] = []
+
+    def counted(config: dict[str, Any]) -> nn.Module:
+        asked.append(config["width"])
+        return small_network(config)
+
+    trial = ImageClassifier(data="digits", model=counted, weights=None)
+    configs = [{"width": width, "lr": 0.1} for width in range(1, 200)]
+    checkpoint_bytes(trial, configs, epochs=3, channels=1, classes=10)
+    assert asked == list(range(1, MOST_MODELS + 1))

@@ -44,9 +44,9 @@ class Actions:
 
 
 class Room:
-    """Keeps a run folder below `limit_gb`, None for no limit, and its disk from filling up.
+    """Keeps a run folder below `limit_gb()`, None for no limit, and its disk from filling up.
 
-    `workers` is how many trials may save at once.
+    `limit_gb` and `workers`, how many trials may save at once, are asked for anew each time: an order may change them.
     """
 
     def __init__(
@@ -56,13 +56,12 @@ class Room:
         keeper: Keeper,
         actions: Actions,
         *,
-        limit_gb: float | None,
-        workers: int,
+        limit_gb: Callable[[], float | None],
+        workers: Callable[[], int],
     ) -> None:
         self._record, self._folder, self._keeper, self._actions = record, folder, keeper, actions
         self._store = CheckpointStore(folder)
-        self._limit = None if limit_gb is None else limit_gb * GB
-        self._workers = workers
+        self._limit_gb, self._workers = limit_gb, workers
         self._sizes: dict[tuple[str, int], int] = {}
         self._others, self._looked = 0, -math.inf
         self._asked = self._told = False
@@ -74,8 +73,7 @@ class Room:
     def take(self, trial: str, epoch: int) -> None:
         """A checkpoint has come."""
         if self._limit is not None or self._folder.disk is not None:
-            size = self._sizes[trial, epoch] = self._store.size(trial, epoch)
-            self._largest = max(self._largest, size)
+            self._size(trial, epoch)
 
     def make(self, waiting: str | None = None) -> None:
         """Delete the least useful checkpoints where the limit would be passed; pause where only needed ones are left.
@@ -84,16 +82,9 @@ class Room:
         checkpoints and events take.
         """
         if self._limit is not None:
-            self._look_at_the_rest()
-            dropping = self._droppable(waiting)
-            while (excess := self._excess(self._limit)) > 0:
-                drop = next(dropping, None)
-                if drop is None:
-                    self._pause(limit_too_low(self._limit / GB, (self._limit + excess) / GB))
-                    return
-                drop()
+            self._keep_below(self._limit, waiting)
         disk = self._folder.disk
-        if disk is not None and disk.free < (needed := needed_free(self._largest, self._workers, disk.total)):
+        if disk is not None and disk.free < (needed := needed_free(self._largest, self._workers(), disk.total)):
             self._pause(disk_too_full(self._folder.uri, needed, f"{disk.free / 1e6:,.0f} MB free"))
 
     def refuse(self, trial: str, epoch: int) -> None:
@@ -101,6 +92,29 @@ class Room:
         self._pause(disk_too_full(self._folder.uri, None, f"none for that of epoch {epoch} of trial {trial}"))
 
     # Inside
+
+    @property
+    def _limit(self) -> float | None:
+        """In bytes."""
+        limit_gb = self._limit_gb()
+        return None if limit_gb is None else limit_gb * GB
+
+    def _keep_below(self, limit: float, waiting: str | None) -> None:
+        self._look_at_the_rest()
+        dropping = self._droppable(waiting)
+        while (excess := self._excess(limit)) > 0:
+            drop = next(dropping, None)
+            if drop is None:
+                self._pause(limit_too_low(limit / GB, (limit + excess) / GB))
+                return
+            drop()
+
+    def _size(self, trial: str, epoch: int) -> int:
+        """Bytes of a checkpoint, read once."""
+        if (trial, epoch) not in self._sizes:
+            size = self._sizes[trial, epoch] = self._store.size(trial, epoch)
+            self._largest = max(self._largest, size)
+        return self._sizes[trial, epoch]
 
     def _pause(self, reason: str) -> None:
         if not self._asked:
@@ -114,9 +128,9 @@ class Room:
 
     def _excess(self, limit: float) -> float:
         """Bytes that the run folder could pass its limit by."""
-        trials = self._record.trials
-        self._sizes = {place: size for place, size in self._sizes.items() if place[1] in trials[place[0]].checkpoints}
-        return sum(self._sizes.values()) + self._others + self._largest * (self._workers + 1) - limit
+        kept = [(trial.trial, epoch) for trial in self._record.trials.values() for epoch in trial.checkpoints]
+        self._sizes = {place: self._size(*place) for place in kept}
+        return sum(self._sizes.values()) + self._others + self._largest * (self._workers() + 1) - limit
 
     def _droppable(self, waiting: str | None) -> Iterator[Callable[[], None]]:
         """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""

@@ -102,7 +102,9 @@ class SearchLoop:
         self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
         actions = Actions(self._end, pause, self.notice)
         self._room = Room(
-            *(self.record, folder, self._keeper, actions), limit_gb=study.budget.disk_gb, workers=concurrency
+            *(self.record, folder, self._keeper, actions),
+            limit_gb=lambda: self.study.budget.disk_gb,
+            workers=lambda: max(self.concurrency, len(self._running)),
         )
         self.make_room()
         self._steering.carry_out_what_is_due()

@@ -17,6 +17,7 @@ from tuner.trial import ImageClassifier
 COPIES = {"adam": 2, "adamw": 2}  # of each weight that learns, in the optimizer's state
 MATTERS = ("optimizer", "ema_decay", "finetune", "stem")
 UNKNOWN_CLASSES = 1000  # ImageNet's; the head of other data is smaller
+MOST_MODELS = 24  # that are made: a function of the user's may take a while for each
 HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and place
 STATE_NAMES = {"adam": 3, "adamw": 3, "sgd": 1}  # tensors for each weight that learns
 
@@ -25,6 +26,8 @@ def checkpoint_bytes(
     trial: ImageClassifier, configs: Sequence[dict[str, Any]], *, epochs: int, channels: int, classes: int
 ) -> tuple[int, dict[str, Any]]:
     """Bytes of the largest checkpoint that one of these configurations saves, and which configuration that is.
+
+    Of more than MOST_MODELS that differ in what matters, the first ones count.
 
     Args:
         trial: whose network it is; weights are neither read nor downloaded
@@ -39,7 +42,7 @@ def checkpoint_bytes(
     chosen = {_key(trial, config): config for config in configs}
     sizes = [
         (_bytes(trial, trial.hyperparameters(config), epochs=epochs, channels=channels, classes=classes), config)
-        for config in chosen.values()
+        for config in list(chosen.values())[:MOST_MODELS]
     ]
     return max(sizes, key=lambda pair: pair[0])
 
