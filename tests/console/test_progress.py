@@ -52,6 +52,23 @@ def test_the_live_table_shows_trials_bar_totals_and_best_on_lines_of_their_own(t
     assert any(line.startswith("best loss ") for line in lines)
 
 
+def test_the_live_table_says_what_follows_the_search_until_it_is_done(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, height=30, color_system=None)
+    with LiveTable(Progress(PLAN), console) as table:
+        search(tmp_path, table)
+        table.on_event(event("concluding", step="scoring the winner"))
+        assert "scoring the winner" in rendered(table)
+    assert "scoring the winner" not in rendered(table)
+
+
+def rendered(table: LiveTable) -> str:
+    console = Console(file=io.StringIO(), width=100, height=30)
+    with console.capture() as shown:
+        console.print(table._render())
+    return shown.get()
+
+
 def test_a_display_fits_its_stream(tmp_path: Path) -> None:
     assert isinstance(display(PLAN, io.StringIO(), quiet=True), Silence)
     assert isinstance(display(PLAN, io.StringIO(), quiet=False), Lines)

@@ -21,6 +21,23 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert end_of_log(folder, "00002") == ""
 
 
+def test_a_log_that_leads_out_of_its_run_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    run = tmp_path / "run"
+    folder = written_in_a_run(run)
+    (run / log_name("00001")).unlink()
+    (run / log_name("00001")).symlink_to(tmp_path / "secret")
+    assert end_of_log(folder, "00001") == ""
+    with pytest.raises(RunFolderError, match="which is outside of it"):
+        log_text(folder, "00001")
+
+
+def written_in_a_run(run: Path) -> LocalFolder:
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    return written(run, b"text")
+
+
 def test_a_log_is_read_whatever_is_in_it(tmp_path: Path) -> None:
     folder = written(tmp_path, b"gr\xc3\xbcn \xff\x00\n")
     assert log_text(folder, "00001") == "grün \\xff\0\n"

@@ -20,6 +20,7 @@ from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.run import BEST, Run, now, write_info
 from tuner.storage.lease import Lease
+from tuner.worker.implementation import implementation_of
 
 _log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
 SECONDS_FOR_REPORT = 5.0  # of the grace period that have to be left for it
@@ -85,7 +86,8 @@ class Conclusion:
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         if record.best_trial() is not None:
-            self.tell("scoring the winner on the test split")
+            scores = implementation_of(self.loop.study.declared_trial).scores
+            self.tell("scoring the winner on the test split" if scores else "copying the winner")
         try:
             write_winner(self.loop.study, folder, record, self.resources, self._must_leave)
         except ScoringInterrupted:

@@ -47,7 +47,7 @@ def end_of_log(folder: Folder, trial: str, lines: int = END_LINES) -> str:
     """The last lines of a trial's log, each cut where it is very long; empty where there are none to read."""
     try:
         found = decoded(read_log(folder, trial)[-lines * LONGEST_LINE * 4 :])
-    except OSError:
+    except (OSError, RunFolderError):  # the latter where a link leads out of the run
         return ""
     return "\n".join(_cut(line) for line in found.rstrip("\n").split("\n")[-lines:])
 
