@@ -41,7 +41,7 @@ COMMANDS_OPENING = """# Commands
 | exit code | meaning |
 |---|---|
 | 0 | success; for `run` and `resume`: there is a winner |
-| 1 | no trial succeeded, or an error ended the search; for `doctor`: a search will not work here |
+| 1 | no trial succeeded, or an error ended the search; `doctor`: searches will not work here; `replay`: another curve |
 | 2 | bad input: nothing was started, nothing was written |
 | 130 | interrupted, and saved |
 

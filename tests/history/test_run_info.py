@@ -10,6 +10,7 @@ from tests.history.damage import ODD
 from tests.loop.simulation import study
 from tests.results.simulated import SPACE, simulated
 from tests.results.test_run import INFO, refusal
+from tests.trial.curve import Curve
 from tuner import StudyError, load_run, refine
 from tuner.cli import main
 from tuner.errors import RunFolderError
@@ -17,6 +18,7 @@ from tuner.history.run_info import _NEEDED, _OPTIONAL, read_info
 from tuner.loop.earlier import learned
 from tuner.results import Run
 from tuner.results.run import FORMAT, survey, write_info
+from tuner.space import Space
 from tuner.storage.folder import LocalFolder
 from tuner.storage.locations import require_own
 from tuner.storage.object_folder import ObjectFolder
@@ -192,10 +194,17 @@ def test_every_verb_reads_a_run_of_format_1(
     assert told.err == ""
 
 
-def test_a_run_of_format_1_doesnt_say_its_function_and_teaches_another_none(format_1: Path) -> None:
+class AnyCurve(Curve):
+    """A trial that is no function, and takes any space."""
+
+    def check(self, space: Space) -> None:
+        return
+
+
+def test_a_run_of_format_1_is_learned_from(format_1: Path) -> None:
     space = load_run(format_1).space
-    found = learned(study(space=space), format_1.parent.parent)
-    assert (found.studies, found.unsaid) == ((), 1)
+    assert learned(study(space=space, trial=AnyCurve()), format_1.parent.parent).studies == ("format-1/1",)
+    assert learned(study(space=space), format_1.parent.parent).unsaid == 1  # a function, and it says nothing of its own
 
 
 # Whose code is run

@@ -23,6 +23,7 @@ from tuner import errors
 from tuner.driver.interruption import GRACE_SECONDS
 from tuner.errors import StudyError, TunerError, describe_error
 from tuner.machine import python_environment
+from tuner.notify import given_targets
 from tuner.results.representing import search_failure
 from tuner.results.run import Run, load_run
 from tuner.study import Study
@@ -37,6 +38,7 @@ def start_background(
     """Start a search; see `tuner.start`. `driving` are fields of `Driving`."""
     ready = study.with_options(**changes)  # refused here, not seconds later
     ready.check_here(cluster=driving.get("address") is not None)
+    given_targets(driving.get("notify") or ())
     grace = driving.get("grace")
     task = {
         "path": list(sys.path),

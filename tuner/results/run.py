@@ -290,10 +290,7 @@ class Run(Steerable):
         return log_text(self.folder, self.trial(trial_id).trial)
 
     def replay(self, trial_id: str, epochs: int | None = None, **options: Any) -> Replayed:
-        """Train a trial again and compare its curve with the recorded one; `options` as `tuner.replay.replay` has them.
-
-        Raises RunFolderError where it has no such trial or needs `study=`; StudyError where the study can't work now.
-        """
+        """Train a trial again and compare its curve; `options` and exceptions are those of `tuner.replay.replay`."""
         from tuner.replay import replay
 
         return replay(self, trial_id, epochs=epochs, **options)
