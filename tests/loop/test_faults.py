@@ -18,6 +18,7 @@ from tuner import (
     ASHA,
     BOHB,
     Budget,
+    Failures,
     Grid,
     HyperBand,
     HyperOpt,
@@ -99,6 +100,7 @@ def scene(seed: int, searches: list[SearchAlgorithm]) -> Scene:
             total_epochs=draw.choice([None, None, None, 17]),
             target=draw.choice([None, None, None, 0.1]),
         ),
+        failures=Failures(error=seed % 3, lost=1 + seed % 4),
         seed=seed,
         warm_start=None,
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Set
 
 from tuner.errors import RunFolderError
 from tuner.failures import Failures
 from tuner.history.attempts import LOST
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.loop.packing import Place
+from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue
+from tuner.loop.stopping import Stopping
+from tuner.search import Proposals
 
 ERROR, OUT_OF_MEMORY = "error", "out_of_memory"
 Next = tuple[Entry, Place | None]
@@ -19,28 +20,66 @@ Next = tuple[Entry, Place | None]
 class Failing:
     """Counts the tries that trials have left, and keeps others away from a trial that is tried alone.
 
-    `apart` says that a trial is alone only while no other one of the search runs: so it is where Ray gives trials CPUs,
-    or parts of GPUs. Such a trial waits until there is nothing else to run, so that no worker waits for it.
+    `running` are the loop's trials on workers. Where `admission` is None and they `share` devices, as CPUs or parts of
+    GPUs that Ray gives them, a trial is alone only while no other one of the search runs: it waits until there is
+    nothing else to run, so that no worker waits for it. `emit` writes an event and applies it, `end` ends a trial.
     """
 
-    def __init__(self, allowed: Failures, record: RunRecord, *, apart: bool) -> None:
-        self._allowed, self._record, self._apart = allowed, record, apart
+    def __init__(
+        self,
+        allowed: Failures,
+        record: RunRecord,
+        queue: Queue,
+        running: Set[str],
+        admission: Admission | None,
+        share: bool,
+        emit: Callable[..., None],
+        end: Callable[..., None],
+    ) -> None:
+        self._allowed, self._record, self._queue, self._running = allowed, record, queue, running
+        self._admission, self._share = admission, share
+        self._emit, self._end = emit, end
         self._waiting: list[Next] = []  # for all others to be off their workers
 
-    def may_be_lost(self, trial: TrialRecord) -> bool:
-        """Whether the trial is tried again if its worker is lost now."""
-        return trial.attempts.count(LOST) < self._allowed.lost
+    def failed(self, trial: str, cause: str, message: str, traceback: str | None, *, final: bool) -> bool:
+        """Whether the trial is tried again, for which it then waits; else it is over. Where it is `final` it isn't."""
+        record, shares = self._record.trials[trial], self._shares(trial)
+        if cause == OUT_OF_MEMORY and shares and self._admission is not None and self._left(record, LOST):
+            return self.lost(trial, cause, message)
+        failure = {"cause": cause, "message": message, "traceback": traceback}
+        alone = cause == OUT_OF_MEMORY
+        if final or cause not in (ERROR, OUT_OF_MEMORY) or not self._left(record, cause) or (alone and not shares):
+            self._end(trial, status="failed", **failure)
+            return False
+        self._emit("trial_retried", trial=trial, **failure, **({"alone": True} if alone else {}))
+        self._queue.put_back(record)
+        return True
 
-    def follow_up(self, trial: TrialRecord, cause: str, *, shares: bool) -> dict[str, Any] | None:
-        """Further fields of the event by which a trial that failed is tried again; None where it isn't.
+    def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> bool:
+        """The same for a trial whose worker or node died."""
+        stacks = {"traceback": traceback} if traceback else {}
+        self._emit("trial_lost", trial=trial, cause=cause, message=message, **stacks)
+        record = self._record.trials[trial]
+        if self.gave_up(record):
+            self._end(trial, status="failed", cause=cause, message=message, traceback=traceback)
+            return False
+        self._queue.put_back(record)
+        return True
 
-        One whose memory ran out is, alone, if it was not alone before: it `shares` its device with others.
-        """
-        if cause not in (ERROR, OUT_OF_MEMORY) or trial.attempts.count(cause) >= self._allowed.tries(cause):
-            return None
-        if cause == ERROR:
-            return {}
-        return {"alone": True} if shares else None
+    def retry(self, named: Iterable[str], proposals: Proposals, stopping: Stopping, ending: str | None) -> list[str]:
+        """Run these failed trials again; the others are told of it. See `SearchLoop.retry`."""
+        names = to_retry(self._record, named)
+        if ending is not None:
+            raise RunFolderError(
+                f"failed trials run again while a search goes on, got one that ends ({ending}); "
+                "wait until it has ended, then run `tuner retry`"
+            )
+        self._emit("retry_requested", trials=names)
+        for record in map(self._record.trials.__getitem__, names):
+            proposals.restart(record.number)
+            stopping.restart(record.trial)
+            self._queue.put_back(record)
+        return names
 
     def gave_up(self, trial: TrialRecord) -> bool:
         """Whether the trial has failed too often for the try that it waits for, as by a study that was edited."""
@@ -49,29 +88,43 @@ class Failing:
             attempts.count(kind) > self._allowed.tries(kind) for kind in (LOST, ERROR, OUT_OF_MEMORY)
         )
 
+    def end_as_failed(self, trial: TrialRecord) -> None:
+        """End a trial that won't be tried again by what happened last."""
+        last = trial.attempts.last
+        self._end(trial.trial, status="failed", cause=last.cause, message=last.message, traceback=last.traceback)
+
     # Trials that are tried alone
 
-    def keeps_others_out(self, running: Collection[str]) -> bool:
-        """Whether a trial runs beside which nothing may start."""
-        return any(self._runs_apart(trial) for trial in running)
-
-    def next(self, queue: Queue, running: Collection[str]) -> Next | None:
-        """What the queue has next; trials to be tried alone come when nothing else runs or can be started."""
-        found = queue.next()
-        while found is not None and running and self._runs_apart(found[0].start.trial):
+    def next(self) -> Next | None:
+        """What runs next; trials to be tried alone come when nothing else runs or can be started."""
+        if any(map(self._runs_apart, self._running)):
+            return None
+        found = self._queue.next()
+        while found is not None and self._running and self._runs_apart(found[0].start.trial):
             self._waiting.append(found)
-            found = queue.next()
-        if found is None and not running and self._waiting:
+            found = self._queue.next()
+        if found is None and not self._running and self._waiting:
             return self._waiting.pop(0)
         return found
 
     def clear(self) -> None:
         """Nothing of what waits will run."""
+        self._queue.clear()
         self._waiting.clear()
+
+    def _left(self, trial: TrialRecord, kind: str) -> bool:
+        """Whether the trial may fail in this way once more."""
+        return trial.attempts.count(kind) < self._allowed.tries(kind)
+
+    def _shares(self, trial: str) -> bool:
+        """Whether other trials of the search are on the trial's device now."""
+        if self._admission is not None:
+            return self._admission.packing.shares(trial)
+        return self._share and len(self._running) > 1
 
     def _runs_apart(self, trial: str) -> bool:
         known = self._record.trials.get(trial)
-        return self._apart and known is not None and known.attempts.alone
+        return self._share and self._admission is None and known is not None and known.attempts.alone
 
 
 def to_retry(record: RunRecord, named: Iterable[str]) -> list[str]:

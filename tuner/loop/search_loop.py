@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import describe
-from tuner.loop.failing import OUT_OF_MEMORY, Failing, to_retry
+from tuner.loop.failing import Failing
 from tuner.loop.judging import EARLY_STOPPING, Judge
 from tuner.loop.keeping import Keeper
 from tuner.loop.limits import STOP, Limits
@@ -70,8 +69,7 @@ class SearchLoop:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self._listeners, self._before_writing = list(listeners), before_writing
-        self._admission, self._share_devices = admission, share_devices
-        self._failing = Failing(study.failures, self.record, apart=admission is None and share_devices)
+        self._admission = admission
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -80,6 +78,9 @@ class SearchLoop:
             study, self.record, self._proposals, self._stopping, admission, emit=self._emit, notice=self.notice
         )
         self._running: set[str] = set()
+        self._failing = Failing(
+            study.failures, self.record, self._queue, self._running, admission, share_devices, self._emit, self._end
+        )
         self._idle = False
         self._last_report: dict[str, float] = {}  # or start, of each running trial, by the monotonic clock
         self._longest_epoch = 0.0
@@ -117,9 +118,7 @@ class SearchLoop:
         self._end_eliminated()
         if len(self._running) >= self.concurrency or self._limits.reached():
             return None
-        if self._failing.keeps_others_out(self._running):
-            return None
-        found = self._failing.next(self._queue, self._running)
+        found = self._failing.next()
         if found is not None:
             return self._start(*found)
         self._idle = self._queue.exhausted and not self._queue.waits_for_room and not self._running
@@ -243,37 +242,19 @@ class SearchLoop:
             self.failed(trial, "error", message)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
-        """The trial has failed; it is tried again if the study says so.
-
-        If its memory ran out because it shared a device, it goes on elsewhere.
-        """
-        if trial not in self._running:
-            return
-        record, shares = self.record.trials[trial], self._shares(trial)
-        if cause == OUT_OF_MEMORY and self._admission is not None and shares and self._failing.may_be_lost(record):
-            self.lost(trial, cause, message)
-            return
-        again = self._failing.follow_up(record, cause, shares=shares)
-        failure = {"cause": cause, "message": message, "traceback": traceback}
-        if again is None or self._limits.reached() is not None:
-            self._end(trial, status="failed", **failure)
-        else:
-            self._emit("trial_retried", trial=trial, **failure, **again)
-            self._wait_again(record)
+        """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device."""
+        if trial in self._running:
+            final = self._limits.reached() is not None
+            if self._failing.failed(trial, cause, message, traceback, final=final):
+                self._running.discard(trial)
 
     def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often.
 
         `cause` is "lost", "out_of_memory" where it was killed for the memory it took, "hung" where it hung.
         """
-        if trial not in self._running:
-            return
-        record, failure = self.record.trials[trial], {"cause": cause, "message": message}
-        self._emit("trial_lost", trial=trial, **failure, **({"traceback": traceback} if traceback else {}))
-        if self._failing.gave_up(record):
-            self._end(trial, status="failed", **failure, traceback=traceback)
-        else:
-            self._wait_again(record)
+        if trial in self._running and self._failing.lost(trial, cause, message, traceback):
+            self._running.discard(trial)
 
     def retry(self, trials: Iterable[str] = ()) -> list[str]:
         """Run these failed trials again, without names all but those that diverged; their ids.
@@ -281,18 +262,7 @@ class SearchLoop:
         Each goes on from its last checkpoint, and has as many tries as a new one. Raises RunFolderError for a trial
         that hasn't failed, where there is none, and where the search is ending.
         """
-        names = to_retry(self.record, trials)
-        reached = self._limits.reached()
-        if reached is not None:
-            raise RunFolderError(
-                f"failed trials run again while a search goes on, got one that ends ({reached}); "
-                "wait until it has ended, then run `tuner retry`"
-            )
-        self._emit("retry_requested", trials=names)
-        for record in map(self.record.trials.__getitem__, names):
-            self._proposals.restart(record.number)
-            self._stopping.restart(record.trial)
-            self._queue.put_back(record)
+        names = self._failing.retry(trials, self._proposals, self._stopping, self._limits.reached())
         self._idle = False
         return names
 
@@ -350,11 +320,10 @@ class SearchLoop:
                 self._end(trial, status="stopped", by=EARLY_STOPPING)
         if self.finished:
             limit = self._limits.reached() or EARLY_STOPPING
-            self._queue.clear()
             self._failing.clear()
             for record in [trial for trial in self.record.trials.values() if trial.live]:
                 if record.attempts.due is not None:
-                    self._end_as_failed(record)
+                    self._failing.end_as_failed(record)
                 else:
                     self._end(record.trial, status="stopped", by=limit)
 
@@ -376,21 +345,6 @@ class SearchLoop:
             self._emit("checkpoint_saved", trial=trial, epoch=epoch)
             self._room.take(trial, epoch)
             self._keeper.prune(trial)
-
-    def _shares(self, trial: str) -> bool:
-        """Whether other trials of the search are on the trial's device now."""
-        if self._admission is not None:
-            return self._admission.packing.shares(trial)
-        return self._share_devices and len(self._running) > 1
-
-    def _wait_again(self, record: TrialRecord) -> None:
-        self._running.discard(record.trial)
-        self._queue.put_back(record)
-
-    def _end_as_failed(self, record: TrialRecord) -> None:
-        """End a trial that won't be tried again by what happened last."""
-        last = record.attempts.last
-        self._end(record.trial, status="failed", cause=last.cause, message=last.message, traceback=last.traceback)
 
     def _end(self, trial: str, **ending: Any) -> None:
         self._emit("trial_ended", trial=trial, **ending)
@@ -442,4 +396,4 @@ class SearchLoop:
             if record.live and record.due is not None:
                 self._carry_out(record)
             elif record.live and self._failing.gave_up(record):
-                self._end_as_failed(record)
+                self._failing.end_as_failed(record)
