@@ -107,8 +107,8 @@ def test_epochs_of_ten_minutes_are_not_waited_for(tmp_path: Path) -> None:
     wait_for(lambda: (tmp_path / "out").is_dir() and len(events_of(tmp_path, "trial_started")) >= 2, 100)
     time.sleep(3)  # the worker is in its function by now
     run = run_in(tmp_path)
-    assert run.stop("0").outcome == "obeyed"
     assert run.try_({"x": 0.25}).outcome == "obeyed"
+    assert run.stop("0").outcome == "obeyed"
     wait_for(lambda: any(record.epochs for record in run_in(tmp_path).record.trials.values()), 100)
     assert run.stop().outcome == "obeyed"
     code, err = ended(process)
