@@ -17,6 +17,7 @@ from tuner.cli.main import main
 from tuner.driver.obedience import Orders, foreseen_study, with_orders
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.steered import Steered
+from tuner.html_report import report_html
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
 from tuner.results import Run, load_run
@@ -179,3 +180,13 @@ def test_the_terminal_shows_who_ordered_what(tmp_path: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "stopped by an order" in out
     assert "the fan is loud" in out
+
+
+def test_the_report_has_notes_and_runs_no_script_in_them(tmp_path: Path) -> None:
+    with running(tmp_path):
+        load_run(tmp_path).note("<script>alert(1)</script> loud", trial=0)
+        load_run(tmp_path).note("on <b>Monday</b>")
+    html = report_html(load_run(tmp_path))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; loud" in html
+    assert "on &lt;b&gt;Monday&lt;/b&gt;" in html
+    assert "alert(1)</script> loud" not in html
