@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage.folders import store
 from tuner.errors import RunFolderError
 from tuner.orders.inbox import SECOND_LOOK, Inbox, open_inbox, put, withdraw
 from tuner.orders.order import Malformed, Order
@@ -147,3 +148,24 @@ def test_an_inbox_that_others_may_write_to_as_the_umask_has_it(tmp_path: Path) -
     finally:
         os.umask(before)
     assert (tmp_path / "inbox").stat().st_mode & 0o777 == 0o775
+
+
+def test_orders_on_object_storage_are_read_as_on_a_disk(tmp_path: Path) -> None:
+    folder = store(tmp_path)
+    (tmp_path / "inbox").mkdir()  # what a prefix of a store needs no making for
+    assert Inbox(folder).look() == []
+    folder.write("inbox/mine.json", b'{"verb": "set", "arguments": {"trials": 50}}')
+    folder.write("inbox/large.json", b" " * 10**6)
+    now = [0.0]
+    inbox = Inbox(folder, clock=lambda: now[0])
+    (order,) = inbox.look()
+    assert isinstance(order, Order)
+    assert order.arguments == {"trials": 50}
+    now[0] += SECOND_LOOK
+    (large,) = inbox.look()
+    assert isinstance(large, Malformed)
+    assert large.problem == "an order takes at most 65,536 bytes, got more; shorten it"
+    for one in (order, large):
+        inbox.done(one)
+    inbox.look()
+    assert folder.files("inbox") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,3 +191,13 @@ def test_the_report_has_notes_and_runs_no_script_in_them(tmp_path: Path) -> None
     assert "&lt;script&gt;alert(1)&lt;/script&gt; loud" in html
     assert "on &lt;b&gt;Monday&lt;/b&gt;" in html
     assert "alert(1)</script> loud" not in html
+
+
+def test_ctrl_c_while_it_waits_leaves_the_order_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026"}
+    write_info(LocalFolder(tmp_path), {**info, "format": FORMAT, "host": platform.node()})
+    with held(LocalFolder(tmp_path)):  # a driver that starts, and never comes to read
+        threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT)).start()
+        assert main(["note", str(tmp_path), "look"]) == 130
+    assert "the order stays in the run's inbox" in capsys.readouterr().err
+    assert len(list((tmp_path / "inbox").iterdir())) == 1
