@@ -63,6 +63,10 @@ def test_an_order_that_says_its_own_id_keeps_it() -> None:
         (b'{"verb": "set", "arguments": {"trials": 2.5}}', "set trials needs a whole number of at least 1, got 2.5"),
         (b'{"verb": "set", "arguments": {"trials": "50"}}', "set trials needs a whole number of at least 1, got '50'"),
         (b'{"verb": "set", "arguments": {"hours": 1e999}}', "set hours needs a number above 0, got inf"),
+        (
+            b'{"verb": "set", "arguments": {"trials": 1' + b"0" * 30 + b"}}",
+            "needs a number below 9,007,199,254,740,992",
+        ),
         (b'{"verb": "set", "arguments": {"concurrency": 0}}', "set concurrency needs a whole number of at least 1"),
         (b'{"verb": "try"}', "'try' needs config, got {}; add it to its arguments"),
         (b'{"verb": "try", "arguments": {"config": {}}}', "try config needs values of hyperparameters, got {}"),
