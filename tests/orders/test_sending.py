@@ -17,9 +17,11 @@ from tests.results.simulated import simulated
 from tuner.cli.main import main
 from tuner.driver.obedience import Orders, foreseen_study, with_orders
 from tuner.errors import RunFolderError, StudyError
+from tuner.history.events import Event, read_events
 from tuner.history.steered import Steered
 from tuner.html_report import report_html
 from tuner.loop.search_loop import SearchLoop
+from tuner.orders.inbox import put
 from tuner.orders.order import Order
 from tuner.results import Run, load_run
 from tuner.results.run import FORMAT, write_info
@@ -201,3 +203,36 @@ def test_ctrl_c_while_it_waits_leaves_the_order_where_it_is(tmp_path: Path, caps
         assert main(["note", str(tmp_path), "look"]) == 130
     assert "the order stays in the run's inbox" in capsys.readouterr().err
     assert len(list((tmp_path / "inbox").iterdir())) == 1
+
+
+def test_an_order_that_comes_while_those_that_waited_are_answered_is_not_lost(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+
+    class Another:
+        """Sends a second order when the first one is answered."""
+
+        def on_event(self, event: Event) -> None:
+            if event.get("message") == "written down" and event["arguments"]["text"] == "first":
+                put(folder, "note", {"text": "second"})
+
+    loop = build(study(), tmp_path, listeners=[Another()])
+    put(folder, "note", {"text": "first"})
+    put(folder, "pause", {})
+    orders = Orders(folder)
+    orders.obey_what_waits(loop, ended=False)
+    orders.obey(loop)
+    assert [note.text for note in loop.record.steered.notes] == ["first", "second"]
+    late = [event.get("late") for event in read_events(folder) if event.get("verb") == "pause"]
+    assert late == [True]  # it was for the driver before, which is gone
+
+
+def test_what_comes_as_a_search_ends_is_answered_or_waits_for_resume(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    loop, orders = build(study(), tmp_path), Orders(folder)
+    with orders:
+        for verb, arguments in {"stop": {}, "note": {"text": "late"}, "set": {"trials": 9}}.items():
+            put(folder, verb, arguments)
+        orders.obey_the_last(loop)
+    assert not loop.stopped
+    assert [note.text for note in loop.record.steered.notes] == ["late"]
+    assert [json.loads(path.read_text())["verb"] for path in (tmp_path / "inbox").iterdir()] == ["set"]

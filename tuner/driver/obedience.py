@@ -54,19 +54,22 @@ class Orders:
         while self._come:
             order = self._come.popleft()
             self._answer(loop, order, late=ended or order_verb(order) == "pause")
-        self._look()  # deletes the files
+        self._read()  # which deletes the files, and may find more
 
-    def obey(self, loop: SearchLoop, *, late: bool = False) -> None:
+    def obey(self, loop: SearchLoop) -> None:
         """Answer what has come and carry it out, for a moment at most."""
         until = time.monotonic() + SECONDS_AT_ONCE
-        while self._come and (late or time.monotonic() < until):
-            self._answer(loop, self._come.popleft(), late=late)
+        while self._come and time.monotonic() < until:
+            self._answer(loop, self._come.popleft(), late=False)
 
     def obey_the_last(self, loop: SearchLoop) -> None:
         """After the search, before its last events: `stop` and `pause` have come too late, others wait for `resume`."""
         self._ended.set()
         self._thread.join(self._seconds + 1)
-        late = [order for order in self._come if order_verb(order) in ("stop", "pause", "note", "")]
+        if self._thread.is_alive():  # its storage doesn't answer
+            return
+        self._read()
+        late = [order for order in self._come if order_verb(order) not in ("set", "try")]
         self._come.clear()
         with suppress(OSError):  # a full disk: what follows a search is done as far as it can be
             for order in late:
