@@ -34,16 +34,16 @@ def steered_through(seed: int, searches: list[Any], folder: Path, kinds: frozens
     return [f"seed {seed}, {faults.happened}: {each}" for each in what_is_wrong(search)]
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(40, 240, 40))])
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(25, 250, 25))])
 @pytest.mark.parametrize("kinds", [(), ("kill",), ("kill", "lost worker", "damage")], ids="+".join)
 def test_orders_are_obeyed_once_at_any_moment_of_any_search(fast: Path, kinds: tuple[str, ...], first: int) -> None:
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 25):
         assert steered_through(seed, CHEAP, fast / "search", frozenset(kinds)) == []
         shutil.rmtree(fast / "search")
 
 
 def test_orders_are_obeyed_in_searches_that_learn(fast: Path) -> None:
-    for seed in range(10_000, 10_015):
+    for seed in range(10_000, 10_010):
         assert steered_through(seed, DEAR, fast / "search", frozenset({"kill"})) == []
         shutil.rmtree(fast / "search")
 

@@ -94,7 +94,7 @@ TOLD = st.dictionaries(st.sampled_from(["verb", "arguments", "by", "time", "id",
 
 
 @given(told=TOLD | st.fixed_dictionaries({"verb": st.sampled_from(sorted(VERBS)), "arguments": ARGUMENTS}))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_json_is_an_order_or_refused_in_a_sentence(told: dict[str, Any]) -> None:
     try:
         order = parsed("a.json", json.dumps(told).encode(), 1.0)
@@ -105,7 +105,7 @@ def test_any_json_is_an_order_or_refused_in_a_sentence(told: dict[str, Any]) -> 
 
 
 @given(content=st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_are_an_order_or_refused_in_a_sentence(content: bytes) -> None:
     assert refusal(content)
 

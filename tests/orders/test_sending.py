@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -55,6 +56,17 @@ def running(folder: Path, *, takes_orders: bool = True) -> Iterator[SearchLoop]:
             thread.join(30)
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(simulated(tmp_path_factory.mktemp("searched")).path)
+
+
+@pytest.fixture
+def finished(searched: Path, tmp_path: Path) -> Run:
+    """A run of 24 trials whose search is over."""
+    return load_run(shutil.copytree(searched, tmp_path / "run"))
+
+
 def test_a_running_search_answers_each_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running(tmp_path):
         run = load_run(tmp_path)
@@ -103,23 +115,21 @@ def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> 
     assert list((tmp_path / "inbox").iterdir()) == []
 
 
-def test_what_waits_for_resume_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = simulated(tmp_path)
-    assert main(["set", str(tmp_path), "--trials", "40", "--json"]) == 0
+def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["set", finished.path, "--trials", "40", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["outcome"] == "waiting"
-    assert told["message"].endswith(f"is obeyed first by: python -m tuner resume {tmp_path}")
-    assert run.try_({"lr": 0.01}).outcome == run.note("later").outcome == "waiting"
-    assert len(list((tmp_path / "inbox").iterdir())) == 3
+    assert told["message"].endswith(f"is obeyed first by: python -m tuner resume {finished.path}")
+    assert finished.try_({"lr": 0.01}).outcome == finished.note("later").outcome == "waiting"
+    assert len(finished.folder.files("inbox")) == 3
 
 
 def test_hours_that_are_too_short_are_said_before_a_search_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = simulated(tmp_path)
-    hours = run.record.wall_seconds / 3600 * 1.01
-    assert "raise hours, too" in run.set(trials=1000, hours=hours).message
-    assert main(["set", str(tmp_path), "--trials", "1000", "--hours", str(hours)]) == 0
+    hours = finished.record.wall_seconds / 3600 * 1.01
+    assert "raise hours, too" in finished.set(trials=1000, hours=hours).message
+    assert main(["set", finished.path, "--trials", "1000", "--hours", str(hours)]) == 0
     assert "raise hours, too" in capsys.readouterr().out
 
 
@@ -140,21 +150,20 @@ def test_hours_that_are_too_short_are_said_before_a_search_runs(
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_written(
-    tmp_path: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    searched: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simulated(tmp_path)
     try:
-        code = main([arguments[0], str(tmp_path), *arguments[1:]])
+        code = main([arguments[0], str(searched), *arguments[1:]])
     except SystemExit as error:
         code = int(error.code or 0)
     assert code == 2
     assert message in capsys.readouterr().err
-    assert not (tmp_path / "inbox").exists()
+    assert not (searched / "inbox").exists()
 
 
-def test_an_unknown_limit_is_named_from_python(tmp_path: Path) -> None:
+def test_an_unknown_limit_is_named_from_python(finished: Run) -> None:
     with pytest.raises(StudyError, match="a search has no limit 'trails'; did you mean 'trials'"):
-        simulated(tmp_path).set(trails=3)
+        finished.set(trails=3)
 
 
 def test_options_of_a_run_are_what_was_given_and_set_last() -> None:
