@@ -296,6 +296,28 @@ def test_a_notice_stands_above_the_table() -> None:
     assert lines.index("note: [b]trials[/b] can't pause") < max(i for i, line in enumerate(lines) if "running" in line)
 
 
+def order(kind: str, verb: str, message: str, **arguments: object) -> Event:
+    return event(kind, time.time(), order=verb, verb=verb, arguments=arguments, by="me@here", message=message)
+
+
+def test_an_order_stands_above_the_table_with_who_and_what() -> None:
+    lines = drawn(
+        started(0, time.time()),
+        order("order_obeyed", "set", "trials is 9 now", trials=9),
+        order("order_refused", "try", "no [b]room", config={"x": 1}),
+    )
+    assert "me@here: set trials=9: trials is 9 now" in lines
+    assert any("me@here: try config={'x': 1}: refused: no [b]room" in line for line in lines)
+    assert any(line.startswith("1 of 9 trials: ") for line in lines)
+
+
+def test_an_order_is_a_line_in_a_log() -> None:
+    stream = io.StringIO()
+    lines = Lines(Progress(ACCURACY), stream)
+    lines.on_event(order("order_obeyed", "pause", "the search saves and ends"))
+    assert stream.getvalue() == "me@here: pause: the search saves and ends\n"
+
+
 def test_a_long_search_fits_a_low_terminal() -> None:
     events = [one for number in range(50) for one in trained(number, 2, "stopped")]
     rows = [line for line in drawn(*events, height=12) if re.match(r"\d{5} ", line)]

@@ -8,7 +8,7 @@ from tests.history.events_of_a_run import ended, event, reported, saved, started
 from tuner.history.event_lines import DamagedLineError, finite, flaw, parsed, written
 from tuner.history.records import RunRecord
 
-KINDS = ["study_started", "study_resumed", "trial_started", "epoch_reported", "checkpoint_saved", "checkpoint_deleted",
+KINDS = ["order_obeyed", "order_refused", "study_started", "study_resumed", "trial_started", "epoch_reported", "checkpoint_saved", "checkpoint_deleted",
          "trial_paused", "trial_resumed", "trial_lost", "trial_ended", "notice", "study_interrupted", "study_ended", "new"]  # fmt: skip
 FIELDS = [
     "time",
@@ -126,6 +126,7 @@ def test_no_event_makes_a_record_raise(kind: str) -> None:
         **reported(0, 1, 2.0, loss=1),
         **saved(0, 2),
         **ended(0, "failed"),
+        **{"order": "a", "verb": "stop", "by": "me", "arguments": {}},
         "message": "",
         "reason": None,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,17 +47,6 @@ DEAR: list[SearchAlgorithm] = [
 ]
 SAME_IN_THE_END = frozenset({"kill", "lost worker", "full disk", "damage", "clock"})
 KINDS = SAME_IN_THE_END | {"unwritten"}
-
-
-@pytest.fixture
-def fast(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: these searches write a lot."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="tuner-faults-") as folder:
-        yield Path(folder)
 
 
 def scheduler(draw: random.Random) -> Scheduler:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.loop.faults import Clock, Faults
 from tests.loop.simulation import build, drive, events_of, study
-from tests.loop.steered import SteeredSearch, answers, drawn_orders, record_of, what_is_wrong
-from tests.loop.test_faults import CHEAP, DEAR, scene
-from tuner import ASHA, Budget, HyperBand, NoEarlyStopping, Study, choice, randint, uniform
-from tuner.history import events
+from tests.loop.steered import answers, record_of
+from tuner import ASHA, Budget, HyperBand, NoEarlyStopping, choice, randint, uniform
 from tuner.history.events import Event
 from tuner.loop.search_loop import SearchLoop
-from tuner.orders.inbox import Inbox, put
 from tuner.orders.order import Malformed, Order
 from tuner.schedule import Decision, Scheduler
-from tuner.storage.folder import LocalFolder
 
 numbers = iter(range(10**9))
 
@@ -63,16 +54,6 @@ def complete(loop: SearchLoop, *, saves: bool = True) -> None:
 def finish(loop: SearchLoop, *, saves: bool = True) -> None:
     complete(loop, saves=saves)
     loop.end()
-
-
-@pytest.fixture
-def fast(tmp_path: Path) -> Iterator[Path]:
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="tuner-steering-") as folder:
-        yield Path(folder)
 
 
 # stop
@@ -339,100 +320,24 @@ def test_stop_and_pause_that_are_read_after_the_end_do_nothing(tmp_path: Path) -
     }
 
 
-# At any moment, with any accident
+def test_orders_after_a_stop_are_told_that_the_search_ends(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path)
+    obeyed(loop, "stop")
+    assert obeyed(loop, "set", trials=9).endswith(
+        "the search ends all the same, as it was stopped; `resume` goes on within these limits"
+    )
+    assert refused(loop, "try", config={"x": 0.5}) == (
+        "a trial needs a search that goes on, got one that ends by stop; resume the run first"
+    )
 
 
-def steered_through(seed: int, searches: list[Any], folder: Path, kinds: frozenset[str]) -> list[str]:
-    faults = Faults(seed, kinds, likely=0.02)
-    drawn_scene = scene(seed, searches)
-    search = SteeredSearch(drawn_scene, folder, faults, drawn_orders(seed, drawn_scene))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(events, "time", Clock(faults))
-        search.run()
-    return [f"seed {seed}, {faults.happened}: {each}" for each in what_is_wrong(search)]
+def test_a_function_of_the_study_that_fails_refuses_the_order_and_ends_nothing(tmp_path: Path) -> None:
+    def strict(config: dict[str, Any]) -> bool:
+        if config["x"] == 0.5:
+            raise ValueError("not this one")
+        return True
 
-
-@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(40, 240, 40))])
-@pytest.mark.parametrize("kinds", [(), ("kill",), ("kill", "lost worker", "damage")], ids="+".join)
-def test_orders_are_obeyed_once_at_any_moment_of_any_search(fast: Path, kinds: tuple[str, ...], first: int) -> None:
-    for seed in range(first, first + 40):
-        assert steered_through(seed, CHEAP, fast / "search", frozenset(kinds)) == []
-        shutil.rmtree(fast / "search")
-
-
-def test_orders_are_obeyed_in_searches_that_learn(fast: Path) -> None:
-    for seed in range(10_000, 10_015):
-        assert steered_through(seed, DEAR, fast / "search", frozenset({"kill"})) == []
-        shutil.rmtree(fast / "search")
-
-
-def cut_after(folder: Path, kept: int) -> None:
-    """What a driver leaves that is killed after so many events."""
-    (segment,) = sorted((folder / "events").iterdir())
-    segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:kept]))
-
-
-ORDERS = [order("try", config={"x": 0.25}), order("stop", trial="00001"), order("set", trials=5), order("stop")]
-
-
-@pytest.mark.parametrize("scheduler", [ASHA(grace_epochs=1), HyperBand(1, 2), NoEarlyStopping()])
-@pytest.mark.parametrize("one", ORDERS, ids=lambda one: f"{one.verb} {dict(one.arguments)}")
-def test_a_driver_that_is_killed_after_any_event_has_obeyed_once_when_it_is_resumed(
-    fast: Path, one: Order, scheduler: Scheduler
-) -> None:
-    declared = study(scheduler=scheduler, budget=Budget(trials=4, max_epochs=4))
-    loop = build(declared, fast / "whole", concurrency=2)
-    starts = begun(loop, 2)
-    for trial in starts:
-        loop.report(trial, 1, {"loss": 1.0}, saves=True)
-    loop.obey(one)
-    finish(loop, saves=False)
-    whole = events_of(fast / "whole")
-    for kept in range(3, len(whole)):
-        folder = fast / str(kept)
-        shutil.copytree(fast / "whole" / "events", folder / "events")
-        cut_after(folder, kept)
-        limits = record_of(folder, declared).steered.limits
-        again = build(declared.with_options(**limits), folder, concurrency=2, history=events_of(folder))
-        again.obey(one)  # its file is still in the inbox, unless it was deleted just before
-        finish(again, saves=False)
-        assert list(left_undone(again, one, folder, declared)) == [], f"cut after {kept}: {whole[kept - 1]}"
-
-
-def left_undone(loop: SearchLoop, one: Order, folder: Path, declared: Study) -> Iterator[str]:
-    told = answers(events_of(folder))
-    if len(told) != 1:
-        yield f"{len(told)} answers"
-    record = loop.record
-    if told[0]["event"] == "order_refused":
-        if one.arguments.get("trial") is None or record.trials["00001"].ended_by == "stop":
-            yield f"refused: {told[0]['message']}"
-    elif one.verb == "try" and [t.config for t in record.trials.values()].count({"x": 0.25}) != 1:
-        yield "not tried once"
-    elif one.verb == "set" and len(record.trials) != 5:
-        yield f"{len(record.trials)} trials"
-    elif one.verb == "stop" and "trial" in one.arguments and record.trials["00001"].ended_by != "stop":
-        yield "the trial went on"
-    elif one.verb == "stop" and "trial" not in one.arguments and record.ended != "stop":
-        yield f"ended by {record.ended}"
-
-
-def test_a_thousand_orders_at_once_are_answered_in_a_moment(fast: Path) -> None:
-    folder = LocalFolder(fast)
-    for number in range(1000):
-        put(folder, "note", {"text": f"number {number}"})
-    (fast / "inbox" / "odd.json").write_text("{")
-    now = [0.0]
-    inbox, loop = Inbox(folder, clock=lambda: now[0]), build(study(), fast)
-    begun_at = time.process_time()
-    found = inbox.look()
-    for each in found:
-        loop.obey(each)
-        inbox.done(each)
-    print(f"1,000 orders: {time.process_time() - begun_at:.3f} s of this process")
-    assert len(found) == 1000  # what may be half-written gets a second look
-    assert [note.text for note in loop.record.steered.notes] == [f"number {number}" for number in range(1000)]
-    now[0] += 2
-    (odd,) = inbox.look()
-    assert isinstance(odd, Malformed)
-    assert [path.name for path in (fast / "inbox").iterdir()] == ["odd.json"]
+    loop = build(study(constraint=strict), tmp_path)
+    assert "got ValueError: not this one" in refused(loop, "try", config={"x": 0.5})
+    finish(loop)
+    assert len(loop.record.trials) == 6

@@ -24,7 +24,8 @@ from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.interruption import SearchLeft
-from tuner.driver.obedience import Leaving, Orders, end_all_workers
+from tuner.driver.leaving import Leaving, end_all_workers
+from tuner.driver.obedience import Orders
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.stacks import HUNG, hung_message, take_stacks

@@ -1,4 +1,4 @@
-"""Orders that reach a search under Ray: the inbox is read in a thread, and what an order ends is ended at once."""
+"""Orders that reach a search under Ray: the inbox is read in a thread, and the driver's own part is done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tuner.budget import NAMES
 from tuner.driver.interruption import Interruption
@@ -21,14 +21,9 @@ from tuner.orders.order import Malformed, Order
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.study import Study
 
-if TYPE_CHECKING:
-    from ray.tune.execution.tune_controller import TuneController
-    from ray.tune.experiment import Trial as RayTrial
-
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.5, 3.0  # between looks at an inbox on a disk, and on an object store
 SECONDS_AT_ONCE = 0.1  # that the search may be held up by many orders, before it goes on for a moment
 PAUSE_SECONDS = 12.0  # of grace after `pause`, so that devices are free within 15
-SAVING_SECONDS = 2.0  # that the worker of a trial that was ended may take to write its last checkpoint
 _log = logging.getLogger(__name__)
 
 
@@ -59,19 +54,22 @@ class Orders:
         while self._come:
             order = self._come.popleft()
             self._answer(loop, order, late=ended or order_verb(order) == "pause")
-        self._look()  # deletes the files
+        self._read()  # which deletes the files, and may find more
 
-    def obey(self, loop: SearchLoop, *, late: bool = False) -> None:
+    def obey(self, loop: SearchLoop) -> None:
         """Answer what has come and carry it out, for a moment at most."""
         until = time.monotonic() + SECONDS_AT_ONCE
-        while self._come and (late or time.monotonic() < until):
-            self._answer(loop, self._come.popleft(), late=late)
+        while self._come and time.monotonic() < until:
+            self._answer(loop, self._come.popleft(), late=False)
 
     def obey_the_last(self, loop: SearchLoop) -> None:
         """After the search, before its last events: `stop` and `pause` have come too late, others wait for `resume`."""
         self._ended.set()
         self._thread.join(self._seconds + 1)
-        late = [order for order in self._come if order_verb(order) in ("stop", "pause", "note", "")]
+        if self._thread.is_alive():  # its storage doesn't answer
+            return
+        self._read()
+        late = [order for order in self._come if order_verb(order) not in ("set", "try")]
         self._come.clear()
         with suppress(OSError):  # a full disk: what follows a search is done as far as it can be
             for order in late:
@@ -155,49 +153,3 @@ def foreseen_study(study: Study, waiting: list[Order]) -> Study:
             except StudyError:
                 continue
     return study
-
-
-# Workers
-
-
-class Leaving:
-    """Workers of trials that an order has ended: each is killed once the checkpoint that it is writing is there."""
-
-    def __init__(self) -> None:
-        self._leaving: dict[str, tuple[RayTrial, float]] = {}
-
-    def add(self, ours: str, trial: RayTrial) -> None:
-        """The trial, by its id and as Ray knows it."""
-        self._leaving[ours] = (trial, time.monotonic() + SAVING_SECONDS)
-
-    def end(self, controller: TuneController, saving: Callable[[str], bool]) -> list[str]:
-        """Kill those whose time has come; their ids. A trial that Ray is still starting is killed when it runs."""
-        ended = []
-        for ours, (trial, until) in list(self._leaving.items()):
-            if trial.is_finished():
-                del self._leaving[ours]
-            elif trial.status == trial.RUNNING and not (saving(ours) and time.monotonic() < until):
-                end_worker(controller, trial)
-                ended.append(ours)
-                del self._leaving[ours]
-        return ended
-
-
-def end_worker(controller: TuneController, trial: RayTrial) -> None:
-    """End a running trial and its worker now: Ray itself would wait for its report, then use the worker again."""
-    actor = controller._trial_to_actor.pop(trial, None)
-    controller._set_trial_status(trial, trial.TERMINATED)
-    controller._live_trials.discard(trial)
-    controller._mark_trial_to_checkpoint(trial)
-    if actor is not None:
-        controller._actor_manager.clear_actor_task_futures(tracked_actor=actor)
-        controller._actor_to_trial.pop(actor, None)
-        trial.set_ray_actor(None)
-        controller._actor_manager.remove_actor(tracked_actor=actor, kill=True)
-
-
-def end_all_workers(controller: TuneController) -> None:
-    """End every trial's worker and give back what they held, so that the winner can be scored."""
-    for trial in list(controller._trial_to_actor):
-        end_worker(controller, trial)
-    controller.cleanup()

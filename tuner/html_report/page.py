@@ -87,6 +87,8 @@ def _trials(run: Run) -> Table:
     record = run.record
     names = list(dict.fromkeys(name for trial in record.trials.values() for name in flat_config(trial.config)))
     searched = [name for name in names if name not in run.space.constants]
+    notes = {trial: "; ".join(note.text for note in record.steered.notes_of(trial)) for trial in record.trials}
+    noted = ["notes"] if any(notes.values()) else []
 
     order = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
     rows = []
@@ -94,8 +96,9 @@ def _trials(run: Run) -> Table:
         found, flat = record.best_of(trial.trial), flat_config(trial.config)
         cells = [trial.trial, outcome(trial), trial.epoch, found[1] if found else None]
         cells += [round(trial.running_seconds, 1), *(flat.get(name) for name in searched)]
+        cells += [notes[trial.trial] for _ in noted]
         rows.append(tuple(map(cell, cells)))
-    columns = ("trial", "status", "epochs", run.metric, "seconds", *searched)
+    columns = ("trial", "status", "epochs", run.metric, "seconds", *searched, *noted)
     return Table(columns, tuple(rows), max(0, len(order) - MOST_TRIALS))
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner.budget import NAMES
-from tuner.errors import StudyError, shown
+from tuner.errors import StudyError, describe_error, shown
 from tuner.history.records import TrialRecord
-from tuner.loop.limits import Limits
+from tuner.loop.limits import FAILURES, STOP, Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
 from tuner.results.text import short
@@ -63,6 +63,9 @@ class Steering:
             message, more = self._reply(order)
         except StudyError as error:
             self._answer("order_refused", *told, str(error))
+            return
+        except Exception as error:  # of the study's own functions: no order may end a search by a fault
+            self._answer("order_refused", *told, f"the order can't be checked ({describe_error(error)}); change it")
             return
         self._answer("order_obeyed", *told, message, **more)
         self._carry_out(order)
@@ -162,7 +165,9 @@ class Steering:
         record, space = self._loop.record, study.search_space.size
         told = []
         reached = self._limits.reached_by(study)
-        if reached is not None:
+        if self._loop.stopped:
+            told.append("the search ends all the same, as it was stopped; `resume` goes on within these limits")
+        elif reached is not None:
             told.append(f"the search ends, as the run has reached this {reached} already")
         elif arguments.get("trials") == trials_begun(record):
             told.append("no further trial is suggested")
@@ -185,7 +190,8 @@ class Steering:
         """Raise StudyError where the trial would never start."""
         reached, begun = self._limits.reached(), trials_begun(self._loop.record)
         if reached is not None:
-            raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; raise it first")
+            fix = "resume the run first" if reached in (STOP, FAILURES) else f"raise {reached} first, with `tuner set`"
+            raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; {fix}")
         if begun >= study.search_space.size:
             raise StudyError(f"a trial needs a configuration that is left, got a space whose {begun} were all tried")
         if study.trials is not None and begun >= study.trials:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tuner.budget import LIMITS, Quantity
 from tuner.errors import StudyError, did_you_mean, shown
-from tuner.history.event_lines import DEEPEST, LATEST, finite, nested_deeper
+from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, finite, nested_deeper
 
 LARGEST_BYTES = 65_536
 LONGEST_NOTE = 10_000  # characters
@@ -129,6 +129,8 @@ def _config(name: str, value: object) -> dict[str, Any]:
 def _limit(quantity: Quantity) -> Callable[[str, object], float]:
     def check(name: str, value: object) -> float:
         quantity.check(name, value)
+        if isinstance(value, int) and abs(value) >= LARGEST:
+            raise StudyError(f"{name} needs a number below {LARGEST:,}, got {shown(value)}; use a lower one")
         return value  # type: ignore[return-value]
 
     return check

@@ -107,13 +107,16 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     """
     verb, arguments = checked(verb, arguments)
     now: Run = type(run)(run.folder)  # as it is by now
-    running = now.alive
+    alive = now.alive
+    session = _newest_session(now) if alive else []
+    running = alive and not any(event["event"] in _ENDS for event in session)
     if running:
-        _check_driver(now)
+        _check_driver(now, session)
     elif verb in NEED_A_SEARCH:
+        state = "whose search has just ended" if alive else f"which is {now.status}"
         what = f"trial {arguments['trial']} has ended" if "trial" in arguments else "there is nothing to end"
         raise RunFolderError(
-            f"{verb!r} needs a search that runs, got {run.path!r}, which is {now.status}: {what}; "
+            f"{verb!r} needs a search that runs, got {run.path!r}, {state}: {what}; "
             f"go on with it by: {command('resume', run.path)}"
         )
     else:
@@ -123,10 +126,15 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     return Sent(run, put(run.folder, verb, arguments), follower, running=running)
 
 
-def _check_driver(run: Run) -> None:
+def _newest_session(run: Run) -> list[Event]:
+    """The events of the newest driver; empty where none has written any."""
+    begun = [at for at, event in enumerate(run.events) if event["event"] in ("study_started", "study_resumed")]
+    return run.events[begun[-1] :] if begun else []
+
+
+def _check_driver(run: Run, session: list[Event]) -> None:
     """Refuse a run whose driver would never look: one of an older version."""
-    begun = [event for event in run.events if event["event"] in ("study_started", "study_resumed")]
-    if begun and begun[-1].get("orders") is not True:
+    if session and session[0].get("orders") is not True:
         raise RunFolderError(
             f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
             "end it with Ctrl-C there and resume it with this version"

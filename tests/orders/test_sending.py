@@ -1,0 +1,247 @@
+"""Orders as commands and `Run` send them: to a search that runs, to one that doesn't, and to one that never answers."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.loop.simulation import build, study
+from tests.results.simulated import simulated
+from tuner.cli.main import main
+from tuner.driver.obedience import Orders, foreseen_study, with_orders
+from tuner.errors import RunFolderError, StudyError
+from tuner.history.events import Event, read_events
+from tuner.history.steered import Steered
+from tuner.html_report import report_html
+from tuner.loop.search_loop import SearchLoop
+from tuner.orders.inbox import put
+from tuner.orders.order import Order
+from tuner.results import Run, load_run
+from tuner.results.run import FORMAT, write_info
+from tuner.storage.folder import LocalFolder
+from tuner.storage.lease import held
+
+
+@contextmanager
+def running(folder: Path, *, takes_orders: bool = True) -> Iterator[SearchLoop]:
+    """A search without Ray that holds its run's lease, and obeys in a thread until it has ended."""
+    info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026"}
+    write_info(LocalFolder(folder), {**info, "format": FORMAT, "host": platform.node(), "budget": {"trials": 6}})
+    with held(LocalFolder(folder)), Orders(LocalFolder(folder)) as orders:
+        loop = build(study(), folder, opening={"orders": True} if takes_orders else {})
+        loop.next_action()
+        over = threading.Event()
+
+        def drive() -> None:
+            while not over.wait(0.02) and not loop.stopped:
+                orders.obey(loop)
+            orders.obey_the_last(loop)
+            loop.end()
+            loop.close()
+
+        thread = threading.Thread(target=drive)
+        thread.start()
+        try:
+            yield loop
+        finally:
+            over.set()
+            thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(simulated(tmp_path_factory.mktemp("searched")).path)
+
+
+@pytest.fixture
+def finished(searched: Path, tmp_path: Path) -> Run:
+    """A run of 24 trials whose search is over."""
+    return load_run(shutil.copytree(searched, tmp_path / "run"))
+
+
+def test_a_running_search_answers_each_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path):
+        run = load_run(tmp_path)
+        assert run.set(trials=9).message == "trials is 9 now, was 6"
+        assert main(["try", str(tmp_path), "x=0.25"]) == 0
+        assert "the next free worker tries {'x': 0.25}" in capsys.readouterr().out
+        assert main(["note", str(tmp_path), "look", "--trial", "0", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["outcome"], told["verb"], told["arguments"]) == ("obeyed", "note", {"text": "look", "trial": "0"})
+        assert main(["try", str(tmp_path), "x=7"]) == 2
+        assert "outside of uniform(0, 1)" in capsys.readouterr().err
+        with pytest.raises(RunFolderError, match="outside of"):
+            run.try_({"x": 7})
+        assert run.note("soon", wait=False).outcome == "sent"
+        assert main(["stop", str(tmp_path), "--trial", "0"]) == 0
+        assert main(["stop", str(tmp_path)]) == 0
+    record = load_run(tmp_path).record
+    assert (record.ended, record.trials["00000"].ended_by) == ("stop", "stop")
+    assert [note.text for note in record.steered.notes] == ["look", "soon"]
+    assert list((tmp_path / "inbox").iterdir()) == []
+
+
+def test_a_search_of_an_older_version_is_not_waited_for(tmp_path: Path) -> None:
+    with running(tmp_path, takes_orders=False):
+        with pytest.raises(RunFolderError, match="which an older version of tuner runs"):
+            load_run(tmp_path).stop()
+        assert list((tmp_path / "inbox").iterdir()) == []
+
+
+def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> None:
+    with running(tmp_path) as loop:
+        loop.obey(Order("first", "stop", by="me"))
+        run = Run(LocalFolder(tmp_path))
+        answers: dict[str, object] = {}
+
+        def pause() -> None:
+            try:
+                answers["pause"] = run.pause().message
+            except RunFolderError as error:
+                answers["pause"] = str(error)
+
+        thread = threading.Thread(target=pause)
+        thread.start()
+        thread.join(30)
+    assert "ended" in str(answers["pause"])
+    assert list((tmp_path / "inbox").iterdir()) == []
+
+
+def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["set", finished.path, "--trials", "40", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["outcome"] == "waiting"
+    assert told["message"].endswith(f"is obeyed first by: python -m tuner resume {finished.path}")
+    assert finished.try_({"lr": 0.01}).outcome == finished.note("later").outcome == "waiting"
+    assert len(finished.folder.files("inbox")) == 3
+
+
+def test_hours_that_are_too_short_are_said_before_a_search_runs(
+    finished: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hours = finished.record.wall_seconds / 3600 * 1.01
+    assert "raise hours, too" in finished.set(trials=1000, hours=hours).message
+    assert main(["set", finished.path, "--trials", "1000", "--hours", str(hours)]) == 0
+    assert "raise hours, too" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stop"], "'stop' needs a search that runs, got"),
+        (["stop", "--trial", "3"], "trial 00003 has ended"),
+        (["pause"], "'pause' needs a search that runs, got"),
+        (["set"], "'set' needs one of trials, hours"),
+        (["set", "--trials", "3"], "trials counts the whole run and needs at least the 24"),
+        (["set", "--trials", "0"], "needs a whole number of at least 1"),
+        (["try", "lr"], "needs NAME=VALUE, got 'lr'; write lr=0.001"),
+        (["try", "lr=7"], "try needs values inside the space, got lr=7"),
+        (["try", "rate=7"], "'rate' is not in the space"),
+        (["note", ""], "note text needs words"),
+        (["note", "look", "--trial", "77"], "a trial is named by its id, got '00077'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(
+    searched: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([arguments[0], str(searched), *arguments[1:]])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (searched / "inbox").exists()
+
+
+def test_an_unknown_limit_is_named_from_python(finished: Run) -> None:
+    with pytest.raises(StudyError, match="a search has no limit 'trails'; did you mean 'trials'"):
+        finished.set(trails=3)
+
+
+def test_options_of_a_run_are_what_was_given_and_set_last() -> None:
+    options = {"trials": 4, "seed": 1}
+    assert with_orders(options, Steered(limits={"trials": 9})) == {"trials": 9, "seed": 1}
+    assert with_orders(options, Steered(given={"hours": 1.0}, limits={"trials": 9})) == {
+        "trials": 9,
+        "hours": 1.0,
+        "seed": 1,
+    }
+
+
+def test_a_resume_foresees_what_waits_for_it() -> None:
+    waiting = [Order("a", "set", {"trials": 9}), Order("b", "set", {"min_improvement": 1.0}), Order("c", "note", {})]
+    assert foreseen_study(study(), waiting).trials == 9
+
+
+def test_the_terminal_shows_who_ordered_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path):
+        load_run(tmp_path).note("the fan is loud", trial=0)
+        load_run(tmp_path).stop()
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "trial 00000: the fan is loud" in out
+    assert main(["show", str(tmp_path), "--trial", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "stopped by an order" in out
+    assert "the fan is loud" in out
+
+
+def test_the_report_has_notes_and_runs_no_script_in_them(tmp_path: Path) -> None:
+    with running(tmp_path):
+        load_run(tmp_path).note("<script>alert(1)</script> loud", trial=0)
+        load_run(tmp_path).note("on <b>Monday</b>")
+    html = report_html(load_run(tmp_path))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; loud" in html
+    assert "on &lt;b&gt;Monday&lt;/b&gt;" in html
+    assert "alert(1)</script> loud" not in html
+
+
+def test_ctrl_c_while_it_waits_leaves_the_order_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026"}
+    write_info(LocalFolder(tmp_path), {**info, "format": FORMAT, "host": platform.node()})
+    with held(LocalFolder(tmp_path)):  # a driver that starts, and never comes to read
+        threading.Timer(1.0, lambda: signal.raise_signal(signal.SIGINT)).start()
+        assert main(["note", str(tmp_path), "look"]) == 130
+    assert "the order stays in the run's inbox" in capsys.readouterr().err
+    assert len(list((tmp_path / "inbox").iterdir())) == 1
+
+
+def test_an_order_that_comes_while_those_that_waited_are_answered_is_not_lost(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+
+    class Another:
+        """Sends a second order when the first one is answered."""
+
+        def on_event(self, event: Event) -> None:
+            if event.get("message") == "written down" and event["arguments"]["text"] == "first":
+                put(folder, "note", {"text": "second"})
+
+    loop = build(study(), tmp_path, listeners=[Another()])
+    put(folder, "note", {"text": "first"})
+    put(folder, "pause", {})
+    orders = Orders(folder)
+    orders.obey_what_waits(loop, ended=False)
+    orders.obey(loop)
+    assert [note.text for note in loop.record.steered.notes] == ["first", "second"]
+    late = [event.get("late") for event in read_events(folder) if event.get("verb") == "pause"]
+    assert late == [True]  # it was for the driver before, which is gone
+
+
+def test_what_comes_as_a_search_ends_is_answered_or_waits_for_resume(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    loop, orders = build(study(), tmp_path), Orders(folder)
+    with orders:
+        for verb, arguments in {"stop": {}, "note": {"text": "late"}, "set": {"trials": 9}}.items():
+            put(folder, verb, arguments)
+        orders.obey_the_last(loop)
+    assert not loop.stopped
+    assert [note.text for note in loop.record.steered.notes] == ["late"]
+    assert [json.loads(path.read_text())["verb"] for path in (tmp_path / "inbox").iterdir()] == ["set"]

@@ -1,0 +1,56 @@
+"""Workers of trials that an order has ended: killed at once, as Ray would wait for the end of their epochs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial as RayTrial
+
+SAVING_SECONDS = 2.0  # that the worker of a trial that was ended may take to write its last checkpoint
+
+
+class Leaving:
+    """Workers of trials that an order has ended: each is killed once the checkpoint that it is writing is there."""
+
+    def __init__(self) -> None:
+        self._leaving: dict[str, tuple[RayTrial, float]] = {}
+
+    def add(self, ours: str, trial: RayTrial) -> None:
+        """The trial, by its id and as Ray knows it."""
+        self._leaving[ours] = (trial, time.monotonic() + SAVING_SECONDS)
+
+    def end(self, controller: TuneController, saving: Callable[[str], bool]) -> list[str]:
+        """Kill those whose time has come; their ids. A trial that Ray is still starting is killed when it runs."""
+        ended = []
+        for ours, (trial, until) in list(self._leaving.items()):
+            if trial.is_finished():
+                del self._leaving[ours]
+            elif trial.status == trial.RUNNING and not (saving(ours) and time.monotonic() < until):
+                end_worker(controller, trial)
+                ended.append(ours)
+                del self._leaving[ours]
+        return ended
+
+
+def end_worker(controller: TuneController, trial: RayTrial) -> None:
+    """End a running trial and its worker now: Ray itself would wait for its report, then use the worker again."""
+    actor = controller._trial_to_actor.pop(trial, None)
+    controller._set_trial_status(trial, trial.TERMINATED)
+    controller._live_trials.discard(trial)
+    controller._mark_trial_to_checkpoint(trial)
+    if actor is not None:
+        controller._actor_manager.clear_actor_task_futures(tracked_actor=actor)
+        controller._actor_to_trial.pop(actor, None)
+        trial.set_ray_actor(None)
+        controller._actor_manager.remove_actor(tracked_actor=actor, kill=True)
+
+
+def end_all_workers(controller: TuneController) -> None:
+    """End every trial's worker and give back what they held, so that the winner can be scored."""
+    for trial in list(controller._trial_to_actor):
+        end_worker(controller, trial)
+    controller.cleanup()
