@@ -122,6 +122,25 @@ def test_of_paused_trials_the_worst_goes_first(fast: Path) -> None:
         assert then.rank(then.trials[name]) == min(map(then.rank, waiting))
 
 
+def test_the_checkpoint_of_a_failed_trial_goes_first(fast: Path) -> None:
+    search = Watched(fast, gb(5), ASHA(1, 3))
+    first = search.loop.next_action()
+    assert first is not None
+    store = CheckpointStore(LocalFolder(fast))
+    store.write(first.trial, 1, fill)
+    search.loop.report(first.trial, 1, {"loss": 0.5}, saved=[1])
+    search.loop.failed(first.trial, "error", "KeyError: 'lr'")
+    assert store.epochs(first.trial) == [1]
+    record = search.drive()
+    assert search.reasons == []
+    assert store.epochs(first.trial) == []
+    went = next(e for e in events_of(fast) if e["event"] == "checkpoint_deleted" and e["trial"] == first.trial)
+    ends = [e["time"] for e in events_of(fast) if e["event"] == "trial_ended" and e.get("by") == "disk_gb"]
+    assert ends == sorted(ends)
+    assert all(went["time"] <= end for end in ends)
+    assert len(record.trials) == 27
+
+
 def test_a_limit_that_holds_less_than_is_needed_pauses_the_search_and_a_higher_one_goes_on(fast: Path) -> None:
     search = Watched(fast, gb(1))
     record = search.drive()

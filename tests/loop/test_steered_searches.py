@@ -48,6 +48,26 @@ def test_orders_are_obeyed_in_searches_that_learn(fast: Path) -> None:
         shutil.rmtree(fast / "search")
 
 
+def test_a_driver_that_is_killed_after_any_event_has_run_a_failed_trial_again_once(fast: Path) -> None:
+    declared, one = study(budget=Budget(trials=3, max_epochs=3), scheduler=NoEarlyStopping()), order("retry")
+    loop = build(declared, fast / "whole", concurrency=2)
+    failed, _ = begun(loop, 2)
+    loop.failed(failed, "error", "KeyError: 'lr'")
+    loop.obey(one)
+    finish(loop)
+    whole = events_of(fast / "whole")
+    for kept in range(5, len(whole)):  # the failure is written
+        folder = fast / str(kept)
+        shutil.copytree(fast / "whole" / "events", folder / "events")
+        cut_after(folder, kept)
+        again = build(declared, folder, concurrency=2, history=events_of(folder))
+        again.obey(one, late=again.finished)
+        finish(again)
+        told = [e for e in events_of(folder) if e.get("order") == one.id]
+        assert [e["event"] for e in told] == ["order_obeyed"]
+        assert record_of(folder, declared).trials[failed].status == "completed"
+
+
 def cut_after(folder: Path, kept: int) -> None:
     """What a driver leaves that is killed after so many events."""
     (segment,) = sorted((folder / "events").iterdir())

@@ -300,6 +300,30 @@ def test_a_note_stands_with_its_trial(tmp_path: Path) -> None:
 # Answers
 
 
+def test_failed_trials_run_again_while_the_search_goes_on(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=3, max_epochs=4)), tmp_path, concurrency=2)
+    assert "without any" in refused(loop, "retry")
+    failed, going = begun(loop, 2)
+    assert f"trial {going}, which is running" in refused(loop, "retry", trials=[going])
+    loop.report(failed, 1, {"loss": 1.0}, saves=True)
+    loop.failed(failed, "error", "KeyError: 'lr'")
+    assert obeyed(loop, "retry", trials=[failed]) == f"the next free workers run {failed} again"
+    assert begun(loop, 1) == [failed]
+    finish(loop)
+    record = record_of(tmp_path, loop.study)
+    assert {trial.status for trial in record.trials.values()} == {"completed"}
+    assert len(record.trials) == 3
+
+
+def test_a_retry_that_is_read_after_the_end_is_refused_with_the_command_that_does_it(tmp_path: Path) -> None:
+    loop = build(study(budget=Budget(trials=1, max_epochs=4)), tmp_path)
+    loop.failed(*begun(loop, 1), "error", "KeyError: 'lr'")
+    loop.obey(order("retry"), late=True)
+    (found,) = answers(events_of(tmp_path))
+    assert (found["event"], "tuner retry" in found["message"]) == ("order_refused", True)
+    assert record_of(tmp_path, loop.study).trials["00000"].status == "failed"
+
+
 def test_an_order_is_answered_once_and_a_malformed_one_refused(tmp_path: Path) -> None:
     loop = build(study(), tmp_path)
     one = order("note", text="once")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 
 from tuner.cli import resume
-from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits
+from tuner.cli.ordering import order
+from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, limits
+from tuner.errors import StudyError
+from tuner.quoting import command
+from tuner.results import load_run
 
 
 def add(verbs: Verbs) -> None:
@@ -30,4 +34,16 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    return resume.perform(options, retry=options.trials_again)
+    run = load_run(options.run)
+    if not run.alive or options.take_over:
+        return resume.perform(options, retry=options.trials_again)
+    given = sorted(name for name, value in limits(options).items() if value is not None)
+    if given:
+        raise StudyError(
+            f"retry takes no limits while the search runs, got {', '.join(given)}; "
+            f"change them with: {command('set', run.path)}"
+        )
+    which = ", ".join(options.trials_again) or "that failed"
+    arguments = {"trials": options.trials_again or None}
+    options.no_wait = False
+    return order(options, "retry", arguments, f"asks the search to run the trials {which} again")

@@ -187,7 +187,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "trial_started": {"from_epoch": _is_count, "order": _is_text, **_PLACED},
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
     "configuration_refused": {"order": _is_text},
-    "order_obeyed": {"config": _is_mapping},
+    "order_obeyed": {"config": _is_mapping, "trials": _are_trials},
     "trial_placed": {"gpus": _are_texts},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
     "trial_retried": {"traceback": _is_text_or_none, "alone": lambda value: isinstance(value, bool)},

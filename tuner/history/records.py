@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.attempts import LOST, Attempts, begin_anew
 from tuner.history.event_lines import Event, finite, flaw, names_trial
+from tuner.history.leader import Leader
 from tuner.history.placement import Placement
 from tuner.history.steered import Steered
 
@@ -108,8 +109,8 @@ class RunRecord:
         self._epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
         self._on_workers: dict[str, TrialRecord] = {}
-        self._leader = _Leader(self, lambda trial: trial.status != "failed" and trial.trial in self._bests)
-        self._leader_ended = _Leader(self, lambda trial: trial.status in ENDED and trial.trial in self._bests)
+        self._leader = Leader(self, lambda trial: trial.status != "failed" and trial.trial in self._bests)
+        self._leader_ended = Leader(self, lambda trial: trial.status in ENDED and trial.trial in self._bests)
         self._study_version = 1
         for event in events:
             self.apply(event)
@@ -312,6 +313,10 @@ class RunRecord:
                 begin_anew(trial)
                 self._rank_anew(trial)
 
+    def _on_order_obeyed(self, event: Event) -> None:
+        if event["verb"] == "retry" and "trials" in event:
+            self._on_retry_requested(event)
+
     def _on_trial_ended(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         self._leave(trial, event["time"])
@@ -353,32 +358,6 @@ class RunRecord:
     def _rank_anew(self, trial: TrialRecord) -> None:
         self._leader.changed(trial)
         self._leader_ended.changed(trial)
-
-
-class _Leader:
-    """The best trial of those that count, the earlier of equals; looked for among all only where the best got worse."""
-
-    def __init__(self, run: RunRecord, counts: Callable[[TrialRecord], bool]) -> None:
-        self._run, self._counts = run, counts
-        self._best: TrialRecord | None = None
-        self._known = True
-
-    def changed(self, trial: TrialRecord) -> None:
-        """The trial's best value or status may have."""
-        if trial is self._best:
-            self._known = False
-        elif self._known and self._counts(trial) and self._is_ahead(trial):
-            self._best = trial
-
-    def find(self) -> TrialRecord | None:
-        """The best trial that counts and has reported a value; None if there is none."""
-        if not self._known:
-            counting = (trial for trial in self._run.trials.values() if self._counts(trial))
-            self._best, self._known = max(counting, key=self._run.rank, default=None), True
-        return self._best
-
-    def _is_ahead(self, trial: TrialRecord) -> bool:
-        return self._best is None or self._run.rank(trial) > self._run.rank(self._best)
 
 
 def full_length(config: dict[str, Any], longest: int) -> int:

@@ -75,11 +75,15 @@ class Failing:
                 "wait until it has ended, then run `tuner retry`"
             )
         self._emit("retry_requested", trials=names)
+        self.run_again(names, proposals, stopping)
+        return names
+
+    def run_again(self, names: Iterable[str], proposals: Proposals, stopping: Stopping) -> None:
+        """Put failed trials back, once an event says that they run again."""
         for record in map(self._record.trials.__getitem__, names):
             proposals.restart(record.number)
             stopping.restart(record.trial)
             self._queue.put_back(record)
-        return names
 
     def gave_up(self, trial: TrialRecord) -> bool:
         """Whether the trial has failed too often for the try that it waits for, as by a study that was edited."""

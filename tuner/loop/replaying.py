@@ -29,8 +29,8 @@ class Replay:
             self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
-        elif kind == "retry_requested":
-            for name in event["trials"]:
+        elif kind == "retry_requested" or (kind == "order_obeyed" and event["verb"] == "retry"):
+            for name in event.get("trials", ()):
                 self._restart(self._record.trials.get(name))
         elif kind == "configuration_refused":
             self._queue.pass_over(event["config"])

@@ -4,8 +4,9 @@ The run folder stays below its limit at any moment, so room is left for a checkp
 way, and for the winner's copy in `best/`. Never deleted are the newest of a trial that runs or was interrupted, the
 best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
 
-1. the checkpoints of paused trials, the least promising trial first, which ends as by early stopping;
-2. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
+1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
+2. those of paused trials, the least promising trial first, which ends as by early stopping;
+3. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
 Where that isn't enough, the search pauses before it writes more.
 """
@@ -134,6 +135,8 @@ class Room:
 
     def _droppable(self, waiting: str | None) -> Iterator[Callable[[], None]]:
         """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""
+        while (place := self._of_a_failed_trial()) is not None:
+            yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (trial := self._least_promising(waiting)) is not None:
             yield lambda trial=trial: self._end(trial)  # type: ignore[misc]
         while (place := self._least_useful_best()) is not None:
@@ -148,6 +151,10 @@ class Room:
                 code=FEWER_PAUSED,
             )
         self._actions.end(trial.trial, status="stopped", by=BY)
+
+    def _of_a_failed_trial(self) -> tuple[str, int] | None:
+        failed = (trial for trial in self._record.trials.values() if trial.status == "failed")
+        return next(((trial.trial, epoch) for trial in failed for epoch in trial.checkpoints), None)
 
     def _least_promising(self, waiting: str | None) -> TrialRecord | None:
         leader = self._record.best_trial()

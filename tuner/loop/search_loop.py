@@ -41,12 +41,12 @@ class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `share_devices`
-    says whether a device may have several trials; `learned` is what earlier studies suggest to start from, for a run that
-    has no history; `opening` are further fields of this driver's first event. `before_writing` is called before each
-    event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for
-    a reason, as where its disk is full. Each method raises what that raises, or OSError where an event can't be
-    written: what is in the run folder is whole then, and this object of no more use.
+    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `share_devices`:
+    whether a device may have several trials; `learned` is what earlier studies suggest to start from, where there is no
+    history; `opening` are further fields of this driver's first event. `before_writing` is called before each event and
+    may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for a reason,
+    as where its disk is full. Each method raises what that raises, or OSError where an event can't be written: what is
+    in the run folder is whole then, and this object of no more use.
     """
 
     def __init__(
@@ -183,8 +183,9 @@ class SearchLoop:
             self._limits.replace(study)
             self._queue.expect(study)
 
-    def expect_more(self) -> None:
-        """Something was ordered that a free worker may run."""
+    def expect_more(self, again: Iterable[str] = ()) -> None:
+        """Something was ordered that a free worker may run, such as failed trials `again`."""
+        self._failing.run_again(again, self._proposals, self._stopping)
         self._idle = False
 
     # What happened

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tuner.budget import NAMES
-from tuner.errors import StudyError, describe_error, shown
+from tuner.errors import RunFolderError, StudyError, describe_error, shown
 from tuner.history.records import TrialRecord
+from tuner.loop.failing import to_retry
 from tuner.loop.limits import FAILURES, STOP, Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
@@ -56,6 +57,9 @@ class Steering:
             self._answer("order_refused", order.id, "unknown", {}, f"the file {order.file}", order.problem)
             return
         told = (order.id, order.verb, dict(order.arguments), order.by)
+        if late and order.verb == "retry":
+            self._answer("order_refused", *told, "the search had ended when the order was read; use `tuner retry` now")
+            return
         if late and order.verb in ("stop", "pause"):
             self._answer("order_obeyed", *told, "the search had already ended when the order was read", late=True)
             return
@@ -68,7 +72,7 @@ class Steering:
             self._answer("order_refused", *told, f"the order can't be checked ({describe_error(error)}); change it")
             return
         self._answer("order_obeyed", *told, message, **more)
-        self._carry_out(order)
+        self._carry_out(order, more)
 
     def carry_out_what_is_due(self) -> None:
         """What an earlier driver had accepted: trials and searches that were to end, and limits as they were set."""
@@ -89,11 +93,12 @@ class Steering:
             "pause": self._pause,
             "set": self._set,
             "try": self._try,
+            "retry": self._retry,
             "note": self._note,
         }
         return replies[order.verb](dict(order.arguments))
 
-    def _carry_out(self, order: Order) -> None:
+    def _carry_out(self, order: Order, more: dict[str, Any]) -> None:
         if order.verb == "stop":
             trial = order.arguments.get("trial")
             loop = self._loop
@@ -103,6 +108,8 @@ class Steering:
             self._loop.change(self._changed(order.arguments), self._allowed(order.arguments.get("concurrency")))
         elif order.verb == "try":
             self._loop.expect_more()
+        elif order.verb == "retry":
+            self._loop.expect_more(more["trials"])
 
     # What each verb leads to
 
@@ -185,6 +192,17 @@ class Steering:
         drawn = study.search_space.flatten(config).keys() - study.search_space.flatten(given).keys()
         sampled = f"; sampled: {', '.join(sorted(drawn))}" if drawn else ""
         return f"the next free worker tries {shown(config)}{sampled}", {"config": config}
+
+    def _retry(self, arguments: dict[str, Any]) -> Reply:
+        """What `SearchLoop.retry` does, by one event: the answer itself says which trials run again."""
+        reached = self._limits.reached()
+        if reached is not None:
+            raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; retry it after")
+        try:
+            names = to_retry(self._loop.record, arguments.get("trials", ()))
+        except RunFolderError as error:
+            raise StudyError(str(error)) from error
+        return f"the next free workers run {', '.join(names)} again", {"trials": names}
 
     def _check_room(self, study: Study) -> None:
         """Raise StudyError where the trial would never start."""

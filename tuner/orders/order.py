@@ -112,6 +112,12 @@ def _trial(name: str, value: object) -> str:
     return value.zfill(5) if value.isdecimal() else value
 
 
+def _trials(name: str, value: object) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise StudyError(f"{name} needs a list of trials' ids, got {shown(value)}; leave it out for all that failed")
+    return [_trial(name, each) for each in value]
+
+
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise StudyError(f"{name} needs words, got {shown(value)}; write what you want to remember")
@@ -147,6 +153,7 @@ VERBS: Mapping[str, Mapping[str, Callable[[str, object], Any]]] = {
     "pause": {},
     "set": {**{limit.name: _limit(limit.quantity) for limit in LIMITS}, "concurrency": _at_once},
     "try": {"config": _config},
+    "retry": {"trials": _trials},
     "note": {"text": _text, "trial": _trial},
 }
 NEEDED: Mapping[str, tuple[str, ...]] = {"try": ("config",), "note": ("text",)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
-NEED_A_SEARCH = ("stop", "pause")  # of a run that isn't running there is nothing to end
+NEED_A_SEARCH = ("stop", "pause", "retry")  # `tuner retry` of a run that isn't running is a search of its own
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
 LIFE_SECONDS = 2.0  # between looks at whether the search still goes on
 _ENDS = ("study_ended", "study_interrupted")
@@ -115,10 +115,9 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
         what = f"trial {arguments['trial']} has ended" if "trial" in arguments else "there is nothing to end"
-        raise RunFolderError(
-            f"{verb!r} needs a search that runs, got {run.path!r}, {state}: {what}; "
-            f"go on with it by: {command('resume', run.path)}"
-        )
+        instead = command("retry" if verb == "retry" else "resume", run.path)
+        why = state if verb == "retry" else f"{state}: {what}"
+        raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
     else:
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)

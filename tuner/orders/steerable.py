@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.budget import check_names
@@ -39,6 +39,13 @@ class Steerable:
     def try_(self, config: Mapping[str, Any], *, wait: bool = True) -> Answer:
         """Run a trial with this configuration on the next free worker; what it lacks is sampled."""
         return self._order("try", {"config": dict(config)}, wait)
+
+    def retry(self, trials: Iterable[str | int] = (), *, wait: bool = True) -> Answer:
+        """Run failed trials again, by their ids; without any, all but those that diverged.
+
+        For a run that isn't running there is `tuner.resume(path, retry=True)`.
+        """
+        return self._order("retry", {"trials": list(trials) or None}, wait)
 
     def note(self, text: str, trial: str | int | None = None, *, wait: bool = True) -> Answer:
         """Write something down about the run, or about a trial."""
