@@ -8,7 +8,8 @@ best of the ended trials, and what the leader goes on from. Of the rest these go
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
 3. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
-Where that isn't enough, the search pauses before it writes more.
+Where that isn't enough, the search pauses before it writes more. What else the folder holds (logs, Ray's files, W&B's
+files) is looked at every LOOK_SECONDS, so that it counts a little late.
 """
 
 from __future__ import annotations
