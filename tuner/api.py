@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +59,8 @@ def run(
         SearchFailed: no trial succeeded; its `run` has what they failed with.
     """
     check_trains("a search")
-    from tuner import driver
+    with _ray_says_nothing():
+        from tuner import driver
     from tuner.console.notebook import shown_here
     from tuner.console.progress import Plan
 
@@ -110,7 +114,8 @@ def resume(
         SearchFailed: no trial of the run succeeded.
     """
     check_trains("a search")
-    from tuner import driver
+    with _ray_says_nothing():
+        from tuner import driver
     from tuner.console.notebook import shown_here
     from tuner.console.progress import Plan
 
@@ -147,7 +152,8 @@ def start(
         StudyError: the study can't work, or can't be sent to another process.
     """
     check_trains("a search")
-    from tuner.driver.background import start_background
+    with _ray_says_nothing():
+        from tuner.driver.background import start_background
 
     declared = study if isinstance(study, Study) else load_study(study)
     driving = {"concurrency": concurrency, "address": address, "wandb": wandb, "nice": nice, "grace": grace}
@@ -166,6 +172,14 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     from tuner import inspection
 
     return inspection.load_winner(run, device, trust=trust)
+
+
+@contextmanager
+def _ray_says_nothing() -> Iterator[None]:
+    """In a notebook Ray says, as it is imported, which widgets it would like to have."""
+    logging.getLogger("ray.widgets.util").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"):
+        yield
 
 
 def _listed(notify: Iterable[str]) -> list[str]:
