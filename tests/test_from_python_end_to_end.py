@@ -66,6 +66,29 @@ def test_a_search_in_the_background_is_seen_while_it_goes_and_ends_in_order_wher
     assert not run.alive
 
 
+def test_a_search_in_the_background_takes_orders(tmp_path: Path) -> None:
+    orders = """
+    print(search.set(trials=3).message)
+    print(search.note("mine", trial=0).outcome)
+    print(search.try_({"x": 0.5}).message)
+    try:
+        search.retry()
+    except tuner.TunerError as error:
+        print(error)
+    print(search.stop().outcome)"""
+    out, err = script(tmp_path, orders.strip()).communicate(timeout=300)
+    assert out.splitlines()[2:] == [
+        "trials is 3 now, was 2",
+        "obeyed",
+        "the next free worker tries {'x': 0.5}",
+        "failed trials can run again, got a run without any; there is nothing to do",
+        "obeyed",
+    ], err
+    run = load_run(tmp_path / "out")
+    assert (run.status, run.end_reason, run.best is not None) == ("finished", "stop", True)
+    assert run.record.steered.notes_of("00000")[0].text == "mine"
+
+
 @pytest.mark.slow
 def test_a_search_in_the_background_ends_in_order_when_who_started_it_is_killed(tmp_path: Path) -> None:
     process = script(tmp_path, "time.sleep(1000)")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from tuner.driver.interruption import GRACE_SECONDS
 from tuner.errors import StudyError, TunerError, describe_error
 from tuner.machine import python_environment
 from tuner.notify import given_targets
+from tuner.orders.sending import Answer
 from tuner.results.representing import search_failure
 from tuner.results.run import Run, load_run
 from tuner.study import Study
@@ -172,28 +173,29 @@ class BackgroundSearch:
 
     # Orders
 
-    def stop(self, trial: str | None = None) -> Any:
+    def stop(self, trial: str | int | None = None) -> Answer:
         """End the search now, with its winner, or one trial; see `Run.stop`."""
-        return self._ordered("stop", trial)
+        return self.run.stop(trial)
 
-    def pause(self) -> Any:
+    def pause(self) -> Answer:
         """Save and end, so that `tuner.resume` goes on; see `Run.pause`."""
-        return self._ordered("pause")
+        return self.run.pause()
 
-    def set(self, **limits: Any) -> Any:
+    def set(self, *, concurrency: int | None = None, **limits: Any) -> Answer:
         """Change limits of the budget while it runs; see `Run.set`."""
-        return self._ordered("set", **limits)
+        return self.run.set(concurrency=concurrency, **limits)
 
-    def try_(self, **config: Any) -> Any:
+    def try_(self, config: Mapping[str, Any]) -> Answer:
         """Try a configuration on the next free worker; see `Run.try_`."""
-        return self._ordered("try_", **config)
+        return self.run.try_(config)
 
-    def note(self, text: str, trial: str | None = None) -> Any:
+    def retry(self, trials: Iterable[str | int] = ()) -> Answer:
+        """Run failed trials again; see `Run.retry`."""
+        return self.run.retry(trials)
+
+    def note(self, text: str, trial: str | int | None = None) -> Answer:
         """Write a note into the run; see `Run.note`."""
-        return self._ordered("note", text, trial)
-
-    def _ordered(self, order: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self.run, order)(*arguments, **options)
+        return self.run.note(text, trial)
 
     # Inside
 

@@ -23,8 +23,9 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         is then its own)
     retry_requested     trials (failed ones that the user has run again)
     trial_ended         trial, status, cause, message, traceback, by (what stopped it: "early_stopping", or a limit)
-    order_obeyed        order (its id), verb, arguments, by, message, config (of `try`: the whole one), late (true: the
-                        search had ended before it was read, so that nothing is done); written before it is carried out
+    order_obeyed        order (its id), verb, arguments, by, message, config (of `try`: the whole one), trials (of
+                        `retry`), late (true: the search had ended before it was read, so that nothing is done); written
+                        before it is carried out
     order_refused       order, verb, arguments, by, message
     notice              message, code
     study_interrupted   reason                              study_ended         reason
