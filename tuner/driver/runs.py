@@ -11,25 +11,22 @@ from typing import Any
 
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
-from tuner.driver.conclusion import is_concluded
-from tuner.driver.description import describe_run, describe_session, function_sources
+from tuner.driver.description import describe_run, describe_session
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.notifying import Notifying
-from tuner.driver.obedience import extending, foreseen_study, opening, with_orders
+from tuner.driver.obedience import opening
 from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
+from tuner.driver.resumption import Resumption, decide
 from tuner.driver.search import Search, workers_of
-from tuner.driver.study_changes import StudyText, check_comparable, study_text
+from tuner.driver.study_changes import StudyText, study_text
 from tuner.errors import RunFolderError
 from tuner.loop.earlier import learned
-from tuner.loop.failing import to_retry
-from tuner.loop.limits import Limits
 from tuner.notify import given_targets
-from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
@@ -126,42 +123,18 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        given = {name: value for name, value in limits.items() if value is not None}
-        options = with_orders(earlier.info["options"], earlier.record.steered) | given
-        text = study_text(earlier.folder, earlier.events)
-        ready = (study or earlier.declared_study()).with_options(**options)
-        ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-        check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
-        waiting = extending(earlier.folder)
-        stopped, extended = earlier.record.steered.stopped_by is not None, bool(given or waiting)
-        again = None if retry is None else _to_retry(earlier, ready, retry)
-        conclude_only = again is None and _only_the_conclusion_is_left(
-            earlier, foreseen_study(ready, waiting), may_wait=bool(waiting)
-        )
-        conclude_only = conclude_only or (again is None and stopped and not extended and not is_concluded(earlier))
-        warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
+        going_on = decide(earlier, limits, study, retry)
+        ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready)
         with (
             gpus_checked(ready, driving.address, driving.listeners) as notices,
             connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ):
-            of_the_disk: list[str] = []
-            if worth_a_look(ready, earlier.folder.disk) and not conclude_only:
-                workers = workers_of(resources, driving.concurrency, devices)
-                checkpoint = measured_checkpoint(earlier.folder, earlier.record) or largest_checkpoint(ready)
-                of_the_disk = room_checked(ready, earlier.folder, workers, checkpoint)
+            of_the_disk = _room_to_go_on(going_on, workers_of(resources, driving.concurrency, devices))
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
-            info = {
-                **earlier.info,
-                **describe_session(ready, driving.address),
-                "format": FORMAT,
-                "options": options,
-                "wandb": mode,
-                "sessions": earlier.info["sessions"] + 1,
-                "function_sources": function_sources(ready, text.version, earlier.info["function_sources"]),
-            }
+            info = going_on.info | describe_session(ready, driving.address) | {"wandb": mode}
             telling = Notifying(targets, earlier.folder, ready, earlier.events)
             with _room_for_the_start(earlier.path):
                 search = Search(
@@ -170,23 +143,33 @@ def resume(
                     *([*driving.listeners, *telling.listeners], interrupted),
                     history=earlier.events,
                     start_from=None if earlier.events else learned(ready, _storage_of(earlier)),
-                    opening={
-                        **{"study_file": text.now, "study_version": text.version},
-                        **opening(options, driving.concurrency),
-                        **({"anew": True} if stopped and not conclude_only else {}),
-                    },
+                    opening=going_on.opening | opening(going_on.options, driving.concurrency),
                     lease=lease,
                     devices=devices,
                 )
-                if text.changed:
-                    _tell_of_changes(search, text)
-                if again is not None:
-                    search.loop.retry(again)
-                search.obey_what_waits(ended=earlier.record.ended is not None)
+                _do_what_was_asked(search, going_on)
             driving.begun(earlier.folder.uri)
-            search.tell([*notices, *of_the_disk, *([warning] if warning else [])])
+            search.tell([*notices, *of_the_disk, *going_on.warnings])
             with telling.of(search):
-                return search.perform(conclude_only=conclude_only)
+                return search.perform(conclude_only=going_on.conclude_only)
+
+
+def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
+    """What the user should know of the disk's room; raises StudyError where a limit can't hold the least."""
+    earlier, study = going_on.earlier, going_on.study
+    if going_on.conclude_only or not worth_a_look(study, earlier.folder.disk):
+        return []
+    checkpoint = measured_checkpoint(earlier.folder, earlier.record) or largest_checkpoint(study)
+    return room_checked(study, earlier.folder, workers, checkpoint)
+
+
+def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
+    """What comes before the first trial: a word on the edited file, failed trials that run again, orders that wait."""
+    if going_on.text.changed:
+        _tell_of_changes(search, going_on.text)
+    if going_on.again is not None:
+        search.loop.retry(going_on.again)
+    search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
 
 
 @contextmanager
@@ -231,42 +214,3 @@ def _write_study_file(folder: Folder, study: Study) -> None:
         folder.write(STUDY_FILE, study.source.read_bytes())
     else:
         folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
-
-
-def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
-    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
-    names = to_retry(earlier.record, named)
-    refusal = Limits(study, earlier.record, earlier.devices).refusal()
-    if refusal is not None:
-        raise RunFolderError(refusal)
-    return names
-
-
-def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
-    """Whether the run's search is done and its conclusion isn't.
-
-    Raises RunFolderError where both are done, unless orders wait that are obeyed first.
-    """
-    problem = _nothing_left_to_search(earlier, study)
-    if problem is None:
-        return False
-    if is_concluded(earlier) and not may_wait:
-        raise RunFolderError(problem)
-    return True
-
-
-def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
-    """Why no trial is left to train, with the option that would change it; None if some are."""
-    record = earlier.record
-    if any(trial.live for trial in record.trials.values()):
-        return None
-    done, wanted = len(record.trials), study.trials
-    if wanted is not None and done >= wanted:
-        space = study.search_space.size
-        if done >= space:
-            return f"the run tried all {done} configurations of its space; widen the space in a new study"
-        return (
-            f"--trials is the total number of trials and must be above {done}, which the run already has, "
-            f"got {wanted}; use --trials {done + 10}"
-        )
-    return Limits(study, record, earlier.devices).refusal()
