@@ -66,6 +66,7 @@ def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> No
             "checkpoints",
             "events",
             "history.csv",
+            "inbox",
             "lease",
             "report.html",
             "run.json",

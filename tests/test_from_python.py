@@ -58,7 +58,7 @@ def test_the_first_failure_and_the_way_to_its_traceback_are_in_the_exception(tmp
     run.info["status"] = "failed"
     assert str(search_failure(run)) == (
         "no trial succeeded: 24 of 24 trials failed with diverged: loss = nan; "
-        f"for its traceback: python -m tuner show {tmp_path}/run --trial 00000"
+        f"for the traceback: python -m tuner show {tmp_path}/run --trial 00000"
     )
 
 

@@ -78,12 +78,12 @@ def declared(changes: str) -> bytes:
         (
             "budget=Budget(trails=5)",
             "Budget has no 'trails'; it has trials, max_epochs, hours, device_hours, total_epochs, target, "
-            "min_improvement; did you mean 'trials'?",
+            "min_improvement, disk_gb; did you mean 'trials'?",
         ),
         (
             "schedular=ASHA()",
             "Study has no 'schedular'; it has name, trial, space, metric, mode, search, scheduler, budget, resources, "
-            "start_from, warm_start, constraint, seed; did you mean 'scheduler'?",
+            "failures, start_from, warm_start, constraint, seed; did you mean 'scheduler'?",
         ),
         ("scheduler=ASHA(grace=3)", "ASHA has no 'grace'; it has grace_epochs, reduction_factor, rule"),
         (

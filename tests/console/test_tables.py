@@ -66,8 +66,8 @@ def test_a_run_is_shown_with_all_its_trials_failures_notices_and_winner(
             "00001  stopped           1       0.25      1   1 s   lr=0.2 layers=['[red]', ':x:']",
             "00002  failed: error     0                     1 s   lr=0.3",
             "00003  failed: diverged  1                     1 s   lr=0.4",
-            "1 trial failed: error, as trial 00002: ValueError: x[:x:]",
-            "1 trial failed: diverged, as trial 00003: accuracy = nan",
+            "1 trial failed, as trial 00002: ValueError: x[:x:]",
+            "1 trial failed, as trial 00003: diverged: accuracy = nan",
             "note: [bold]note:x:[/bold]",
             "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
             f"run folder: {tmp_path}",
@@ -171,7 +171,8 @@ def test_a_search_without_a_winner_names_its_most_frequent_failure(tmp_path: Pat
     print_winner(run)
     print_failure(run, stream)
     assert stream.getvalue() == (
-        "no trial succeeded: 2 of 3 trials failed with error: message 1\n"
+        "no trial succeeded: 2 of 3 trials failed, message 1\n"
+        "1 of 3 trials failed, lost: message 0\n"
         f"for its traceback: python -m tuner show {tmp_path} --trial 00001\n"
     )
 

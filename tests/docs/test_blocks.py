@@ -31,6 +31,8 @@ REASONS = (
     "needs an account",
     "needs the network",
     "needs a second driver",
+    "the demo run has no failed trials",
+    "waits for a trial that runs",
     "changes this clone",
     "takes more than 20 s",
 )

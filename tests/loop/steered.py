@@ -179,7 +179,7 @@ def _of_concurrency(events: list[Event], workers: int) -> Iterator[str]:
             if len(running) >= workers:
                 yield f"{event['trial']} started beside {sorted(running)}, with {workers} at once"
             running.add(event["trial"])
-        elif kind in ("trial_paused", "trial_ended", "trial_lost"):
+        elif kind in ("trial_paused", "trial_ended", "trial_lost", "trial_retried"):
             running.discard(event["trial"])
 
 

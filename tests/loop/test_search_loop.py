@@ -389,5 +389,6 @@ def test_where_a_trial_runs_is_an_event_of_its_present_stay(tmp_path: Path) -> N
     again.placed("00000", host="node-4", pid=7, devices=["2 CPUs"], gpus=[])
     described = ["node-3, process 4242, cuda:1 (H100)", "node-4, process 7, 2 CPUs"]
     assert [stay.described for stay in again.record.trials["00000"].stays] == described
+    again.lost("00000", "lost", "killed")
     drive(again)
     assert again.end_reason == "trials"

@@ -1,0 +1,127 @@
+"""How a further driver goes on with a run: decided from its folder, before anything is started or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tuner.driver.conclusion import is_concluded
+from tuner.driver.description import function_sources
+from tuner.driver.obedience import extending, foreseen_study, with_orders
+from tuner.driver.study_changes import StudyText, check_comparable, study_text
+from tuner.errors import RunFolderError
+from tuner.loop.failing import to_retry
+from tuner.loop.limits import Limits
+from tuner.orders.foresight import cut_short
+from tuner.results.run import FORMAT, STUDY_FILE, Run
+from tuner.study import Study
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What a driver goes on with.
+
+    Attributes:
+        earlier: the run as the driver before left it
+        study: with all changes
+        options: those changes: the run's, those of orders, and those of this driver
+        text: the study file now and before
+        again: failed trials that run again first; None where none was asked for
+        conclude_only: whether no trial is left to train
+        anew: whether it goes on though an order had ended the search
+        warnings: sentences for the user
+    """
+
+    earlier: Run
+    study: Study
+    options: Mapping[str, Any]
+    text: StudyText
+    again: list[str] | None
+    conclude_only: bool
+    anew: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Of run.json, what doesn't depend on the machine."""
+        info = self.earlier.info
+        return {
+            **info,
+            "format": FORMAT,
+            "options": dict(self.options),
+            "sessions": info["sessions"] + 1,
+            "function_sources": function_sources(self.study, self.text.version, info["function_sources"]),
+        }
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """Fields of the driver's first event."""
+        texts = {"study_file": self.text.now, "study_version": self.text.version}
+        return texts | ({"anew": True} if self.anew else {})
+
+
+def decide(
+    earlier: Run, limits: Mapping[str, float | None], study: Study | None, retry: Iterable[str] | None
+) -> Resumption:
+    """See `tuner.driver.resume` for the arguments, and for what is raised."""
+    steered = earlier.record.steered
+    given = {name: value for name, value in limits.items() if value is not None}
+    options = with_orders(earlier.info["options"], steered) | given
+    ready = (study or earlier.declared_study()).with_options(**options)
+    ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
+    check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
+    again = None if retry is None else _to_retry(earlier, ready, retry)
+    waiting = extending(earlier.folder)
+    over = again is None and _only_the_conclusion_is_left(
+        earlier, foreseen_study(ready, waiting), may_wait=bool(waiting)
+    )
+    stopped = steered.stopped_by is not None
+    stays_stopped = stopped and not (given or waiting) and again is None and not is_concluded(earlier)
+    warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
+    return Resumption(
+        *(earlier, ready, options, study_text(earlier.folder, earlier.events), again),
+        conclude_only=over or stays_stopped,
+        anew=stopped and not (over or stays_stopped),
+        warnings=(warning,) if warning else (),
+    )
+
+
+def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
+    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
+    names = to_retry(earlier.record, named)
+    refusal = Limits(study, earlier.record, earlier.devices).refusal()
+    if refusal is not None:
+        raise RunFolderError(refusal)
+    return names
+
+
+def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
+    """Whether the run's search is done and its conclusion isn't.
+
+    Raises RunFolderError where both are done, unless orders wait that are obeyed first.
+    """
+    problem = _nothing_left_to_search(earlier, study)
+    if problem is None:
+        return False
+    if is_concluded(earlier) and not may_wait:
+        raise RunFolderError(problem)
+    return True
+
+
+def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
+    """Why no trial is left to train, with the option that would change it; None if some are."""
+    record = earlier.record
+    if any(trial.live for trial in record.trials.values()):
+        return None
+    done, wanted = len(record.trials), study.trials
+    if wanted is not None and done >= wanted:
+        space = study.search_space.size
+        if done >= space:
+            return f"the run tried all {done} configurations of its space; widen the space in a new study"
+        return (
+            f"--trials is the total number of trials and must be above {done}, which the run already has, "
+            f"got {wanted}; use --trials {done + 10}"
+        )
+    return Limits(study, record, earlier.devices).refusal()
