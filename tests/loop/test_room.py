@@ -4,8 +4,7 @@ import itertools
 import random
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +36,6 @@ def gb(checkpoints: float, *, others: int = 100_000) -> float:
 def limited(disk_gb: float | None, scheduler: Any = None, trials: int = 27) -> Any:
     budget = Budget(trials=trials, max_epochs=9, disk_gb=disk_gb)
     return study(scheduler=scheduler or ASHA(1, 3), budget=budget)
-
-
-@pytest.fixture
-def fast(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one: these searches write a lot."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=memory, prefix="tuner-room-") as folder:
-        yield Path(folder)
 
 
 class Watched:
