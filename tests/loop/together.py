@@ -57,7 +57,7 @@ class SearchOfAll(SteeredSearch):
         if self.reason:
             self.reason = ""
             self.disk_pauses += 1
-            self.given["disk_gb"] = limits.get("disk_gb", self._first.study.budget.disk_gb) * 1.4
+            self.given["disk_gb"] = 1.4 * (limits.get("disk_gb") or self._first.study.budget.disk_gb or 0.0)
         return {**limits, **self.given}
 
     def opening(self) -> dict[str, Any]:
