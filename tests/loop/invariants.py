@@ -74,6 +74,7 @@ def _of_events(events: list[Event]) -> Iterator[str]:
         place = (trial, event.get("epoch", 0))
         if trial in over and kind not in AFTER_THE_END:
             yield f"{kind} of {trial}, which was over"
+        over -= set(retried_by_users(event))
         if kind == "trial_ended":
             over.add(trial)
         elif kind == "epoch_reported":
@@ -84,6 +85,12 @@ def _of_events(events: list[Event]) -> Iterator[str]:
             saved.add(place)
         elif kind == "checkpoint_deleted" and place not in saved:
             yield f"deletion of {place}, which was not there"
+
+
+def retried_by_users(event: Event) -> list[str]:
+    """The trials that a user has run again by this event."""
+    asked = event["event"] == "retry_requested" or (event["event"] == "order_obeyed" and event["verb"] == "retry")
+    return list(event["trials"]) if asked else []
 
 
 def _of_pauses(events: list[Event]) -> Iterator[str]:

@@ -34,10 +34,14 @@ class SteeredSearch(DisturbedSearch):
 
     def _drive(self) -> bool:
         steered = record_of(self.folder, self._first.study).steered
-        self.limits = {**(steered.given or {}), **steered.limits}
+        self.limits = self.options({**(steered.given or {}), **steered.limits})
         study = self._first.study.with_options(**self.limits)
         self.scene = replace(self._first, study=study, workers=steered.concurrency or self._first.workers)
         return super()._drive()
+
+    def options(self, limits: dict[str, Any]) -> dict[str, Any]:
+        """The limits that the next driver is given, of those that were set before."""
+        return limits
 
     def opening(self) -> dict[str, Any]:
         return {**super().opening(), "limits": self.limits}
@@ -141,6 +145,8 @@ def _of_stops(events: list[Event], record: RunRecord) -> Iterator[str]:
             trial = event["arguments"].get("trial")
             stopped = stopped or trial is None
             ended |= {trial} - {None}
+        elif event.get("anew"):
+            stopped = False
         elif kind in ("trial_started", "trial_resumed", "epoch_reported"):
             if stopped:
                 yield f"{kind} of {event['trial']} after the search was stopped"
@@ -186,9 +192,11 @@ def _of_concurrency(events: list[Event], workers: int) -> Iterator[str]:
 def _of_limits(events: list[Event], first: Study, final: Study) -> Iterator[str]:
     """The last driver searched within the limits as they were set last."""
     wanted = first
-    for event in answers(events):
-        if event["event"] == "order_obeyed" and event["verb"] == "set":
-            limits = {name: value for name, value in event["arguments"].items() if name != "concurrency"}
+    for event in events:
+        ordered = event["event"] == "order_obeyed" and event["verb"] == "set"
+        if ordered or "given" in event:
+            told = event["arguments"] if ordered else event["given"]
+            limits = {name: value for name, value in told.items() if name != "concurrency"}
             try:
                 wanted = wanted.with_options(**limits)
             except StudyError as error:

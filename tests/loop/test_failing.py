@@ -19,6 +19,7 @@ from tuner.history.events import Event
 from tuner.history.records import TrialRecord
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
+from tuner.orders.order import Order
 from tuner.schedule import Decision
 from tuner.storage.folder import LocalFolder
 
@@ -436,3 +437,18 @@ def test_the_first_driver_of_a_study_is_not_asked_to_retry(tmp_path: Path) -> No
     drive(loop, reports=1)
     with pytest.raises(RunFolderError, match="got a run without any; there is nothing to do"):
         loop.retry()
+
+
+def test_a_trial_that_waits_to_be_tried_alone_and_is_stopped_by_an_order_runs_no_more(tmp_path: Path) -> None:
+    loop = build(failures(), tmp_path, concurrency=2)
+    first, other = (loop.next_action() for _ in range(2))
+    assert first is not None
+    assert other is not None
+    loop.failed(first.trial, "out_of_memory", "not even one image fits")
+    assert loop.next_action() is not None  # the trial steps aside for it
+    loop.obey(Order("order", "stop", {"trial": first.trial}, by="me@here", time=1.0))
+    for trial in sorted(loop.running):
+        loop.failed(trial, "error", "KeyError: 'lr'")
+    drive(loop)
+    assert kinds(tmp_path, first.trial) == ["trial_started", "trial_retried", "trial_ended"]
+    assert loop.record.trials[first.trial].ended_by == "stop"

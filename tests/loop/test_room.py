@@ -324,3 +324,16 @@ def test_a_checkpoint_that_the_disk_refused_pauses_the_search(fast: Path) -> Non
     loop.not_saved("00000", 3)
     (reason,) = reasons
     assert "got none for that of epoch 2 of trial 00000" in reason
+
+
+@pytest.mark.parametrize("ends", ["failed", "lost"])
+def test_a_checkpoint_whose_epoch_was_never_reported_does_not_stay(fast: Path, ends: str) -> None:
+    loop = build(limited(gb(9), NoEarlyStopping()), fast)
+    start = loop.next_action()
+    assert start is not None
+    store = CheckpointStore(LocalFolder(fast))
+    store.write(start.trial, 1, fill)
+    loop.report(start.trial, 1, {"loss": 0.5}, saved=[1])
+    store.write(start.trial, 2, fill)
+    getattr(loop, ends)(start.trial, "error" if ends == "failed" else "lost", "it went away in epoch 2")
+    assert store.epochs(start.trial) == [1]

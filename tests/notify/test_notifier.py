@@ -1,5 +1,6 @@
 """Searches of the real loop, told to a real server."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,23 @@ def test_what_earlier_drivers_found_is_no_new_best(tmp_path: Path) -> None:
     told = Notifier([], run="r", study="x", record=loop.record)
     assert told._best == 0.5
     told.close()
+
+
+def test_a_best_that_fails_or_runs_again_makes_no_other_one_new(tmp_path: Path) -> None:
+    with receiving() as server:
+        told = notifier(server.url)
+        loop = build(study(budget=Budget(trials=3, max_epochs=9)), tmp_path, concurrency=3, listeners=[told])
+        best, second, third = (start.trial for _ in range(3) if (start := loop.next_action()) is not None)
+        for number, (trial, value) in enumerate([(second, 0.5), (best, 0.25)], 1):
+            loop.report(trial, 1, {"loss": value})
+            server.wait_for(number)
+        loop.failed(best, "error", "KeyError: 'lr'")
+        loop.report(third, 1, {"loss": 0.8})  # the best is the second one's 0.5 again
+        time.sleep(0.2)
+        loop.retry([best])
+        loop.report(third, 2, {"loss": 0.7})  # and 0.25 again
+        time.sleep(0.2)
+        loop.report(second, 2, {"loss": 0.125})
+        server.wait_for(3)
+        told.close()
+        assert kinds(server) == [("new_best", 0.5), ("new_best", 0.25), ("new_best", 0.125)]

@@ -103,6 +103,7 @@ class Failing:
         """What runs next; trials to be tried alone come when nothing else runs or can be started."""
         if any(map(self._runs_apart, self._running)):
             return None
+        self._waiting = [each for each in self._waiting if self._record.trials[each[0].start.trial].live]
         found = self._queue.next()
         while found is not None and self._running and self._runs_apart(found[0].start.trial):
             self._waiting.append(found)

@@ -37,6 +37,11 @@ class Keeper:
         self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
         self._store.delete(trial, epoch)
 
+    def drop_unreported(self, trial: str) -> None:
+        """Delete what a trial had saved when it failed or its worker died, before it could report the epoch."""
+        for epoch in set(self._store.epochs(trial)) - self._record.trials[trial].epochs.keys():
+            self._store.delete(trial, epoch)
+
     def compare_with_the_disk(self) -> None:
         """Take note of checkpoints that came or went without word; delete what belongs to no known epoch."""
         present = {trial: set(self._store.epochs(trial)) for trial in self._store.trials()}

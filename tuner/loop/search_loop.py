@@ -248,14 +248,17 @@ class SearchLoop:
             final = self._limits.reached() is not None
             if self._failing.failed(trial, cause, message, traceback, final=final):
                 self._running.discard(trial)
+            self._keeper.drop_unreported(trial)
 
     def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often.
 
         `cause` is "lost", "out_of_memory" where it was killed for the memory it took, "hung" where it hung.
         """
-        if trial in self._running and self._failing.lost(trial, cause, message, traceback):
-            self._running.discard(trial)
+        if trial in self._running:
+            if self._failing.lost(trial, cause, message, traceback):
+                self._running.discard(trial)
+            self._keeper.drop_unreported(trial)
 
     def retry(self, trials: Iterable[str] = ()) -> list[str]:
         """Run these failed trials again, without names all but those that diverged; their ids.

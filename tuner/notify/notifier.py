@@ -58,9 +58,11 @@ class Notifier:
         self._tell_problem()
         if event["event"] != "epoch_reported" or not finite(event["metrics"].get(self._record.metric)):
             return
-        best = self._record.best_value
-        if best is not None and best != self._best:
-            self._best = best
+        best, leader = self._record.best_value, self._record.best_trial()
+        changed, self._best = best != self._best, best
+        if leader is None or event["trial"] != leader.trial or not changed:
+            return  # or a better one has failed, or runs again
+        if self._record.best_of(leader.trial) == (event["epoch"], best):
             self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=best))
 
     def end(self, run: Run) -> str | None:
