@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.history.damage import KINDS, Damage, fields_of, whole
+from tests.history.test_run_info import AnyCurve
 from tests.loop.simulation import study
 from tests.results.simulated import SPACE
 from tuner import ASHA, Budget
@@ -136,7 +137,7 @@ def test_no_damage_makes_resume_or_predict_raise(
 def test_a_search_beside_a_damaged_run_learns_from_the_others(
     pattern: Path, kinds: dict[str, Damage], tmp_path: Path
 ) -> None:
-    declared = study(space=SPACE, scheduler=ASHA(), budget=Budget(trials=8, max_epochs=9))
+    declared = study(space=SPACE, trial=AnyCurve(), scheduler=ASHA(), budget=Budget(trials=8, max_epochs=9))
     for kind, damage in list(kinds.items())[::17]:
         storage = damaged(pattern, tmp_path / "storage", damage)
         assert f"simulated/{NEIGHBOUR}" in learned(declared, storage).studies, kind

@@ -315,6 +315,17 @@ def test_failed_trials_run_again_while_the_search_goes_on(tmp_path: Path) -> Non
     assert len(record.trials) == 3
 
 
+def test_a_search_that_pauses_cant_be_stopped_before_it_is_resumed(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path, concurrency=2)
+    begun(loop, 2)
+    obeyed(loop, "pause")
+    assert "resume it first" in refused(loop, "stop")
+    assert not loop.stopped
+    loop.end("paused by me@here")
+    again = build(study(), tmp_path, history=events_of(tmp_path))
+    assert "ends now" in obeyed(again, "stop")
+
+
 def test_a_retry_that_is_read_after_the_end_is_refused_with_the_command_that_does_it(tmp_path: Path) -> None:
     loop = build(study(budget=Budget(trials=1, max_epochs=4)), tmp_path)
     loop.failed(*begun(loop, 1), "error", "KeyError: 'lr'")

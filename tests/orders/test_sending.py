@@ -43,7 +43,7 @@ def running(folder: Path, *, takes_orders: bool = True) -> Iterator[SearchLoop]:
         def drive() -> None:
             while not over.wait(0.02) and not loop.stopped:
                 orders.obey(loop)
-            orders.obey_the_last(loop)
+            orders.obey_the_last(loop, interrupted=False)
             loop.end()
             loop.close()
 
@@ -119,7 +119,7 @@ def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixt
     assert main(["set", finished.path, "--trials", "40", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["outcome"] == "waiting"
-    assert told["message"].endswith(f"is obeyed first by: python -m tuner resume {finished.path}")
+    assert told["message"].endswith(f"is obeyed first by: tuner.resume({finished.path!r}, study=study)")
     assert finished.try_({"lr": 0.01}).outcome == finished.note("later").outcome == "waiting"
     assert len(finished.folder.files("inbox")) == 3
 
@@ -241,7 +241,7 @@ def test_what_comes_as_a_search_ends_is_answered_or_waits_for_resume(tmp_path: P
     with orders:
         for verb, arguments in {"stop": {}, "note": {"text": "late"}, "set": {"trials": 9}}.items():
             put(folder, verb, arguments)
-        orders.obey_the_last(loop)
+        orders.obey_the_last(loop, interrupted=False)
     assert not loop.stopped
     assert [note.text for note in loop.record.steered.notes] == ["late"]
     assert [json.loads(path.read_text())["verb"] for path in (tmp_path / "inbox").iterdir()] == ["set"]

@@ -62,14 +62,18 @@ class Orders:
         while self._come and time.monotonic() < until:
             self._answer(loop, self._come.popleft(), late=False)
 
-    def obey_the_last(self, loop: SearchLoop) -> None:
-        """After the search, before its last events: `stop` and `pause` have come too late, others wait for `resume`."""
+    def obey_the_last(self, loop: SearchLoop, *, interrupted: bool) -> None:
+        """After the search, before its last events: what has come too late is answered, the rest waits for `resume`.
+
+        Of an `interrupted` search that is all that `resume` can still obey.
+        """
         self._ended.set()
         self._thread.join(self._seconds + 1)
         if self._thread.is_alive():  # its storage doesn't answer
             return
         self._read()
-        late = [order for order in self._come if order_verb(order) not in ("set", "try")]
+        waits = ("set", "try", "stop", "retry") if interrupted else ("set", "try")
+        late = [order for order in self._come if order_verb(order) not in waits]
         self._come.clear()
         with suppress(OSError):  # a full disk: what follows a search is done as far as it can be
             for order in late:

@@ -48,6 +48,7 @@ class Steering:
     ) -> None:
         self._loop, self._proposals, self._limits = loop, proposals, limits
         self._most_at_once, self._emit = most_at_once, emit
+        self._pausing = False  # as this driver was ordered to
 
     def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
         """Answer the order and carry it out, unless it was answered before."""
@@ -110,11 +111,17 @@ class Steering:
             self._loop.expect_more()
         elif order.verb == "retry":
             self._loop.expect_more(more["trials"])
+        elif order.verb == "pause":
+            self._pausing = True
 
     # What each verb leads to
 
     def _stop(self, arguments: dict[str, Any]) -> Reply:
         if "trial" not in arguments:
+            if self._pausing:
+                raise StudyError(
+                    "stop needs a search that goes on, got one that pauses now; resume it first, then stop it"
+                )
             return "the search ends now; the winner of what was trained is scored, and the report written", {}
         trial = self._trial(arguments["trial"])
         if not trial.live:

@@ -93,7 +93,7 @@ class Sent:
         )
 
     def _waits(self, why: str) -> str:
-        return f"{why}: the order waits in the run's inbox, and is obeyed first by: {command('resume', self._run.path)}"
+        return f"{why}: the order waits in the run's inbox, and is obeyed first by: {_resumed_by(self._run)}"
 
     def _told(self, outcome: Outcome, message: str) -> Answer:
         return Answer(self.order.id, self.order.verb, outcome, message)
@@ -115,7 +115,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
         what = f"trial {arguments['trial']} has ended" if "trial" in arguments else "there is nothing to end"
-        instead = command("retry" if verb == "retry" else "resume", run.path)
+        instead = command("retry", run.path) if verb == "retry" else _resumed_by(run)
         why = state if verb == "retry" else f"{state}: {what}"
         raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
     else:
@@ -123,6 +123,12 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     follower = EventFollower(run.folder)
     follower.new()  # what has happened before is no answer
     return Sent(run, put(run.folder, verb, arguments), follower, running=running)
+
+
+def _resumed_by(run: Run) -> str:
+    """What goes on with the run, from the shell or, where it was started from Python, from there."""
+    from_python = run.info.get("study_file", "") is None
+    return f"tuner.resume({run.path!r}, study=study)" if from_python else command("resume", run.path)
 
 
 def _newest_session(run: Run) -> list[Event]:
