@@ -26,6 +26,7 @@ from typing import Any
 from tuner.device_errors import advice, context_is_dead, is_device_fault
 
 LONGEST_SHOWN = 300  # characters of a value in a message
+NO_REPORT = "it returned without reporting anything; call tuner.report(...) once per epoch"
 
 
 class TunerError(Exception):

@@ -109,7 +109,7 @@ def test_stop_trial_ends_one_trial_whether_it_runs_waits_or_lost_its_worker(
     for trial in (runs, lost):
         assert obeyed(loop, "stop", trial=trial).startswith(f"trial {trial} ends now")
         assert (loop.record.trials[trial].status, loop.record.trials[trial].ended_by) == ("stopped", "stop")
-        assert "needs to go on still" in refused(loop, "stop", trial=trial)
+        assert "only a trial that has not ended can be stopped" in refused(loop, "stop", trial=trial)
     finish(loop)
     assert len(loop.record.trials) == 9
     assert not any(trial.live for trial in loop.record.trials.values())

@@ -58,3 +58,17 @@ def test_a_mistake_gets_one_message_and_exit_code_2(
     searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION))
     assert main(["replay", str(tmp_path / "run"), *arguments]) == 2
     assert capsys.readouterr().err.splitlines() == [message]
+
+
+def test_a_trial_that_kills_its_process_is_a_sentence_and_exit_code_1(tmp_path: Path, capfd: Any) -> None:
+    searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION))
+    events = tmp_path / "run/events/000001.jsonl"
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    for line in lines:
+        line.pop("sum", None)
+        if "study_file" in line:
+            killing = "__import__('os').kill(__import__('os').getpid(), 9)"
+            line["study_file"] = line["study_file"].replace("report(loss=state)", killing)
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["replay", str(tmp_path / "run"), "0"]) == 1
+    assert capfd.readouterr().err.endswith("tuner: a replay's process needs to end by itself, got exit code -9\n")

@@ -277,6 +277,15 @@ def test_a_trial_that_failed_fails_again_or_does_not(tmp_path: Path) -> None:
     )
 
 
+def test_a_function_that_reported_nothing_reports_nothing_again(tmp_path: Path) -> None:
+    run = searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION.replace("range(4)", "range(0)")))
+    found, _ = replayed(run, "0", tmp_path / "again")
+    assert (found.equal, found.sentence) == (
+        True,
+        "there was no epoch to compare, and it fails again with the same message",
+    )
+
+
 def test_a_diverged_trial_diverges_again(tmp_path: Path) -> None:
     run = searched(
         tmp_path / "run",

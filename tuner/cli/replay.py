@@ -38,21 +38,25 @@ def add(verbs: Verbs) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     check_trains("a replay")
-    from tuner.replay import replay
+    from tuner.replay import ReplayDied, replay
     from tuner.results import load_run
 
     run = load_run(options.run)
     shown = _Shown(run.metric, json=options.json)  # before stdout is kept from what the study file prints
-    with redirect_stdout(sys.stderr):
-        found = replay(
-            run,
-            options.trial,
-            epochs=options.epochs,
-            cpus=options.cpus,
-            output=options.output,
-            trust=options.trust,
-            follower=shown,
-        )
+    try:
+        with redirect_stdout(sys.stderr):
+            found = replay(
+                run,
+                options.trial,
+                epochs=options.epochs,
+                cpus=options.cpus,
+                output=options.output,
+                trust=options.trust,
+                follower=shown,
+            )
+    except ReplayDied as error:
+        print(printable(f"tuner: {error}"), file=sys.stderr)
+        return DIFFERENT
     if options.json:
         print(json.dumps(found.summary()))
     else:

@@ -6,6 +6,7 @@ import argparse
 
 from tuner.cli.ordering import add_common, order
 from tuner.cli.parsing import Verbs, add_limits, count, limits
+from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
@@ -22,4 +23,6 @@ def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     wanted = {**limits(options), "concurrency": options.concurrency}
     given = {name: value for name, value in wanted.items() if value is not None}
-    return order(options, "set", given, f"asks the search for {', '.join(f'{n} {v:g}' for n, v in given.items())}")
+    if not given:
+        raise StudyError("set needs a limit or --concurrency, got neither; see `tuner set --help`")
+    return order(options, "set", given, f"asks the search for {', '.join(f'{n} {v}' for n, v in given.items())}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tuner.cli.ordering import add_common, order
 from tuner.cli.parsing import Verbs, assignment
+from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
@@ -18,5 +20,9 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    config = dict(assignment(text, "") for text in options.values)
+    config: dict[str, Any] = {}
+    for name, value in (assignment(text, "") for text in options.values):
+        if name in config:
+            raise StudyError(f"try needs one value for {name!r}, got {config[name]!r} and {value!r}; leave one out")
+        config[name] = value
     return order(options, "try", {"config": config}, f"asks the search to try {' '.join(options.values)}")

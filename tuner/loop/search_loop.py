@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.errors import NO_REPORT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
@@ -239,8 +240,7 @@ class SearchLoop:
         if self.record.trials[trial].epochs:
             self._end(trial, status="completed")
         else:
-            message = "it returned without reporting anything; call tuner.report(...) once per epoch"
-            self.failed(trial, "error", message)
+            self.failed(trial, "error", NO_REPORT)
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device."""

@@ -126,7 +126,8 @@ class Steering:
         trial = self._trial(arguments["trial"])
         if not trial.live:
             raise StudyError(
-                f"a trial that is stopped needs to go on still, got {trial.trial}, which is {trial.status}"
+                f"only a trial that has not ended can be stopped, got {trial.trial}, which is {trial.status}; "
+                "there is nothing to do"
             )
         return f"trial {trial.trial} ends now, after epoch {trial.epoch}", {}
 

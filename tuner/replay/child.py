@@ -17,6 +17,10 @@ from tuner.replay.stays import Stay
 from tuner.trial import Trial
 
 
+class ReplayDied(TunerError):  # noqa: N818 -- what happened, as TrialLost
+    """The process that trained a trial again was killed, by the trial's code or for memory."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What the process trains: a pickled trial, whose modules are imported from `import_path`, in `folder`."""
@@ -30,7 +34,7 @@ class Task:
 def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator[dict[str, Any]]:
     """What `train` tells of the stays, as it comes; the process ends with this generator.
 
-    What the trial prints goes to stderr. Raises TunerError where the process dies without a word.
+    What the trial prints goes to stderr. Raises ReplayDied where the process dies without a word.
     """
     from tuner.worker.pickling import pickle_trial
 
@@ -50,7 +54,7 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
             for line in told:
                 yield json.loads(line)
         if process.wait() != 0:
-            raise TunerError(f"a replay's process needs to end by itself, got exit code {process.returncode}")
+            raise ReplayDied(f"a replay's process needs to end by itself, got exit code {process.returncode}")
     finally:
         process.kill()
         process.wait()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tuner.errors import RunFolderError, TrialError
+from tuner.errors import NO_REPORT, RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.replay.child import trained_apart
 from tuner.replay.comparison import Replayed, ReplayedEpoch, compared
@@ -125,6 +125,8 @@ class Plan:
                 notes |= dict.fromkeys(message["notes"])
                 rows.append(self._compared(message["epoch"], message["metrics"]))
                 follower.on_epoch(rows[-1])
+        if failure is None and not rows and not self.on.start:  # as the search calls it
+            failure = NO_REPORT
         return self._outcome(rows, list(notes), failure)
 
     def _compared(self, epoch: int, metrics: dict[str, Any]) -> ReplayedEpoch:
