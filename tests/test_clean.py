@@ -8,6 +8,8 @@ import pytest
 from tests.results.test_cleaning import interrupted
 from tests.test_cli import run_main
 from tuner.results import load_run
+from tuner.results.run import write_info
+from tuner.storage.lease import held
 
 
 @pytest.fixture
@@ -92,3 +94,23 @@ def test_runs_that_are_too_young_stay(storage: Path, capsys: pytest.CaptureFixtu
 def test_a_storage_without_runs_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_main(capsys, "clean", "--storage", tmp_path / "nowhere")
     assert (code, out.splitlines()[0]) == (0, "no runs")
+
+
+def test_a_run_that_a_search_works_on_is_named(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = load_run(storage / "study" / "1")
+    write_info(run.folder, {**run.info, "status": "running"})
+    with held(run.folder):
+        code, _, err = run_main(capsys, "clean", run.path, "--checkpoints", "--yes")
+    assert code == 0
+    assert f"a search works on {run.path}; wait until it ends" in err
+
+
+def test_what_could_not_be_deleted_is_a_failure_and_no_success_is_told(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load_run(storage / "study" / "1")
+    with held(run.folder):  # by a driver that has only just begun
+        code, _, err = run_main(capsys, "clean", run.path, "--checkpoints", "--yes")
+    assert code == 2
+    assert "left alone" in err
+    assert "deleted checkpoints" not in err

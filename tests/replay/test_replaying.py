@@ -136,6 +136,11 @@ def test_a_function_is_called_with_the_same_seed_which_promises_nothing(tmp_path
     assert not found.promised
 
 
+def test_a_function_that_ends_by_itself_ends_there_again_whatever_was_asked_for(tmp_path: Path) -> None:
+    run = searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION.replace("range(4)", "range(2)")))
+    same(replayed(run, "0", tmp_path / "again", epochs=4)[0], 2)
+
+
 # What is not as it was
 
 
@@ -354,4 +359,19 @@ def test_a_process_that_dies_is_an_error_in_a_sentence(tmp_path: Path) -> None:
                 "report(loss=state)", "__import__('os').kill(__import__('os').getpid(), 9)"
             )
     with pytest.raises(TunerError, match="a replay's process needs to end by itself, got exit code -9"):
+        run.replay("0")
+
+
+def test_a_trial_that_hangs_is_killed_as_in_the_search(tmp_path: Path) -> None:
+    hanging = FUNCTION.replace("import *", "import *\nimport time").replace(
+        "report(loss=state)", "report(loss=state)\n        time.sleep(config['x'])"
+    )
+    watched = hanging.replace("warm_start=None", "failures=Failures(hung_minutes=0.05), warm_start=None")
+    run = searched(tmp_path / "run", text('{"x": 0.01}', body=watched))
+    for event in run.events:
+        if "study_file" in event:
+            event["study_file"] = event["study_file"].replace("sleep(config['x'])", "sleep(600)")
+    with pytest.raises(
+        TunerError, match=r"got exit code 1; one without a report for 0.05 minutes hangs, and is killed"
+    ):
         run.replay("0")

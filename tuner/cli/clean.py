@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tuner.cli.outcome import SUCCESS
+from tuner.cli.outcome import BAD_INPUT, SUCCESS
 from tuner.cli.parsing import Verbs
 from tuner.errors import RunFolderError, StudyError
 
@@ -57,10 +57,10 @@ def perform(options: argparse.Namespace) -> int:
     print_damages(left_out, sys.stderr, of="left out: ")
     chosen = [each for each in found if (request.parts or request.whole) and request.applies(each.run)]
     extra = _extra(options)
-    freed = _delete(options, request, chosen, extra)
+    freed = _delete(options, request, found, chosen, extra)
     if options.json:
         print(json.dumps(_summary(found, beside, freed)))
-    return SUCCESS
+    return BAD_INPUT if None in freed.values() else SUCCESS
 
 
 def _request(options: argparse.Namespace) -> Request:
@@ -84,7 +84,7 @@ def _extra(options: argparse.Namespace) -> list[Path]:
 
 
 def _delete(
-    options: argparse.Namespace, request: Request, chosen: list[Holding], extra: list[Path]
+    options: argparse.Namespace, request: Request, found: list[Holding], chosen: list[Holding], extra: list[Path]
 ) -> dict[str, int | None]:
     """Bytes that were freed, or would be, of each run and of all; None of a run where it couldn't be done."""
     from tuner.foreign_text import printable
@@ -94,7 +94,7 @@ def _delete(
     expected = sum(planned.values()) + size_of(extra)
     if not chosen and not extra:
         if request.parts or request.whole or options.ray or options.cache:
-            print("nothing is to be deleted: no run is chosen, old enough and without a driver", file=sys.stderr)
+            print(f"nothing is to be deleted: {_why_nothing(request, found)}", file=sys.stderr)
         return {"all": 0}
     what = f"{_told(request, len(chosen))}{' and ' if chosen and extra else ''}{_told_beside(extra)}"
     size = f"{expected / 1e6:,.1f} MB"
@@ -112,8 +112,16 @@ def _delete(
             freed[each.run.path] = None
             print(printable(f"note: left alone: {error}"), file=sys.stderr)
     total = sum(filter(None, freed.values())) + delete_paths(extra)
-    print(f"deleted {what}: {total / 1e6:,.1f} MB", file=sys.stderr)
+    if len(chosen) > list(freed.values()).count(None) or extra:
+        print(f"deleted {what}: {total / 1e6:,.1f} MB", file=sys.stderr)
     return {**freed, "all": total}
+
+
+def _why_nothing(request: Request, found: list[Holding]) -> str:
+    driven = [each.run.path for each in found if each.run.alive]
+    if driven:
+        return f"a search works on {', '.join(driven)}; wait until it ends, or end it with `tuner stop`"
+    return "no run is as old as was asked for" if found and request.older_seconds is not None else "there is no run"
 
 
 def _told(request: Request, count: int) -> str:

@@ -54,7 +54,9 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
             for line in told:
                 yield json.loads(line)
         if process.wait() != 0:
-            raise ReplayDied(f"a replay's process needs to end by itself, got exit code {process.returncode}")
+            limit = stays[0].assignment.hung_seconds if stays else None
+            hung = "" if limit is None else f"; one without a report for {limit / 60:g} minutes hangs, and is killed"
+            raise ReplayDied(f"a replay's process needs to end by itself, got exit code {process.returncode}{hung}")
     finally:
         process.kill()
         process.wait()

@@ -134,6 +134,11 @@ class Plan:
         names = dict.fromkeys((self.run.metric, *(self.found.study.declared_trial.reproduced or ())))
         return compared(epoch, None if before is None else before.metrics, metrics, self.run.metric, list(names))
 
+    def _wanted(self, last: int) -> int:
+        """The epoch after which the trial was to end: a function may end by itself, as it did in the run."""
+        by_itself = self.trial.status == "completed" and self.found.study.declared_trial.reproduced is None
+        return last if by_itself and last == self.trial.epoch else self.on.until
+
     def _outcome(self, rows: list[ReplayedEpoch], notes: list[str], failure: str | None) -> Replayed:
         on_cpu = not any(stay.assignment.gpus for stay in self.stays)
         promises = self.found.study.declared_trial.reproduced is not None
@@ -143,7 +148,7 @@ class Plan:
             trial=self.trial.trial,
             metric=self.run.metric,
             start=self.on.start,
-            wanted=self.on.until,
+            wanted=self._wanted(rows[-1].epoch if rows else self.on.start),
             differences=self.differences,
             notes=tuple(notes),
             epochs=tuple(rows),

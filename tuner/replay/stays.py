@@ -147,6 +147,7 @@ def _assignment(run: Run, study: Study, trial: TrialRecord, gpus: float) -> Assi
         cpus=resources.get("cpus") or 1,
         gpus=gpus,
         run_uri="",
+        hung_seconds=study.failures.hung_seconds,
         strategy=trial.config.get("strategy", resources.get("strategy")),
         to_beat=math.inf if study.mode == "max" else -math.inf,  # no epoch is kept because it might win
     )

@@ -57,8 +57,10 @@ def _train_one(trial: Trial, stay: Stay, tell: Tell) -> None:
     with clean_process(seed=assignment.seed, threads=max(1, int(assignment.cpus)), gpu_share=assignment.gpus):
         worker = ReplaySession(stay, tell)
         try:
+            worker.watch.start()
             with session.activate(worker), suppress(StayOver):
                 implementation_of(trial).train(trial, assignment, worker)
         finally:
+            worker.watch.stop()
             WRITER.flush(SECONDS_FOR_WRITING)
             worker.close()
