@@ -19,7 +19,7 @@ study = Study(
 
 def test_the_cost_is_told_for_the_largest_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     space = study_file(tmp_path, CLASSIFIER)
-    code, out, _ = run_main(capsys, "check", space, "--cost")
+    code, out, _ = run_main(capsys, "check", space, "--cost", "--storage", tmp_path)
     assert code == 0
     assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
     _, out, _ = run_main(capsys, "check", space, "--cost", "--json")
