@@ -1,13 +1,13 @@
 """Searches under Ray on a small file system that fills up: paused in time, and gone on with where there is room."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.commands import environment, study_file
+from tests.mounts import needs_mounts, run_on_tmpfs
 
 pytestmark = pytest.mark.ray
 
@@ -52,11 +52,9 @@ told |= {"lost": sorted(known - {f"{t.trial}/{epoch}" for t in run.record.trials
 told |= {"losses": sum(t.losses for t in run.record.trials.values()), "failed": run.summary()["trials"]["failed"]}
 print(json.dumps(told))
 """
-MOUNTED = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
 
 
-@pytest.mark.skipif(NO_MOUNTS, reason="no file system can be mounted here")
+@needs_mounts
 @pytest.mark.parametrize(
     ("limit", "size", "free", "told"),
     [
@@ -72,10 +70,8 @@ def test_a_search_is_paused_in_time_and_goes_on_when_there_is_room(
     space = study_file(tmp_path, SAVING.replace("SIZE", str(size)).replace("LIMIT", str(limit)))
     (disk := tmp_path / "disk").mkdir()
     (drive := tmp_path / "drive.py").write_text(DRIVE)
-    script = f"mount -t tmpfs -o size=64m none {disk}; exec {sys.executable} {drive} {disk} {free} {space}"
-    done = subprocess.run(
-        [*MOUNTED, script], env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    command = (sys.executable, drive, disk, str(free), space)
+    done = run_on_tmpfs("64m", disk, *command, env=environment(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["first"], found["status"]) == (130, "interrupted"), found

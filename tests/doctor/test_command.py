@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 import torchvision
 
 from tests.commands import Finished, environment, start, tuner
+from tests.mounts import needs_mounts, run_on_tmpfs
 from tests.searches import wait_for
 from tuner.console.diagnosis import line, summary
 from tuner.doctor.checks import CHECKS, HOST, ON_CPU, ON_GPU, SOFTWARE
@@ -104,18 +104,13 @@ def test_torchvision_of_another_release_is_a_failure_with_its_fix(tmp_path: Path
     assert found.fix == f"pip install 'torch==2.9.0' torchvision=={version.split('+')[0]}"
 
 
-MOUNTED = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
-
-
-@pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
+@needs_mounts
 def test_a_full_disk_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
-    asked = f"--storage {full}/runs --only disk --only temporary --only cache --json"
-    script = f"mount -t tmpfs -o size=1m none {full}; exec {sys.executable} -m tuner doctor {asked}"
-    changed = environment(TUNER_CACHE=f"{full}/cache")
-    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False, env=changed, cwd=tmp_path)
+    asked = ("--storage", full / "runs", "--only", "disk", "--only", "temporary", "--only", "cache", "--json")
+    doctor = (sys.executable, "-m", "tuner", "doctor", *asked)
+    done = run_on_tmpfs("1m", full, *doctor, env=environment(TUNER_CACHE=f"{full}/cache"), cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     found = told(Finished(done.returncode, done.stdout, done.stderr))
     assert found["disk"].said == f"{full}/runs has to take 8 MiB, got an error from {full} (No space left on device)"

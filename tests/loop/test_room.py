@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, saved, started
 from tests.loop.simulation import build, drive, events_of, study
+from tests.mounts import needs_mounts, run_on_tmpfs
 from tuner import ASHA, Budget, HyperBand, NoEarlyStopping
 from tuner.budget import GB
 from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
@@ -299,15 +299,12 @@ drive(loop, fill=fill)
 loop.end()
 print(len(again), len(loop.record.trials), known <= {(t.trial, e) for t in loop.record.trials.values() for e in t.epochs})
 """
-MOUNTED = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
 
 
-@pytest.mark.skipif(NO_MOUNTS, reason="no file system can be mounted here")
+@needs_mounts
 @pytest.mark.parametrize("disk_gb", [0, 0.02])
 def test_a_disk_that_fills_up_pauses_the_search_until_there_is_room(tmp_path: Path, disk_gb: float) -> None:
-    script = f"mount -t tmpfs -o size=16m none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path} {disk_gb}"
-    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    done = run_on_tmpfs("16m", tmp_path, sys.executable, "-c", FULL, tmp_path, str(disk_gb))
     assert done.returncode == 0, done.stderr
     reason, again, end = done.stdout.splitlines()
     assert reason.startswith("a search needs room for its next checkpoints and events, 2 MB, got ")

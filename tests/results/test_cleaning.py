@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
+from tests.mounts import needs_mounts, run_on_tmpfs
 from tests.results.simulated import simulated
 from tuner.errors import RunFolderError
 from tuner.history.checkpoints import CheckpointStore
@@ -231,12 +232,9 @@ except OSError:
     pass
 print(clean(load_run(run.path), Request(("checkpoints",))) > 5000, len(list((Path(run.path) / "checkpoints").glob("*/*"))))
 """
-MOUNTED = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
 
 
-@pytest.mark.skipif(NO_MOUNTS, reason="no file system can be mounted here")
+@needs_mounts
 def test_a_disk_without_room_for_a_lease_or_an_event_is_cleaned_too(tmp_path: Path) -> None:
-    script = f"mount -t tmpfs -o size=400k none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path}"
-    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    done = run_on_tmpfs("400k", tmp_path, sys.executable, "-c", FULL, tmp_path)
     assert done.stdout == "True 0\n", done.stderr

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.mounts import needs_mounts, run_on_tmpfs
 from tuner.errors import TrialError
 from tuner.train.checkpoint import (
     INDEX,
@@ -111,12 +111,9 @@ try:
 except OSError as error:
     print(no_space(error))
 """
-MOUNTED = ["unshare", "--mount", "--map-root-user", "sh", "-c"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
 
 
-@pytest.mark.skipif(NO_MOUNTS, reason="no file system can be mounted here")
+@needs_mounts
 def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
-    script = f"mount -t tmpfs -o size=400k none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path}"
-    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    done = run_on_tmpfs("400k", tmp_path, sys.executable, "-c", FULL, tmp_path)
     assert done.stdout == "True\n", done.stderr

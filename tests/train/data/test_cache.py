@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.mounts import needs_mounts, run_mounted, run_on_tmpfs
 from tuner.train.data import cache as module
 from tuner.train.data.cache import INDEX, ArrayCache, Builder, CacheUnavailable, cache_key, default_folder
 
@@ -219,14 +220,9 @@ def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
 
 
-MOUNTED = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
-NO_MOUNTS = subprocess.run([*MOUNTED, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode != 0
-
-
-@pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
+@needs_mounts
 def test_a_disk_that_is_too_small_for_an_array_ends_no_process(tmp_path: Path) -> None:
-    script = f"mount -t tmpfs -o size=1m none {tmp_path}; exec {sys.executable} -c '{FULL}' {tmp_path}"
-    done = subprocess.run([*MOUNTED, script], capture_output=True, text=True, check=False)
+    done = run_on_tmpfs("1m", tmp_path, sys.executable, "-c", FULL, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
         f"decoded images need a folder to be kept in, got {tmp_path}: No space left on device"
@@ -242,19 +238,19 @@ print(entry.arrays["numbers"].sum(), entry.facts, entry.notes, len(cache._FITTED
 """
 
 
-@pytest.mark.skipif(NO_MOUNTS, reason="needs a system that lets users mount")
+@needs_mounts
 @pytest.mark.parametrize("marked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_cache_that_is_read_only_is_verified_and_read(tmp_path: Path, marked: bool) -> None:
     ArrayCache(tmp_path).get("key", build)
     if not marked:
         for marker in (tmp_path / "key").glob("verified-*"):
             marker.unlink()
-    mount = f"mount --bind {tmp_path} {tmp_path}; mount -o remount,bind,ro {tmp_path}"
-    run = [*MOUNTED, f"{mount}; exec {sys.executable} -c '{READ_ONLY}' {tmp_path}"]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    mount = 'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"'
+    run = (mount, tmp_path, sys.executable, "-c", READ_ONLY, tmp_path)
+    done = run_mounted(*run)
     assert (done.stdout, done.stderr) == ("15 {'classes': ['a', 'b']} () 1\n", "")
     flip(tmp_path / "key" / "numbers.npy")
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    done = run_mounted(*run)
     assert done.stderr.splitlines()[-1] == (
         f"tuner.train.data.cache.CacheUnavailable: a cache entry must be what was built, got {tmp_path}/key: "
         "numbers.npy isn't what was written; set TUNER_CACHE to a folder that can be written to"
