@@ -8,7 +8,15 @@ import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, Grid, HyperOpt, ImageClassifier, Random, Study, choice, loguniform, uniform
-from tuner.console.tables import print_failure, print_predictions, print_run, print_runs, print_study, print_winner
+from tuner.console.tables import (
+    print_earlier,
+    print_failure,
+    print_predictions,
+    print_run,
+    print_runs,
+    print_study,
+    print_winner,
+)
 from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.inspection import Prediction
@@ -256,3 +264,10 @@ def test_predictions_are_a_row_per_image(capsys: pytest.CaptureFixture[str]) -> 
     prediction = Prediction(Path("a/3.png"), "three", 0.956, (("three", 0.956), ("eight", 0.044)))
     print_predictions([prediction])
     assert printed(capsys) == "image    class  confidence\na/3.png  three  95.6%"
+
+
+def test_of_many_earlier_runs_the_newest_are_shown_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    print_earlier([(f"small/{number}", 3, None if number % 2 else "another metric") for number in range(13)])
+    lines = printed(capsys).splitlines()
+    assert len(lines) == 12
+    assert lines[-1] == "and 3 older runs, of which 1 teach where to start; all with --json"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
+SHOWN_EARLIER = 10
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -60,9 +61,14 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
 def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
     """A row for each earlier run: name, trials, and why nothing is learned from it (None if something is)."""
     table = _table("earlier run", "trials", "teaches")
-    for name, trials, why_not in runs:
+    for name, trials, why_not in runs[:SHOWN_EARLIER]:
         table.add_row(printable(name), str(trials), "where to start" if why_not is None else f"nothing: {why_not}")
     _console().print(table)
+    rest = [why_not is None for _, _, why_not in runs[SHOWN_EARLIER:]]
+    if rest:
+        _console().print(
+            f"and {plural(len(rest), 'older run')}, of which {sum(rest)} teach where to start; all with --json"
+        )
 
 
 def print_comparison(found: Comparison) -> None:

@@ -7,7 +7,6 @@ they end, and first does what the last of them had decided and not done any more
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +16,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import describe
+from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
 from tuner.loop.judging import EARLY_STOPPING, Judge
 from tuner.loop.keeping import Keeper
@@ -34,8 +34,6 @@ from tuner.storage.folder import Folder
 from tuner.study import Study
 
 LEARNED = "learned"
-SHORTEST_ALLOWANCE = 30.0  # seconds that trials have to end their epoch once a limit is reached, or
-EPOCHS_ALLOWED = 2  # this many times the longest epoch so far, whichever is more
 
 
 class SearchLoop:
@@ -83,8 +81,7 @@ class SearchLoop:
             study.failures, self.record, self._queue, self._running, admission, share_devices, self._emit, self._end
         )
         self._idle = False
-        self._last_report: dict[str, float] = {}  # or start, of each running trial, by the monotonic clock
-        self._longest_epoch = 0.0
+        self._times = EpochTimes()
         replay = Replay(self.record, self._proposals, self._stopping, self._queue)
         for event in history:
             replay.tell(event)
@@ -141,8 +138,7 @@ class SearchLoop:
     def overdue(self) -> bool:
         """Whether a limit was reached so long ago that a trial which still hasn't ended its epoch must hang."""
         since = self._limits.overrun_seconds()
-        allowed = max(SHORTEST_ALLOWANCE, EPOCHS_ALLOWED * self._longest_epoch)
-        return since is not None and bool(self._running) and since > allowed
+        return since is not None and bool(self._running) and since > self._times.allowance
 
     @property
     def end_reason(self) -> str:
@@ -207,7 +203,7 @@ class SearchLoop:
         if trial not in self._running:
             return Decision.STOP
         record = self.record.trials[trial]
-        self._time_epoch(trial)
+        self._times.report(trial)
         decision, ending = self._judge.judge(record, epoch, metrics, saved=epoch in saved, saves=saves)
         why = {} if ending is None else {"ending": ending}
         self._emit("epoch_reported", trial=trial, epoch=epoch, metrics=metrics, decision=decision.value, **why)
@@ -306,7 +302,7 @@ class SearchLoop:
             self._queue.adopt(start)
         self._emit(entry.kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
         self._running.add(start.trial)
-        self._last_report[start.trial] = time.monotonic()
+        self._times.start(start.trial)
         if entry.new:
             self._stopping.start(start.trial, trusted=self._proposals.is_learned(start.config))
         self._tell_of_packing()
@@ -353,15 +349,10 @@ class SearchLoop:
     def _end(self, trial: str, **ending: Any) -> None:
         self._emit("trial_ended", trial=trial, **ending)
         self._running.discard(trial)
-        self._last_report.pop(trial, None)
+        self._times.end(trial)
         self._proposals.end(self.record.trials[trial].number, ending["status"])
         self._stopping.end(trial)
         self._keeper.prune(trial)
-
-    def _time_epoch(self, trial: str) -> None:
-        now = time.monotonic()
-        self._longest_epoch = max(self._longest_epoch, now - self._last_report.get(trial, now))
-        self._last_report[trial] = now
 
     def _emit(self, kind: str, **fields: Any) -> None:
         """Write an event, then apply it, then show it."""
