@@ -94,6 +94,8 @@ def describe_failure(error: BaseException) -> tuple[str, str, str]:
     trace = "".join(traceback.format_exception(error))
     if isinstance(error, TrialError):
         return error.cause, str(error), trace
+    if isinstance(error, SystemExit):
+        return "error", f"the trial's code called exit({error.code!r}); raise an exception instead", trace
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "out_of_memory", str(error) or type(error).__name__, trace
     if context_is_dead(error):

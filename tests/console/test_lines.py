@@ -71,3 +71,10 @@ def test_no_line_is_printed_after_the_end() -> None:
         lines.on_event(started(0))
     assert not lines._thread.is_alive()
     assert stream.getvalue().splitlines()[-1].startswith("1 of 4 trials: 1 running; ")
+
+
+def test_where_a_search_is_refused_nothing_is_said_of_the_earlier_one() -> None:
+    stream = io.StringIO()
+    with Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream):
+        pass  # a refusal
+    assert stream.getvalue().splitlines() == ["digits: starting Ray"]

@@ -27,6 +27,14 @@ def test_a_trial_that_has_ended_waits_for_no_other_try() -> None:
     assert not fold(*tried, ended(0, "stopped", 2.0, by="stop")).trials["00000"].attempts.waiting
 
 
+def test_a_trial_was_tried_again_after_all_failures_but_the_one_that_is_its_end() -> None:
+    lost = {"trial": "00000", "cause": "hung", "message": "it hung"}
+    tries = (started(0), event("trial_lost", 1.0, **lost), started(0, 2.0), event("trial_lost", 3.0, **lost))
+    attempts = fold(*tries, ended(0, "failed", 3.0, cause="hung", message="it hung")).trials["00000"].attempts
+    assert [attempt.time for attempt in attempts.failed] == [1.0, 3.0]
+    assert [attempt.time for attempt in attempts.tried_again] == [1.0]
+
+
 def test_an_order_to_retry_puts_failed_trials_back() -> None:
     failed = (started(0), ended(0, "failed", 1.0, cause="error", message="it raised"))
     record = fold(*failed, {**obeyed("retry"), "trials": ["00000"]})

@@ -262,7 +262,7 @@ def test_a_configuration_needs_room_in_the_budget_and_must_be_new(tmp_path: Path
     assert loop.record.trials["00000"].config == {"x": 0.5}
     assert refused(loop, "try", config={"x": 0.25}) == (
         "a trial needs room in the budget, got 6 of 6 trials that were begun or ordered; "
-        "raise it with `tuner set RUN --trials 7`"
+        f"raise it with: python -m tuner set {tmp_path} --trials 7"
     )
     obeyed(loop, "set", trials=7)
     assert refused(loop, "try", config={"x": 0.5}).endswith("which trial 00000 has; change a value")

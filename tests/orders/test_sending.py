@@ -115,6 +115,13 @@ def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> 
     assert list((tmp_path / "inbox").iterdir()) == []
 
 
+def test_hours_that_a_run_has_used_already_are_told_at_once(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    used = finished.record.active_seconds
+    assert used > 0
+    assert main(["set", finished.path, "--hours", str(used / 7200)]) == 0
+    assert "so that no further trial would start with a limit of" in capsys.readouterr().out
+
+
 def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["set", finished.path, "--trials", "40", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -282,6 +282,16 @@ def test_a_trial_that_failed_fails_again_or_does_not(tmp_path: Path) -> None:
     )
 
 
+def test_a_trial_that_calls_exit_fails_as_in_the_search(tmp_path: Path) -> None:
+    run = searched(tmp_path / "run", text('{"x": 2.5}', body=FUNCTION))
+    run.trial("0").message = "the trial's code called exit(3); raise an exception instead"
+    for event in run.events:
+        if "study_file" in event:
+            event["study_file"] = event["study_file"].replace("raise ValueError(", "raise SystemExit(3 or ")
+    found, _ = replayed(run, "0", tmp_path / "again")
+    assert found.failure == found.recorded_failure
+
+
 def test_a_function_that_reported_nothing_reports_nothing_again(tmp_path: Path) -> None:
     run = searched(tmp_path / "run", text('{"x": 0.5}', body=FUNCTION.replace("range(4)", "range(0)")))
     found, _ = replayed(run, "0", tmp_path / "again")

@@ -33,6 +33,7 @@ class Lines:
     ) -> None:
         self._plan, self._stream, self._progress, self._clock = progress.plan, stream, progress, clock
         self._doing = opening  # while no trial is there, or once the search is over
+        self._begun = False  # the search that is followed, rather than an earlier driver's
         self._said = clock()
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -46,12 +47,13 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        if self._progress.record.trials:
+        if self._begun and self._progress.record.trials:
             self._say(self._progress.totals())
 
     def on_event(self, event: Event) -> None:
         """Print the line for the event, if it has one."""
         with self._lock:
+            self._begun = True
             if event["event"] == CONCLUDING:
                 self._doing = str(event["step"])
                 self._say(self._doing)

@@ -221,7 +221,7 @@ def _print_trial(run: Run, trial_id: str) -> None:
     console.print(table)
     for written in run.record.steered.notes_of(trial.trial):
         console.print(f"note by {written.by}: {written.text}")
-    for attempt in trial.attempts.failed:
+    for attempt in trial.attempts.tried_again:
         console.print(f"tried again after epoch {attempt.epoch}, {attempt.cause}: {attempt.message}")
         if attempt.traceback and not trial.traceback:
             console.print(attempt.traceback)

@@ -14,6 +14,7 @@ from typing import Any
 from tuner.driver.interruption import Interruption
 from tuner.driver.watchdog import RAY_IS_GONE
 from tuner.driver.winner import ScoringInterrupted, is_written, write_winner
+from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
@@ -133,7 +134,8 @@ class Conclusion:
             self.info["report"] = write_report(run)
         except Exception as error:
             again = command("report", self.loop.folder.uri)
-            raise OSError(f"{error!r}; try again with: {again}") from error
+            why = str(error) if isinstance(error, TunerError) else describe_error(error)
+            raise OSError(f"{why}; try again with: {again}") from error
 
     def _notice(self, message: str) -> None:
         self._step("a notice", lambda: self.loop.notice(message))

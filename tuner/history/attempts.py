@@ -36,6 +36,7 @@ class Attempts:
     failed: list[Attempt] = field(default_factory=list)
     forgiven: int = 0  # the first of them, which don't count since the user had the trial run again
     waiting: bool = False
+    followed: int = 0  # of `failed`, the first ones, each of which another try came after
     alone: bool = False
 
     def add(self, failure: dict[str, Any], *, time: float, epoch: int, kind: str) -> None:
@@ -43,6 +44,15 @@ class Attempts:
         cause, message = failure.get("cause") or LOST, failure.get("message") or ""
         self.failed.append(Attempt(time, epoch, kind, cause, message, failure.get("traceback")))
         self.waiting = True
+
+    def begin(self) -> None:
+        """The next try begins, or the first one."""
+        self.waiting, self.followed = False, len(self.failed)
+
+    @property
+    def tried_again(self) -> list[Attempt]:
+        """Those that another try came after; the last one may be the trial's end."""
+        return self.failed[: self.followed]
 
     def forgive(self) -> None:
         """The user has the trial run again: what happened before counts no more."""

@@ -330,7 +330,8 @@ class RunRecord:
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)
         trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
-        trial.due, trial.study_version, trial.attempts.waiting = None, self._study_version, False
+        trial.due, trial.study_version = None, self._study_version
+        trial.attempts.begin()
         self._on_workers[trial.trial] = trial
         self._rank_anew(trial)
 

@@ -18,6 +18,7 @@ from tuner.loop.failing import to_retry
 from tuner.loop.limits import FAILURES, STOP, Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
+from tuner.quoting import command
 from tuner.results.text import short
 from tuner.search import Proposals
 from tuner.space import Config
@@ -223,7 +224,7 @@ class Steering:
         if study.trials is not None and begun >= study.trials:
             raise StudyError(
                 f"a trial needs room in the budget, got {begun} of {study.trials} trials that were begun or ordered; "
-                f"raise it with `tuner set RUN --trials {begun + 1}`"
+                f"raise it with: {command('set', self._loop.folder.uri, '--trials', str(begun + 1))}"
             )
 
     def _completed(self, given: Config) -> Config:

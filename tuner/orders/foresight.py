@@ -22,6 +22,14 @@ def trials_begun(record: RunRecord) -> int:
     return len(record.trials) + len(record.steered.waiting)
 
 
+def used_up(record: RunRecord, hours: float | None) -> str | None:
+    """That the run has used so many hours already, so that nothing more would be trained; None if it hasn't."""
+    used = record.active_seconds / SECONDS_PER_HOUR
+    if hours is None or used < hours:
+        return None
+    return f"the run has used {used:.2g} h already, so that no further trial would start with a limit of {hours:g}"
+
+
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
     """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
     ended = sum(not trial.live for trial in record.trials.values())

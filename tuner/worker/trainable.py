@@ -78,12 +78,10 @@ def _perform(pickled: bytes, assignment: Assignment, worker: WorkerSession, plac
         with session.activate(worker):
             trial = cloudpickle.loads(pickled)
             implementation_of(trial).train(trial, assignment, worker)
-    except SystemExit as error:
-        if _comes_from_ray(error):  # the search wants the trial to stop
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and _comes_from_ray(error):  # the search wants the trial to stop
             traceback.clear_frames(error.__traceback__)  # they hold the trial's network and optimizer
             raise
-        worker.fail("error", f"the trial's code called exit({error.code!r}); raise an exception instead")
-    except Exception as error:
         worker.watch.stop()
         finish_writing()  # before the driver gives the trial to another worker
         worker.fail(*describe_failure(error))
