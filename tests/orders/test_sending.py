@@ -252,3 +252,14 @@ def test_what_comes_as_a_search_ends_is_answered_or_waits_for_resume(tmp_path: P
     assert not loop.stopped
     assert [note.text for note in loop.record.steered.notes] == ["late"]
     assert [json.loads(path.read_text())["verb"] for path in (tmp_path / "inbox").iterdir()] == ["set"]
+
+
+def test_what_comes_as_a_search_is_interrupted_waits_for_resume_unless_nothing_is_left_to_do(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    loop, orders = build(study(), tmp_path), Orders(folder)
+    with orders:
+        for verb, arguments in {"stop": {}, "retry": {}, "note": {"text": "late"}, "pause": {}}.items():
+            put(folder, verb, arguments)
+        orders.obey_the_last(loop, interrupted=True)
+    assert sorted(json.loads(path.read_text())["verb"] for path in (tmp_path / "inbox").iterdir()) == ["retry", "stop"]
+    assert {event["verb"] for event in read_events(folder) if event["event"] == "order_obeyed"} == {"note", "pause"}
