@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tuner.cli import main
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -59,3 +63,13 @@ def study_file(folder: Path, body: str, name: str = "space.py") -> Path:
     path = folder / name
     path.write_text("import time\n\nimport tuner\nfrom tuner import *\n\n" + body)
     return path
+
+
+def run_main(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command in this process: what `main` returns, or argparse raises."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err

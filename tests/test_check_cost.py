@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import study_file
+from tests.commands import run_main, study_file
 from tests.searches import RESUMABLE, study
-from tests.test_cli import run_main
 
 CLASSIFIER = """
 study = Study(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_main
 from tests.results.test_cleaning import interrupted
-from tests.test_cli import run_main
 from tuner.results import load_run
 from tuner.results.run import write_info
 from tuner.storage.lease import held

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, start, study_file, tuner
+from tests.commands import ROOT, run_main, start, study_file, tuner
 from tests.loop.simulation import build, drive, study
 from tests.results.test_results import make_run
 from tuner.cli import main
@@ -156,16 +156,6 @@ def test_help_names_every_verb() -> None:
 # The rest in this process: an exit code is what `main` returns, or argparse raises.
 
 
-def run_main(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -293,36 +283,6 @@ def test_show_of_a_failed_trial_ends_with_its_traceback(tmp_path: Path, capsys: 
     assert lines[1] == "  x = 0.8897387912781343"
     assert [line.split()[0] for line in lines[2:7]] == ["epoch", "1", "2", "3", "4"]
     assert lines[7:] == ["ValueError: [x]", "Traceback (most recent call last):", "ValueError: [x]"]
-
-
-def test_show_log_prints_what_a_trial_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = interrupted_run(tmp_path)
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "00001.log").write_bytes(
-        b"".join(b"%d\x1b[2J\n" % number for number in range(30)) + b"\xff end"
-    )
-    whole = [f"{number}\\x1b[2J" for number in range(30)] + ["\\xff end"]
-    for arguments, lines in ((["--log"], whole), (["--log", "--follow"], whole[-21:])):  # the last one has no end
-        code, out, err = run_main(capsys, "show", run, "--trial", "1", *arguments)
-        assert (code, err, out.splitlines()) == (0, "", lines)
-    code, out, err = run_main(capsys, "show", run, "--trial", "1", "--log", "--json")
-    assert json.loads(out)["log"].endswith("29\x1b[2J\n\\xff end")
-    assert run_main(capsys, "show", run, "--trial", "0", "--log") == (0, "", "trial 00000 printed nothing\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--log"], "--log needs the trial whose output is shown, got none; add --trial ID"),
-        (["--trial", "1", "-f"], "--follow needs --log, got it alone; add --log, or use --watch to follow the whole search"),
-        (["--trial", "1", "--log", "--watch"], "--log shows what one trial printed, got it with --watch; leave one of them out"),
-        (["--trial", "1", "--log", "-f", "--json"], "--log shows what one trial printed, got it with --json and --follow; leave one of them out"),
-    ],
-)  # fmt: skip
-def test_show_log_with_options_that_do_not_fit_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert run_main(capsys, "show", tmp_path, *arguments) == (2, "", f"tuner: {message}\n")
 
 
 def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

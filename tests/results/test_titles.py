@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_main
 from tests.results.simulated import simulated
-from tests.test_cli import run_main
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html
 from tuner.results import load_run
