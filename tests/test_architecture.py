@@ -68,7 +68,7 @@ MAY_IMPORT = {
     "loop": (
         {
             *("study", "budget", "failures", "space", "search", "schedule", "results", "history", "storage"),
-            *("trial", "orders", "errors"),
+            *("trial", "orders", "errors", "quoting"),
         },
         set(),
     ),

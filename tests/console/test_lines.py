@@ -1,12 +1,14 @@
 """Lines for logs and pipes, whose time is the test's."""
 
 import io
+from contextlib import suppress
 
 import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.console.lines import Lines
 from tuner.console.standing import Plan, Progress
+from tuner.errors import TunerError
 from tuner.history.events import Event
 
 PLAN = Plan("digits", "accuracy", "max", trials=4, max_epochs=10)
@@ -75,6 +77,18 @@ def test_no_line_is_printed_after_the_end() -> None:
 
 def test_where_a_search_is_refused_nothing_is_said_of_the_earlier_one() -> None:
     stream = io.StringIO()
-    with Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream):
-        pass  # a refusal
+    with (
+        suppress(TunerError),
+        Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream),
+    ):
+        raise TunerError("refused")
     assert stream.getvalue().splitlines() == ["digits: starting Ray"]
+
+
+def test_a_search_that_is_over_is_summed_up() -> None:
+    stream = io.StringIO()
+    with Lines(Progress(PLAN, [started(0), ended(0, "completed", 1.0)]), stream, opening="followed"):
+        pass
+    opening, totals = stream.getvalue().splitlines()
+    assert opening == "digits: followed"
+    assert totals.startswith("1 of 4 trials: 1 done")

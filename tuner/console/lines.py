@@ -44,10 +44,11 @@ class Lines:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        if self._begun and self._progress.record.trials:
+        refused = error is not None and not self._begun
+        if self._progress.record.trials and not refused:
             self._say(self._progress.totals())
 
     def on_event(self, event: Event) -> None:
