@@ -44,7 +44,7 @@ class Lines:
         self._thread.start()
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error: object = None, *_: object) -> None:
         self._over.set()
         self._thread.join()
         refused = error is not None and not self._begun
