@@ -102,6 +102,7 @@ class LogProcess:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
+                start_new_session=True,  # Ray ends the group of a worker that died, this program before it ignores that
             )
 
     @property
