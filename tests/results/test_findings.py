@@ -99,7 +99,11 @@ def test_a_best_value_in_the_middle_is_not_told_as_one_at_the_border(tmp_path: P
 def test_what_hardly_matters_can_be_fixed(tmp_path: Path) -> None:
     space = {"lr": uniform(0, 1), "idle": uniform(0, 1)}
     run = simulated(
-        tmp_path, space=space, budget=Budget(trials=60, max_epochs=9), curve=lambda config, epoch: config["lr"] / epoch
+        tmp_path,
+        space=space,
+        scheduler=NoEarlyStopping(),
+        budget=Budget(trials=60, max_epochs=3),
+        curve=lambda config, epoch: config["lr"] / epoch,
     )
     assert "can be fixed: idle=" in texts(run)
 

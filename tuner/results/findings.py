@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
 from tuner.quoting import command
+from tuner.results.full_length import full_outcomes
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
@@ -102,7 +103,11 @@ def failures(run: Run) -> list[Failure]:
 
 
 def advice(run: Run) -> list[Advice]:
-    """What the run says about the next one, the most promising first."""
+    """What the run says about the next one, the most promising first.
+
+    What it says of hyperparameters rests on values at full length, see `tuner.results.full_length`: that a trial was
+    stopped early makes its values low, whatever its hyperparameters are.
+    """
     found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
     if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
         found.append(
@@ -140,13 +145,14 @@ def _going_on(run: Run) -> list[Advice]:
 
 
 def _borders(run: Run) -> list[Advice]:
-    configs, values = run.outcomes()
     limits = run.info.get("limits")
-    if len(values) < FEWEST_TRIALS or limits is None:  # an older run, which may lie at a border that can't be passed
+    if limits is None:  # an older run, which may lie at a border that can't be passed
+        return []
+    found = full_outcomes(run)
+    if len(found.values) < FEWEST_TRIALS:
         return []
     space, sign = run.space, 1 if run.mode == "max" else -1
-    projected = [space.project(config) for config in configs]
-    region = good_region(space, projected, [sign * value for value in values], limits=limits)
+    region = good_region(space, found.configs, [sign * value for value in found.values], limits=limits)
     best = space.flatten(region.best)
     return [
         Advice(f"The best value of {name}, {short(best[name])}, lies at the border of "
@@ -179,7 +185,7 @@ def _unimportant(run: Run) -> list[Advice]:
     if best is None or len(run.outcomes()[1]) < 3 * FEWEST_TRIALS:
         return []
     flat = run.space.flatten(best.config)
-    small = [one.name for one in run.importance() if one.share + CLEAR * one.deviation < NEGLIGIBLE]
+    small = [one.name for one in run.importances if one.share + CLEAR * one.deviation < NEGLIGIBLE]
     fixed = {name: flat[name] for name in small if name in flat}
     if not fixed:
         return []

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tuner.foreign_text import in_utf8, spreadsheet_cell
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 from tuner.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from tuner.results.findings import Advice
+    from tuner.results.importance import Importance
 
 CONFIG, METRIC = "config/", "metric/"
 _TRIAL_TYPES = {
@@ -69,6 +74,18 @@ def history_table(record: RunRecord) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=list(names) or list(_HISTORY_COLUMNS)).astype(_HISTORY_TYPES)
     table["time"] = _utc(table["time"])
     return table
+
+
+def importance_table(found: Sequence[Importance]) -> pd.DataFrame:
+    """A row per hyperparameter, those that matter most first: hyperparameter, share of the variance, standard error."""
+    rows = [(one.name, one.share, one.deviation) for one in found]
+    table = pd.DataFrame(rows, columns=["hyperparameter", "share", "error"])
+    return table.astype({"hyperparameter": "str", "share": "float64", "error": "float64"})
+
+
+def advice_table(found: Sequence[Advice]) -> pd.DataFrame:
+    """A row per piece of advice, the most promising first: text, command (missing where there is none)."""
+    return pd.DataFrame([(one.text, one.command) for one in found], columns=["text", "command"]).astype("str")
 
 
 def write_tables(folder: Folder, record: RunRecord) -> None:
