@@ -72,13 +72,13 @@ def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
 
 
 def print_comparison(found: Comparison) -> None:
-    """A row per run, and who wins at equal cost."""
-    columns = found.table
-    table = _table(*map(str, columns.columns))
-    for _, row in columns.iterrows():
-        table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
+    """A row per run, one per group of runs where there are any, and who is better at equal cost."""
     console = _console()
-    console.print(table)
+    for columns in (found.table, *[found.by_group] * found.has_groups):
+        table = _table(*map(str, columns.columns))
+        for _, row in columns.iterrows():
+            table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
+        console.print(table)
     console.print(found.conclusion)
 
 
