@@ -4,7 +4,7 @@
 
 Simulated searches of eight kinds by a clock of their own, with real search algorithm and early stopping; epochs whose
 time depends on the configuration, starts of workers and trials, scoring and report. And real runs, given as folders:
-their end is the time of the last file that the search wrote, its report.
+their end is the time of the last file that the search wrote, run.json; those of less than 30 s are left out.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "HyperBand": {"search": Random(), "scheduler": HyperBand()},
     "no early stopping": {"search": Random(), "scheduler": NoEarlyStopping()},
 }
+SHORTEST, LONGEST_CONCLUSION = 30.0, 300.0  # seconds: later, somebody wrote into the folder again
 SPACE = {"lr": loguniform(1e-5, 1e-1), "batch_size": choice([16, 32, 64, 128]), "layers": choice([1, 2, 3])}
 
 
@@ -120,6 +121,8 @@ def stored(folder: str) -> Watched | None:
         return None
     updated = datetime.fromisoformat(run.info["updated"]).timestamp()
     end = max(updated, run.events[-1]["time"])
+    if end - run.events[0]["time"] < SHORTEST or end - run.events[-1]["time"] > LONGEST_CONCLUSION:
+        return None
     return Watched(run.events, end, ahead_of(run), run.metric, run.mode)
 
 

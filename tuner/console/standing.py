@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
-from tuner.history.records import RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.text import duration, plural, short
 from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, reduction_factor, time_left
 
@@ -146,11 +146,8 @@ class Progress:
         return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{savings}; {self.eta()}"
 
     def saved_share(self) -> float:
-        """Share of the ended trials' full length that early stopping saved; a completed trial is as long as it is."""
-        trials = self.record.trials.values()
-        trained = sum(trial.epoch for trial in trials if trial.status in ("completed", "stopped"))
-        saved = saved_epochs(trials, self.plan.max_epochs)
-        return saved / (trained + saved) if saved else 0.0
+        """Share of the epochs that early stopping saved, the same as in the report."""
+        return saved_share(self.record.trials.values(), self.plan.max_epochs)
 
     def eta(self) -> str:
         """The time left with its 80 % interval, or how long it has taken where nobody can know."""

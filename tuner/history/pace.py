@@ -16,12 +16,14 @@ RECENT = 40  # trials, of those that ran last: what others did says less of the 
 class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
-    `own` is what an epoch takes of those trials by their ids.
+    `own` is what an epoch takes of those trials by their ids, `opening` the longest start: that of a worker, which
+    loads libraries.
     """
 
     epoch_seconds: tuple[float, ...]
     starts: tuple[float, ...]
     own: Mapping[str, float]
+    opening: float = 0.0
 
     @property
     def median_epoch(self) -> float:
@@ -54,7 +56,9 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
         for first in stays
     ]
     later = starts[workers:] if len(record.trials) <= RECENT else starts
-    return Pace(tuple(own.values()), tuple(later) or (FURTHER_START * min(starts, default=0.0),), own)
+    return Pace(
+        tuple(own.values()), tuple(later) or (FURTHER_START * min(starts, default=0.0),), own, max(starts, default=0.0)
+    )
 
 
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:

@@ -375,6 +375,13 @@ def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
     return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
 
 
+def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
+    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
+    known = list(trials)
+    saved = saved_epochs(known, longest)
+    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
+
+
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
     flat: dict[str, Any] = {}

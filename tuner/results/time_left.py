@@ -26,9 +26,9 @@ PRIOR_TRIALS = 2.0  # what is expected of lengths before any trial has ended cou
 PRIOR_SPREAD = 0.35  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
 OVER_PROMOTION = 1.1  # how many more than the share of a rung go on at most, relative to it
 ALONE = (0.4, 1.4)  # of the longest stretch at the end, which few workers share
-DRIFT = 0.08  # of the logarithm of all that is left: what no model knows, such as other work on the machine
-CONCLUSION_SECONDS, CONCLUSION_SPREAD = 4.0, 0.5  # tables, winner and report; beside it, scoring costs as much as
-SCORING_EPOCHS = 0.3  # of an epoch
+DRIFT = 0.1  # of the logarithm of all that is left: what no model knows, such as other work on the machine
+CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.6  # tables, winner and report, at least
+CONCLUSION_STARTS, SCORING_EPOCHS = 0.6, 0.3  # and of a worker's start, which loads as much; of an epoch, for scoring
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class _Futures:
     def conclusion(self) -> Floats:
         """Seconds of what follows the last trial."""
         noise = np.exp(CONCLUSION_SPREAD * self._generator.standard_normal(DRAWS))
-        return np.asarray((CONCLUSION_SECONDS + SCORING_EPOCHS * self._pace.median_epoch) * noise)
+        median = CONCLUSION_SECONDS + CONCLUSION_STARTS * self._pace.opening + SCORING_EPOCHS * self._pace.median_epoch
+        return np.asarray(median * noise)
 
     # Inside
 
