@@ -22,16 +22,18 @@ def means(comparison: Comparison) -> Plot:
         rows = table[table["group"] == name]
         colour = CATEGORIES[index % len(CATEGORIES)]
         error = rows["standard error"].fillna(0.0)
-        figure.add_scatter(
-            x=[*rows["epochs"], *rows["epochs"][::-1]],
-            y=[*(rows["mean"] + error), *(rows["mean"] - error)[::-1]],
-            fill="toself",
-            fillcolor=_faded(colour),
-            line={"width": 0},
-            hoverinfo="skip",
-            showlegend=False,
-            legendgroup=name,
-        )
+        for edge, fill in ((rows["mean"] - error, None), (rows["mean"] + error, "tonexty")):
+            figure.add_scatter(
+                x=rows["epochs"],
+                y=edge,
+                fill=fill,
+                fillcolor=_faded(colour),
+                mode="lines",
+                line={"width": 0, "shape": "hv"},
+                hoverinfo="skip",
+                showlegend=False,
+                legendgroup=name,
+            )
         figure.add_scatter(
             x=rows["epochs"],
             y=rows["mean"],
