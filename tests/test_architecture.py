@@ -48,7 +48,7 @@ MAY_IMPORT = {
             *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search", "orders"),
             *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay"),
         },
-        {"pandas", "optuna"},
+        {"pandas", "optuna", "scipy"},
     ),
     "replay": (
         {

@@ -129,25 +129,12 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How fast a search goes, for the time that is left.
-
-    `epoch_seconds` passed between epochs, None before the first; `epochs_left` is a guess from the number of trials.
-    """
-
-    seconds: float
-    epochs: int
-    epoch_seconds: float | None
-    epochs_left: Callable[[int], float]
-
-
-@dataclass(frozen=True)
 class Limit:
     """One limit of a budget, by the name of its field.
 
     `ending` says that it ended a search ("the search ended as …") and `sooner` that it would, with {limit} and {metric}
     in them; `beyond` is what another value needs to be for a run that has reached it. `reached` takes the limit and
-    what was spent; None if no running trial ends by it. `seconds_left` is None where nobody knows.
+    what was spent; None if no running trial ends by it.
     """
 
     name: str
@@ -159,7 +146,6 @@ class Limit:
     beyond: str = "above"
     spent: Callable[[Spending], float] | None = None
     reached: Callable[[float, Spending], bool] | None = None
-    seconds_left: Callable[[float, Pace], float | None] | None = None
     flag: str | None = None
 
     @property
@@ -204,7 +190,6 @@ LIMITS: tuple[Limit, ...] = (
         "configurations to try",
         ending="every trial was run",
         spent=lambda spending: len(spending.record.trials),
-        seconds_left=lambda limit, pace: pace.epoch_seconds and pace.epoch_seconds * pace.epochs_left(int(limit)),
     ),
     Limit(
         "hours",
@@ -215,7 +200,6 @@ LIMITS: tuple[Limit, ...] = (
         sooner="{limit} hours",
         spent=_hours,
         reached=lambda limit, spending: _hours(spending) >= limit,
-        seconds_left=lambda limit, pace: SECONDS_PER_HOUR * limit - pace.seconds,
     ),
     Limit(
         "device_hours",
@@ -236,7 +220,6 @@ LIMITS: tuple[Limit, ...] = (
         sooner="{limit} epochs in all",
         spent=_total_epochs,
         reached=lambda limit, spending: _total_epochs(spending) >= limit,
-        seconds_left=lambda limit, pace: pace.epoch_seconds and pace.epoch_seconds * (limit - pace.epochs),
     ),
     Limit(
         "target",

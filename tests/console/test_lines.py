@@ -1,6 +1,7 @@
 """Lines for logs and pipes, whose time is the test's."""
 
 import io
+import re
 from contextlib import suppress
 
 import pytest
@@ -30,7 +31,7 @@ class Search:
             self.lines.on_event(one)
         self.lines.break_silence()
         printed = self._stream.getvalue()[before:].splitlines()
-        return [line.rpartition("; ")[0] if line.endswith(("left", "so far", "in all")) else line for line in printed]
+        return [re.sub("; (about .* left .*|[^;]* so far|[^;]* in all)$", "", line) for line in printed]
 
 
 @pytest.fixture

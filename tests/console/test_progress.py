@@ -119,11 +119,6 @@ def trained(number: int, epochs: int, status: str, /, **config: int) -> list[Eve
     return [started(number, config=dict(config)), *reports, ended(number, status)]
 
 
-def a_minute_ago(progress: Progress) -> None:
-    """As if the search had begun then."""
-    progress._begun = time.time() - 60
-
-
 def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None:
     stream = io.StringIO()
     lines = Lines(Progress(ACCURACY), stream)
@@ -142,7 +137,7 @@ def test_a_line_is_printed_for_what_happens_to_a_trial_and_for_notices() -> None
         event("study_ended", reason="trials"),
     ]:
         lines.on_event(one)
-    assert re.sub(r"about .* left", "about N s left", stream.getvalue()).splitlines() == [
+    assert re.sub(r"about .* left \(.*\)", "about N s left", stream.getvalue()).splitlines() == [
         "trial 00000 started: lr=0.1",
         "trial 00000 lost its worker; another worker goes on from its last checkpoint, if there is one: node died",
         "trial 00000 started, going on from epoch 1: lr=0.1",
@@ -168,7 +163,7 @@ def test_totals_count_trials_by_what_became_of_them() -> None:
     )  # fmt: skip
     assert progress.totals().startswith(
         "5 of 4 trials: 1 running, 1 paused, 1 done, 1 stopped early, 1 failed; "
-        "early stopping saved 25% of the epochs; about "
+        "early stopping saved 24% of the epochs; about "
     )
 
 
@@ -189,7 +184,7 @@ def test_without_a_number_of_trials_totals_name_none() -> None:
         (trained(0, 5, "stopped", epochs=99), 0.5),
         (trained(0, 5, "stopped", epochs=0), 0.5),
         (trained(0, 5, "failed"), 0.0),
-        ([*trained(0, 5, "stopped"), started(1), reported(1, 1, accuracy=0.5)], 0.5),
+        ([*trained(0, 5, "stopped"), started(1), reported(1, 1, accuracy=0.5)], 5 / 11),
     ],
 )
 def test_only_stopped_trials_save_epochs(events: list[Event], share: float) -> None:
@@ -204,56 +199,54 @@ def test_a_search_without_early_stopping_saves_nothing(tmp_path: Path) -> None:
     assert "saved" not in progress.totals()
 
 
-def test_the_time_left_follows_the_pace_of_the_epochs() -> None:
-    progress = followed(event("study_started", trials=4), started(0))
-    a_minute_ago(progress)
+def test_before_the_first_report_nobody_knows_the_time_left() -> None:
+    progress = followed(event("study_started", time.time() - 60, trials=4), started(0, time.time() - 50))
     assert progress.eta() == "1 min 00 s so far"
-    progress.on_event(reported(0, 1, accuracy=0.1))
-    assert progress.eta() == "about 39 min 00 s left"  # 9 epochs and three trials of 10
-    for one in trained(0, 10, "completed"):
-        progress.on_event(one)
-    assert progress.eta() == "about 3 min 00 s left"
-    for number in (1, 2):
-        for one in trained(number, 10, "completed"):
-            progress.on_event(one)
-    assert progress.eta() == "about 20 s left"
-    progress.on_event(started(3))
-    progress.on_event(ended(3, "failed", cause="error"))
+
+
+def test_once_epochs_are_reported_the_time_left_has_an_interval() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 60, trials=4),
+        started(0, now - 55),
+        *(reported(0, epoch, now - 55 + 10 * epoch, accuracy=0.1) for epoch in range(1, 6)),
+    )
+    found = re.fullmatch(r"about (\d+) min left \((\d+) to (\d+) min\)", progress.eta())
+    assert found is not None
+    middle, low, high = map(int, found.groups())
+    assert low <= middle <= high
+    assert 4 <= middle <= 8  # 35 epochs of 10 s
+
+
+def test_the_time_left_follows_an_order_that_changes_the_limits() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 60, trials=4),
+        started(0, now - 55),
+        *(reported(0, epoch, now - 55 + 10 * epoch, accuracy=0.1) for epoch in range(1, 6)),
+    )
+    before = progress.time_left(now)
+    progress.on_event(order("order_obeyed", "set", "trials is 40 now", trials=40))
+    after = progress.time_left(now + 1)
+    assert before is not None
+    assert after is not None
+    assert after.low > 3 * before.high
+
+
+def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 60, trials=2), *trained(0, 10, "completed"), *trained(1, 10, "completed"),
+        plan=Plan("digits", "accuracy", "max", 2, 10),
+    )  # fmt: skip
+    assert progress.eta() == "1 min 00 s in all"
+    progress.on_event(event("study_ended", now, reason="trials"))
     assert progress.eta() == "1 min 00 s in all"
 
 
-def test_trials_are_expected_to_be_as_long_as_those_that_ended() -> None:
-    progress = followed(*trained(0, 2, "stopped"), *trained(1, 4, "stopped"), started(2), reported(2, 1, accuracy=0.1))
-    a_minute_ago(progress)
-    assert progress.eta() == "about 43 s left"  # 2 + 3 epochs at 7 a minute
-
-
-def test_the_limit_that_comes_first_says_what_is_left() -> None:
-    limited = Plan("digits", "accuracy", "max", 100, 10, {"total_epochs": 12})
-    progress = followed(*trained(0, 6, "stopped"), plan=limited)
-    a_minute_ago(progress)
-    assert progress.eta() == "about 1 min 00 s left"
-    hours = followed(
-        event("study_started", trials=None), plan=Plan("digits", "accuracy", "max", None, 10, {"hours": 0.5})
-    )
-    assert hours.eta() == "about 30 min 00 s left"
-
-
-def test_the_start_of_ray_says_nothing_of_the_pace() -> None:
-    progress = Progress(ACCURACY)
-    a_minute_ago(progress)
-    progress.on_event(event("study_started", time.time(), trials=4))
-    assert progress.eta() == "0 s so far"
-
-
-def test_trials_of_an_earlier_driver_say_nothing_of_the_pace() -> None:
-    progress = Progress(ACCURACY, [*trained(0, 10, "completed"), *trained(1, 10, "completed")])
-    progress.on_event(event("study_resumed", trials=4))
-    a_minute_ago(progress)
-    assert progress.eta() == "1 min 00 s so far"
-    for one in trained(2, 10, "completed"):
-        progress.on_event(one)
-    assert progress.eta() == "about 1 min 00 s left"
+def test_a_plan_of_a_study_knows_its_rungs() -> None:
+    plan = Plan.of(study(scheduler=ASHA(grace_epochs=2), budget=Budget(trials=6, max_epochs=9)))
+    assert (plan.rungs, plan.ahead.reduction_factor, plan.ahead.brackets) == ((2, 6), 3.0, False)
 
 
 def test_the_trials_worth_a_row_are_the_running_the_best_and_the_latest() -> None:

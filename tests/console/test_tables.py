@@ -9,6 +9,7 @@ import pytest
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, Grid, HyperOpt, ImageClassifier, Random, Study, choice, loguniform, uniform
 from tuner.console.tables import (
+    _Output,
     print_earlier,
     print_failure,
     print_predictions,
@@ -99,6 +100,49 @@ def test_a_trial_is_shown_in_full_by_its_id_or_number(tmp_path: Path, capsys: py
     )
     print_run(run, traceback_of="0")
     assert printed(capsys) == whole
+
+
+def on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, width: int = 80, **options: bool) -> list[str]:
+    """What a terminal of 24 lines shows."""
+    stream = io.StringIO()
+    monkeypatch.setattr(
+        "tuner.console.tables._console",
+        lambda: _Output(markup=False, emoji=False, highlight=False, file=stream, force_terminal=True, width=width,
+                        height=24, color_system=None),
+    )  # fmt: skip
+    print_run(run, **options)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def sixty_trials() -> list[Event]:
+    events = [event("study_started", 100.0, trials=60)]
+    for number in range(60):
+        config = {"lr": 0.001 * (number + 1), **{f"a_long_hyperparameter_{k}": 0.5 for k in range(5)}}
+        at = 101.0 + 2 * number
+        events += [started(number, at, config), reported(number, 1, at + 1, "stop", accuracy=number / 100)]
+        events += [ended(number, "completed", at + 1)]
+    return events
+
+
+def test_a_terminal_shows_the_best_trials_on_about_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 trials took 510 lines on 80 columns, the worst first."""
+    lines = on_a_terminal(make(tmp_path, *sixty_trials()), monkeypatch)
+    assert len(lines) < 32
+    rows = [line for line in lines if line[:5].isdigit()]
+    assert [row[:5] for row in rows] == [f"{number:05d}" for number in range(59, 59 - len(rows), -1)]
+    assert "48 more trials; all with: python -m tuner show" in " ".join(lines)
+    assert any("settings of each trial left out, for want of room" in line for line in lines)
+
+
+def test_all_trials_are_shown_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_a_terminal(make(tmp_path, *sixty_trials()), monkeypatch, every=True)
+    assert sum(line[:5].isdigit() for line in lines) == 60
+
+
+def test_settings_that_fit_are_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = on_a_terminal(make(tmp_path, *sixty_trials()), monkeypatch, width=300)
+    assert any("a_long_hyperparameter_4=0.5" in line for line in lines)
+    assert not any("left out" in line for line in lines)
 
 
 def test_a_stopped_trial_says_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

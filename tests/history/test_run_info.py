@@ -238,7 +238,7 @@ def test_a_run_that_does_not_record_its_space_has_no_importance_and_says_so(trac
     from tuner.html_report import report_html
 
     run = load_run(traced)
-    assert (run.importance(), list(run.space.names), run.damages) == ([], [], [])
+    assert (run.importances, list(run.space.names), run.damages) == ((), [], [])
     assert "The run doesn't record its space, so what mattered in it can't be told." in report_html(run)
 
 

@@ -10,6 +10,7 @@ from tuner.cli import main
 from tuner.errors import RunFolderError
 from tuner.html_report import comparison_html
 from tuner.results import Run, compare, load_run
+from tuner.results.comparison import CAVEAT
 from tuner.results.run import write_info
 from tuner.storage.folder import LocalFolder
 
@@ -53,8 +54,8 @@ def test_the_conclusion_names_the_better_one_and_the_difference(runs: list[Run])
     values = dict(zip(found.names, found.table[found.equal_cost], strict=True))
     best, other = sorted(values, key=lambda name: values[name])
     assert found.conclusion == (
-        f"after {found.epochs} epochs {best} is best with loss {values[best]:.4g}, "
-        f"{values[other] - values[best]:.4g} ahead of {other}"
+        f"after {found.epochs} epochs {best} has the best loss, {values[best]:.4g}, "
+        f"{values[other] - values[best]:.4g} ahead of {other}; {CAVEAT}"
     )
     assert compare([runs[0], load_run(runs[0].path)]).conclusion.endswith(
         f"even at loss {runs[0].record.best_value:.4g}"

@@ -3,8 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.importance import TASKS, Tally, said, searched
 from tuner import choice, loguniform, randint, uniform
-from tuner.results.importance import importance
+from tuner.results.importance import Importance, headline, importance
 from tuner.space import Space
 
 PLANTED = Space({"most": loguniform(1e-4, 1), "some": uniform(5, 7), "none": uniform(0, 1), "nor": randint(0, 9)})
@@ -68,3 +69,69 @@ def test_the_same_trials_give_the_same_shares() -> None:
     configs = [PLANTED.sample(generator) for _ in range(30)]
     values = [linear(PLANTED.encode(config)) for config in configs]
     assert importance(PLANTED, configs, values) == importance(PLANTED, configs, values)
+
+
+# What may be said of it
+
+
+def told(shares: dict[str, list[float]], trials: int = 40) -> list[Importance]:
+    """Importances of shares in ten resamples."""
+    found = [
+        Importance(name, float(np.mean(each)), float(np.std(each)), trials, tuple(each))
+        for name, each in shares.items()
+    ]
+    return sorted(found, key=lambda one: -one.share)
+
+
+def test_one_that_leads_in_nearly_all_resamples_is_named() -> None:
+    found = headline(told({"batch_size": [0.1] * 10, "lr": [0.8] * 10}))
+    assert (found.leader, found.rivals) == ("lr", ())
+    assert found.text == "lr matters most: 80% ± 0% of the variance"
+
+
+def test_two_that_lead_in_turns_cannot_be_told_apart() -> None:
+    found = headline(told({"lr": [0.5] * 6 + [0.3] * 4, "batch_size": [0.4] * 10, "momentum": [0.1] * 10}))
+    assert (found.leader, found.rivals) == (None, ("lr", "batch_size"))
+    assert found.text == "lr and batch_size can't be told apart"
+
+
+def test_three_that_lead_in_turns_cannot_be_told_apart() -> None:
+    turns = {"a": [0.9] * 4 + [0.1] * 6, "b": [0.5] * 4 + [0.8] * 3 + [0.1] * 3, "c": [0.0] * 7 + [0.9] * 3}
+    assert headline(told(turns)).text == "b, a and c can't be told apart"
+
+
+def test_where_any_may_lead_there_are_too_few_trials() -> None:
+    turns = {str(k): [0.9 if k == turn % 5 else 0.1 for turn in range(10)] for k in range(5)}
+    assert headline(told(turns)).text == "Too few trials to tell which of 5 hyperparameters matters most"
+
+
+def test_ten_trials_name_nobody() -> None:
+    """A share of 77 ± 28 % was said to matter most."""
+    assert headline(told({"lr": [0.77] * 10, "momentum": [0.1] * 10}, trials=10)).leader is None
+    assert headline([]).text == "Too few trials to tell what matters"
+
+
+def test_a_single_hyperparameter_does_not_matter_most() -> None:
+    assert (
+        headline(told({"lr": [0.9] * 10})).text == "lr is the only hyperparameter: it explains 90% ± 0% of the variance"
+    )
+
+
+def test_draws_of_what_is_unsure_make_shares_unsure() -> None:
+    generator = np.random.default_rng(0)
+    configs = [PLANTED.sample(generator) for _ in range(40)]
+    values = [linear(PLANTED.encode(config)) for config in configs]
+    doubtful = np.array(values) + generator.standard_normal((40, 40))
+    sure, unsure = importance(PLANTED, configs, values), importance(PLANTED, configs, values, draws=doubtful.tolist())
+    assert unsure[0].deviation > 2 * sure[0].deviation
+
+
+@pytest.mark.slow
+def test_headlines_of_simulated_searches_are_right_or_say_that_they_cannot_tell() -> None:
+    """A part of benchmarks/importance.py: six spaces, with early stopping, by the default algorithm."""
+    tally = Tally()
+    for name, task in TASKS.items():
+        for seed in range(4):
+            tally.add(said(searched(name, "default", seed, 30)), task.shares())
+    assert tally.figures["right"] >= 0.9
+    assert tally.figures["clear_named"] >= 0.3

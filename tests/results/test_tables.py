@@ -1,10 +1,13 @@
+import io
 from pathlib import Path
 
 import pandas as pd
 
 from tests.history.events_of_a_run import ended, fold, reported, started
 from tuner.history.records import CAUSES, STATUSES, RunRecord
-from tuner.results.tables import history_table, trials_table, write_tables
+from tuner.results.findings import Advice
+from tuner.results.importance import Importance
+from tuner.results.tables import advice_table, csv_text, history_table, importance_table, trials_table, write_tables
 from tuner.storage.folder import LocalFolder
 
 TRIAL_COLUMNS = {
@@ -122,3 +125,30 @@ def test_the_files_hold_the_tables(tmp_path: Path) -> None:
         "00000,2,2026-01-01 00:00:04+00:00,stop,0.25,0.5\n"
         "00001,1,2026-01-01 00:00:06+00:00,stop,,\n"
     )
+
+
+def test_an_option_that_is_none_is_told_from_a_setting_that_a_trial_has_not() -> None:
+    record = fold(
+        started(0, 0.0, {"augment": None}), started(1, 0.0, {"augment": "flip"}), started(2, 0.0, {"lr": 0.1})
+    )
+    table = trials_table(record)
+    assert [table["config/augment"][0], table["config/augment"][1]] == [None, "flip"]
+    assert table["config/augment"].isna().tolist() == [True, False, True]
+    read = pd.read_csv(io.StringIO(csv_text(table)))
+    assert read["config/augment"].tolist()[:2] == ["none", "flip"]
+    assert pd.isna(read["config/augment"][2])
+
+
+def test_a_plain_read_keeps_the_numbers_of_trials() -> None:
+    read = pd.read_csv(io.StringIO(csv_text(trials_table(three_trials()))))
+    assert read["number"].tolist() == [0, 1, 2]
+
+
+def test_importance_and_advice_are_tables() -> None:
+    importances = importance_table([Importance("lr", 0.8, 0.1), Importance("width", 0.1, 0.05)])
+    assert types(importances) == {"hyperparameter": "str", "share": "float64", "error": "float64"}
+    assert importances["hyperparameter"].tolist() == ["lr", "width"]
+    advised = advice_table([Advice("go on", "python -m tuner resume x"), Advice("fix lr")])
+    assert list(advised.columns) == ["text", "command"]
+    assert advised["command"].isna().tolist() == [False, True]
+    assert len(importance_table([])) == len(advice_table([])) == 0

@@ -28,6 +28,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
     parser.add_argument("--log", action="store_true", help="what that trial printed")
     parser.add_argument("-f", "--follow", action="store_true", help="with --log: go on until the trial ends")
+    parser.add_argument("--all", action="store_true", help="every trial, not only the best that fit the terminal")
     parser.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -48,7 +49,7 @@ def perform(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
     else:
-        print_run(run, traceback_of=options.trial)
+        print_run(run, traceback_of=options.trial, every=options.all)
     tell_damages(run)
     return SUCCESS
 

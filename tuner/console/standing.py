@@ -11,11 +11,11 @@ from rich.console import RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from tuner.budget import Pace, limits_of
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
-from tuner.history.records import RunRecord, TrialRecord, full_length, saved_epochs
+from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.text import duration, plural, short
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, reduction_factor, time_left
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -37,23 +37,37 @@ class Plan:
     trials: int | None
     max_epochs: int
     limits: Mapping[str, Any] = field(default_factory=dict)  # of the budget, by their names
+    scheduler: str = ""  # as its declaration
+    rungs: tuple[int, ...] = ()  # epochs after which it compares trials
+    workers: int | None = None  # trials at once, where that is known
+    devices: float = 1.0  # of a running trial
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """What a study sets out to do."""
-        return cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
+        plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
+        return replace(plan, scheduler=repr(study.scheduler), rungs=tuple(study.scheduler.rungs(plan.max_epochs)))
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
         """What a run set out to do, with other limits where they are given."""
         given = {name: value for name, value in limits.items() if value is not None}
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
-        return cls.within(run.budget | longest | given, run.name, run.metric, run.mode)
+        plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
+        scheduler = run.info.get("scheduler") or ""
+        return replace(plan, scheduler=scheduler, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
         """What a search sets out to do within a budget, given by its fields."""
         return cls(study, metric, mode, budget.get("trials"), budget.get("max_epochs") or 1, dict(budget))
+
+    @property
+    def ahead(self) -> Ahead:
+        """What the time left follows from."""
+        factor, brackets = reduction_factor(self.scheduler), has_brackets(self.scheduler)
+        limits = {name: value for name, value in self.limits.items() if name != "trials"}
+        return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, brackets)
 
 
 def answered(event: Event) -> str:
@@ -71,7 +85,7 @@ class Progress:
         self.record = RunRecord(plan.metric, plan.mode)
         self.bests: list[float] = []  # the best value so far, after each report
         self._range: tuple[float, float] | None = None  # of all values reported
-        self._epochs_before = 0
+        self._left: tuple[tuple[int, int, int], TimeLeft | None] | None = None  # and what it was reckoned for
         self._begun = time.time()
         for event in earlier:
             self.on_event(event)
@@ -81,8 +95,7 @@ class Progress:
         if self.record.apply(event) is not None:
             return False
         if event["event"] in ("study_started", "study_resumed"):
-            self._begun = event["time"]  # the start of Ray says nothing of the pace
-            self._epochs_before = self.record.epochs()
+            self._begun = event["time"]
         if event["event"] == "order_obeyed" and self.record.steered.limits:
             limits = {**self.plan.limits, **self.record.steered.limits}
             trials = self.record.steered.limits.get("trials", self.plan.trials)
@@ -133,39 +146,30 @@ class Progress:
         return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{savings}; {self.eta()}"
 
     def saved_share(self) -> float:
-        """Share of the ended trials' full length that early stopping saved; a completed trial is as long as it is."""
-        trials = self.record.trials.values()
-        trained = sum(trial.epoch for trial in trials if trial.status in ("completed", "stopped"))
-        saved = saved_epochs(trials, self.plan.max_epochs)
-        return saved / (trained + saved) if saved else 0.0
+        """Share of the epochs that early stopping saved, the same as in the report."""
+        return saved_share(self.record.trials.values(), self.plan.max_epochs)
 
     def eta(self) -> str:
-        """Time left at the pace of the epochs that were trained since this search was started or resumed."""
+        """The time left with its 80 % interval, or how long it has taken where nobody can know."""
         if self.record.ended is not None:
             return f"{duration(self.record.wall_seconds)} in all"
-        elapsed = max(0.0, time.time() - self._begun)
+        now = time.time()
+        elapsed = max(0.0, now - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
         if self.plan.trials is not None and ended >= self.plan.trials:
             return f"{duration(elapsed)} in all"
-        left = self._seconds_left(elapsed)
-        return f"{duration(elapsed)} so far" if left is None else f"about {duration(left)} left"
+        left = self.time_left(now)
+        return f"{duration(elapsed)} so far" if left is None else str(left)
 
-    def _seconds_left(self, elapsed: float) -> float | None:
-        """Until the first limit, of those whose time can be estimated."""
-        epochs = self.record.epochs()
-        trained = epochs - self._epochs_before
-        pace = Pace(self.record.wall_seconds, epochs, elapsed / trained if trained else None, self._epochs_left)
-        limits = limits_of({**self.plan.limits, "trials": self.plan.trials})
-        left = [limit.seconds_left(value, pace) for limit, value in limits if limit.seconds_left is not None]
-        return min((max(0.0, seconds) for seconds in left if seconds is not None), default=None)
+    def time_left(self, now: float) -> TimeLeft | None:
+        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know.
 
-    def _epochs_left(self, planned: int) -> float:
-        """What trials that haven't ended will train, if they are as long as those that have, on average."""
-        trials = self.record.trials.values()
-        ended = [trial.epoch for trial in trials if not trial.live and trial.epochs]
-        length = sum(ended) / len(ended) if ended else self.plan.max_epochs
-        begun = sum(max(0.0, length - trial.epoch) for trial in trials if trial.live)
-        return begun + length * max(0, planned - len(trials))
+        It is reckoned once a second at most, and once a report.
+        """
+        key = (self.record.epochs(), len(self.record.ended_trials), int(now))
+        if self._left is None or self._left[0] != key:
+            self._left = key, time_left(self.record, self.plan.ahead, now)
+        return self._left[1]
 
     def sparkline(self, trial: TrialRecord) -> str:
         """The trial's values by epoch, as high as they are among all that were reported."""

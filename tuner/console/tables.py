@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
 SHOWN_EARLIER = 10
+FEWEST_ROWS, BESIDE = 5, 12  # trials that are shown on the lowest terminal; lines for all that stands around them
+WIDTH_OF_THE_REST = 52  # columns of a table of trials but for its settings and the metric's name
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -72,13 +74,13 @@ def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
 
 
 def print_comparison(found: Comparison) -> None:
-    """A row per run, and who wins at equal cost."""
-    columns = found.table
-    table = _table(*map(str, columns.columns))
-    for _, row in columns.iterrows():
-        table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
+    """A row per run, one per group of runs where there are any, and who is better at equal cost."""
     console = _console()
-    console.print(table)
+    for columns in (found.table, *[found.by_group] * found.has_groups):
+        table = _table(*map(str, columns.columns))
+        for _, row in columns.iterrows():
+            table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
+        console.print(table)
     console.print(found.conclusion)
 
 
@@ -100,23 +102,28 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
     _console().print(table)
 
 
-def print_run(run: Run, traceback_of: str | None = None) -> None:
-    """The trials, the winner, the failures; or one trial in full."""
+def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False) -> None:
+    """The trials, the best first, as many as fit a screen or `every` one; failures, winner. Or one trial in full."""
     if traceback_of is not None:
         _print_trial(run, traceback_of)
         return
     console, record = _console(), run.record
+    trials = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
+    shown = trials if every or not console.is_terminal else trials[: max(FEWEST_ROWS, console.size.height - BESIDE)]
+    names = _settings_that_fit(run, shown, console.width)
     table = _table("trial", "status", "epochs", run.metric, "at", "time", "settings")
-    for trial in record.trials.values():
+    for trial in shown:
         found = record.best_of(trial.trial)
         value, epoch = (short(found[1]), str(found[0])) if found else ("", "")
-        seconds = duration(trial.running_seconds)
-        table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, settings(trial.config))
+        seconds, flat = duration(trial.running_seconds), flat_config(trial.config)
+        config = settings({name: flat[name] for name in names if name in flat})
+        table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, config)
     console.print(
         f"{run.title} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
         f"{duration(record.wall_seconds)}"
     )
     console.print(table)
+    _print_what_is_left_out(run, len(trials) - len(shown), names, console)
     for group in failure_groups(record):
         console.print(f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}")
     for notice in record.notices:
@@ -126,6 +133,33 @@ def print_run(run: Run, traceback_of: str | None = None) -> None:
         console.print(f"note by {written.by}: {about}{written.text}")
     if run.best is not None:
         print_winner(run)
+
+
+def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], width: int) -> list[str]:
+    """Names of the settings that a row has room for: where not all fit, those that matter most."""
+    configs = [flat_config(trial.config) for trial in trials]
+    every = list(dict.fromkeys(name for config in configs for name in config))
+    room = width - WIDTH_OF_THE_REST - len(run.metric)
+    needed = {name: max(len(settings({name: c[name]})) for c in configs if name in c) + 1 for name in every}
+    if sum(needed.values()) <= room:
+        return every
+    mattering = [one.name for one in run.importances if one.name in needed]
+    kept = []
+    for name in dict.fromkeys([*mattering, *(name for name in every if name not in run.space.constants)]):
+        if needed[name] <= room:
+            room -= needed[name]
+            kept.append(name)
+    return [name for name in every if name in kept]
+
+
+def _print_what_is_left_out(run: Run, trials: int, names: Sequence[str], console: Console) -> None:
+    """How many trials and settings of the table aren't shown, and how they are."""
+    every = {name for trial in run.record.trials.values() for name in flat_config(trial.config)}
+    if trials > 0:
+        console.print(f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}")
+    if len(names) < len(every):
+        hidden = plural(len(every) - len(names), "setting")
+        console.print(f"{hidden} of each trial left out, for want of room: see one with --trial ID, all in a pipe")
 
 
 def print_winner(run: Run) -> None:

@@ -35,6 +35,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
+        "start_from": study.starting_points,
         "warm_start": repr(study.warm_start),
         "resources": {  # of each trial
             "cpus": resources.cpus,

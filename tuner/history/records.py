@@ -56,6 +56,7 @@ class TrialRecord:
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
+    entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
@@ -103,8 +104,8 @@ class RunRecord:
         self.steered = Steered()  # by users' orders
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
-        self._active_since: float | None = None
-        self._last_time: float | None = None
+        self.active_since: float | None = None  # of the driver that works on it
+        self.last_time: float | None = None  # of an event
         self._bests: dict[str, tuple[int, float]] = {}
         self._epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
@@ -129,25 +130,25 @@ class RunRecord:
         if handler is not None:
             handler(event)
         self.steered.apply(event)
-        self._last_time = event["time"]
+        self.last_time = event["time"]
         return None
 
     def close(self) -> None:
         """Say that nothing writes to the run any more: what still ran was interrupted."""
         for trial in self.trials.values():
             if trial.status in ("running", "paused"):
-                self._leave(trial, self._last_time or trial.started)
+                self._leave(trial, self.last_time or trial.started)
                 trial.status = "interrupted"
-        if self._active_since is not None and self._last_time is not None:
-            self.active_seconds += max(0.0, self._last_time - self._active_since)  # a clock may have been set back
-            self._active_since = None
+        if self.active_since is not None and self.last_time is not None:
+            self.active_seconds += max(0.0, self.last_time - self.active_since)  # a clock may have been set back
+            self.active_since = None
 
     @property
     def wall_seconds(self) -> float:
         """How long drivers have worked on the run, up to its last event."""
-        if self._active_since is None or self._last_time is None:
+        if self.active_since is None or self.last_time is None:
             return self.active_seconds
-        return self.active_seconds + max(0.0, self._last_time - self._active_since)
+        return self.active_seconds + max(0.0, self.last_time - self.active_since)
 
     def counts(self) -> dict[Status, int]:
         """Trials by status, each status present."""
@@ -196,7 +197,7 @@ class RunRecord:
 
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
-        latest = max(self._last_time or 0.0, now or 0.0)
+        latest = max(self.last_time or 0.0, now or 0.0)
         since = (t.running_since for t in self._on_workers.values() if t.running_since is not None)
         return self._left_seconds + sum(max(0.0, latest - start) for start in since)
 
@@ -230,24 +231,24 @@ class RunRecord:
 
     def _on_study_started(self, event: Event) -> None:
         self._study_version = event.get("study_version", 1)
-        self._active_since = event["time"]
+        self.active_since = event["time"]
         self.ended = None
 
     def _on_study_resumed(self, event: Event) -> None:
         self.close()
         self._study_version = event.get("study_version", self._study_version)
-        self._active_since = event["time"]
+        self.active_since = event["time"]
         self.ended = None
         for trial in self.trials.values():
             if trial.status == "interrupted" and trial.paused:
                 trial.status = "paused"
 
     def _on_study_interrupted(self, event: Event) -> None:
-        self._last_time = event["time"]
+        self.last_time = event["time"]
         self.close()
 
     def _on_study_ended(self, event: Event) -> None:
-        self._last_time = event["time"]
+        self.last_time = event["time"]
         self.close()
         self.ended = event["reason"]
 
@@ -332,6 +333,7 @@ class RunRecord:
         trial.status, trial.running_since, trial.ended, trial.paused = "running", now, None, False
         trial.due, trial.study_version = None, self._study_version
         trial.attempts.begin()
+        trial.entered.append(now)
         self._on_workers[trial.trial] = trial
         self._rank_anew(trial)
 
@@ -371,6 +373,13 @@ def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
     """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
     early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
     return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
+
+
+def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
+    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
+    known = list(trials)
+    saved = saved_epochs(known, longest)
+    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
 
 
 def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -239,6 +239,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "wandb": ("a text", _is_text, "off"),
     "working_directory": ("a path", _is_text, "."),
     "command": ("a list of texts", lambda value: _each(value, _is_text), []),
+    "start_from": ("a list of configurations", lambda value: _each(value, _is_mapping), []),
     "rungs": ("a list of epochs", lambda value: _each(value, lambda one: _is_count(one) and one != 0), []),
     "budget": ("limits", _is_budget, {}),
     "resources": ("amounts", lambda value: _is_some(value, ("cpus", "gpus"), _is_amount), {}),

@@ -22,6 +22,7 @@ def comparison_html(comparison: Comparison) -> str:
         names=comparison.names,
         conclusion=conclusion[0].upper() + conclusion[1:],
         runs=table_of(comparison.table),
+        groups=table_of(comparison.by_group) if comparison.has_groups else None,
         going=figures_of(comparison.plot(against) for against in COSTS),
         importances=_importances(comparison),
         winners=_winners(comparison),
@@ -31,7 +32,7 @@ def comparison_html(comparison: Comparison) -> str:
 def _importances(comparison: Comparison) -> Table:
     """A row per hyperparameter, a column per run: the share of the variance that it explains, with its error."""
     shares = [
-        {one.name: f"{one.share:.0%} ± {one.deviation:.0%}" for one in run.importance()} for run in comparison.runs
+        {one.name: f"{one.share:.0%} ± {one.deviation:.0%}" for one in run.importances} for run in comparison.runs
     ]
     names = dict.fromkeys(name for of_run in shares for name in of_run)
     rows = [(name, *(of_run.get(name, "") for of_run in shares)) for name in names]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.logs import end_of_log
-from tuner.history.records import flat_config, saved_epochs
+from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, render
 from tuner.plots import mistakes, progress, space
 from tuner.results import findings
@@ -58,7 +58,7 @@ def report_html(run: Run) -> str:
         ending=ending(run),
         trained=trained,
         saved=saved,
-        saved_share=saved / (trained + saved) if saved else 0.0,
+        saved_share=saved_share(run.record.trials.values(), run.longest_trial),
         dimensions=_dimensions(run),
         constants=run.space.constants,
         failures=failed,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.events import finite
-from tuner.history.records import TrialRecord, saved_epochs
+from tuner.history.pace import start_seconds, typical_epoch
+from tuner.history.records import TrialRecord, saved_epochs, saved_share
 from tuner.plots.base import BEST, COLOURS, GREY, SYMBOLS, Plot, new_figure
 
 if TYPE_CHECKING:
@@ -113,10 +114,17 @@ def timeline(run: Run) -> Plot:
         ends[lane : lane + 1] = [span["end"]]
         span["worker"] = lane + 1
     table = pd.DataFrame(spans, columns=["trial", "status", "worker", "start", "end"])
-    busy = float((table["end"] - table["start"]).sum())
+    typical = typical_epoch(list(run.record.trials.values()))
+    starting = sum(start_seconds(trial, typical) for trial in run.record.trials.values())
+    busy = max(0.0, float((table["end"] - table["start"]).sum()) - starting)
     lasted = float(table["end"].max()) if len(table) else 0.0
     share = busy / (lasted * len(ends)) if lasted and ends else 0.0
-    figure = new_figure(f"Workers were busy {share:.0%} of the time", x="minutes of the search", y="worker")
+    begun = starting / (lasted * len(ends)) if lasted and ends else 0.0
+    figure = new_figure(
+        f"Workers trained {share:.0%} of the time, and started trials {begun:.0%}",
+        x="minutes of the search",
+        y="worker",
+    )
     for status in dict.fromkeys(table["status"]):
         rows = table[table["status"] == status]
         figure.add_bar(
@@ -145,7 +153,7 @@ def savings(run: Run) -> Plot:
         rows.append({"ended after epoch": epochs, "trials": len(here), "spent": epochs * len(here), "saved": saved})
     table = pd.DataFrame(rows, columns=["ended after epoch", "trials", "spent", "saved"])
     spent, saved = int(table["spent"].sum()), int(table["saved"].sum())
-    share = saved / (spent + saved) if spent + saved else 0.0
+    share = saved_share(run.record.trials.values(), run.longest_trial)
     figure = new_figure(
         f"Early stopping saved {share:.0%} of the epochs: {saved:,} of {spent + saved:,}",
         x="trials that ended after epoch",

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tuner.history.records import TrialRecord
 from tuner.plots.base import BEST, GREY, Plot, axis_of, is_log, new_figure, style_axes
+from tuner.results.importance import headline
 from tuner.search.features import is_ordered
 from tuner.space import Choice, Domain, Integer
 
@@ -31,15 +32,10 @@ def importances(run: Run) -> Plot:
     """The share of the metric's variance that each hyperparameter explains alone, with its standard error."""
     import pandas as pd
 
-    found = run.importance()
+    found = run.importances
     rows = [(one.name, one.share, one.deviation) for one in found]
     table = pd.DataFrame(rows, columns=["hyperparameter", "share", "standard error"])
-    title = (
-        f"{found[0].name} matters most: {found[0].share:.0%} ± {found[0].deviation:.0%} of the variance"
-        if found
-        else "Too few trials to tell"
-    )
-    figure = new_figure(title, x="share of the variance")
+    figure = new_figure(headline(found).text, x="share of the variance")
     figure.add_bar(
         x=table["share"],
         y=table["hyperparameter"],
@@ -123,7 +119,7 @@ def slices(run: Run) -> Plot:
 def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot:
     """The metric over two hyperparameters, by default the two that matter most of those with an order."""
     table = configurations(run)
-    ordered = [one.name for one in run.importance() if is_ordered(run.space.dimensions[one.name])]
+    ordered = [one.name for one in run.importances if is_ordered(run.space.dimensions[one.name])]
     ordered += [name for name in run.space.dimensions if name in table and is_ordered(run.space.dimensions[name])]
     names = list(dict.fromkeys(name for name in (first, second, *ordered) if name is not None))[:2]
     if len(names) < 2:
@@ -162,7 +158,7 @@ def ranks(run: Run) -> Plot:
     """Trials over the two hyperparameters that matter most, coloured by their rank: 1 is the best."""
     table = configurations(run)
     table["rank"] = table[run.metric].rank(ascending=run.mode == "min", method="first")
-    names = [one.name for one in run.importance()] + [name for name in run.space.dimensions if name in table]
+    names = [one.name for one in run.importances] + [name for name in run.space.dimensions if name in table]
     x, y = (*dict.fromkeys(names), run.metric, run.metric)[:2]
     figure = new_figure(f"The better half lies where the dark points are, over {x} and {y}", x=x, y=y)
     figure.add_scatter(

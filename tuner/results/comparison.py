@@ -1,19 +1,25 @@
-"""Several runs side by side: what each reached, and what each had reached at equal cost."""
+"""Several runs side by side: what each reached, what each had reached at equal cost, and how surely one is better."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
+from tuner.results.groups import Difference, Group, difference, grouped, standard_error
 from tuner.results.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tuner.plots import Against, Plot
+
+PLACES = 120  # of a course over time
+CAVEAT = "from one run each, which another seed may turn round: compare several seeds of each"
 
 
 @dataclass(frozen=True)
@@ -57,31 +63,112 @@ class Comparison:
         shared = next((k for k, parts in enumerate(zip(*paths, strict=False)) if len(set(parts)) > 1), 0)
         return [in_utf8("/".join(parts[shared:])) for parts in paths]
 
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Runs that differ in their seed alone, together."""
+        return tuple(grouped(self.runs, self.names))
+
+    @property
+    def by_group(self) -> pd.DataFrame:
+        """A row per group: its runs, their seeds, mean and standard error of the metric at equal cost, lowest, highest.
+
+        The error is that of the mean over runs; it is missing where there is one run.
+        """
+        import pandas as pd
+
+        rows = []
+        for group in self.groups:
+            values = list(self._values(group).values())
+            seeds = ", ".join(str(seed) for seed in group.seeds if seed is not None)
+            of_all = (mean(values), standard_error(values), min(values), max(values)) if values else (None,) * 4
+            rows.append((group.name, len(group.runs), seeds, *of_all))
+        columns = ["group", "runs", "seeds", f"mean {self.equal_cost}", "standard error", "lowest", "highest"]
+        return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], "float64"))
+
+    @property
+    def over_time(self) -> pd.DataFrame:
+        """What groups had reached after as many epochs, up to equal cost: group, epochs, mean, standard error, runs.
+
+        A row counts the runs that had a value by then.
+        """
+        import pandas as pd
+
+        rows = []
+        places = sorted({round(1 + (self.epochs - 1) * k / (PLACES - 1)) for k in range(PLACES)})
+        for group in self.groups:
+            courses = [self._course(run) for run in group.runs]
+            for place in places:
+                values = [value for course in courses if (value := course[place - 1]) is not None]
+                if values:
+                    rows.append((group.name, place, mean(values), standard_error(values), len(values)))
+        table = pd.DataFrame(rows, columns=["group", "epochs", "mean", "standard error", "runs"])
+        return table.astype({"mean": "float64", "standard error": "float64"})
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Of the best group at equal cost from each other one, as far as they have several runs."""
+        known = {group.name: values for group in self.groups if (values := self._values(group))}
+        ranked = sorted(known, key=lambda name: mean(known[name].values()), reverse=self.runs[0].mode == "max")
+        found = [
+            difference(ranked[0], known[ranked[0]], other, known[other], self.runs[0].mode) for other in ranked[1:]
+        ]
+        return [one for one in found if one is not None]
+
     @property
     def conclusion(self) -> str:
-        """Who wins at equal cost, and by how much."""
+        """Who is better at equal cost, by how much, and how surely; one run of each says little, and is told so."""
         values = [(name, self._after(run)) for name, run in zip(self.names, self.runs, strict=True)]
         told = [(name, value) for name, value in values if value is not None]
         if not told:
             return "no run has reported a value"
+        if self.differences:
+            return f"after {self.epochs} epochs " + "; ".join(map(str, self.differences))
+        if len(self.groups) == 1:
+            return f"after {self.epochs} epochs {self._of_one_group()}"
         ranked = sorted(told, key=lambda pair: pair[1], reverse=self.runs[0].mode == "max")
         (best, value), rest = ranked[0], ranked[1:]
-        ahead = f", {abs(value - rest[0][1]):.4g} ahead of {rest[0][0]}" if rest else ""
         if rest and rest[0][1] == value:
             return f"after {self.epochs} epochs {best} and {rest[0][0]} are even at {self.runs[0].metric} {value:.4g}"
-        return f"after {self.epochs} epochs {best} is best with {self.runs[0].metric} {value:.4g}{ahead}"
+        ahead = f", {abs(value - rest[0][1]):.4g} ahead of {rest[0][0]}" if rest else ""
+        return f"after {self.epochs} epochs {best} has the best {self.runs[0].metric}, {value:.4g}{ahead}; {CAVEAT}"
 
     def plot(self, against: Against = "epochs") -> Plot:
-        """The best value so far of every run on the same axes."""
+        """The best value so far of every run on the same axes; of groups of runs the mean and its standard error."""
         from tuner.plots.comparison import best_values
+        from tuner.plots.groups import means
 
-        return best_values(self, against)
+        return means(self) if against == "epochs" and self.has_groups else best_values(self, against)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether some runs differ in their seed alone."""
+        return any(len(group.runs) > 1 for group in self.groups)
+
+    def _of_one_group(self) -> str:
+        (group,), metric = self.groups, self.runs[0].metric
+        values = list(self._values(group).values())
+        error = standard_error(values)
+        told = f"{mean(values):.4g}" + (f" ± {error:.2g}" if error is not None else "")
+        return f"{group.name} reached {metric} {told}, the mean of {len(values)} seeds"
+
+    def _values(self, group: Group) -> dict[int | None, float]:
+        """The values at equal cost by seed."""
+        return {run.info.get("seed"): value for run in group.runs if (value := self._after(run)) is not None}
+
+    def _course(self, run: Run) -> list[float | None]:
+        """The best value after each epoch up to `self.epochs`."""
+        better = max if run.mode == "max" else min
+        found: list[float | None] = []
+        best: float | None = None
+        for _, trial, _, value in run.record.reports()[: self.epochs]:
+            if value is not None and trial.status != "failed":
+                best = value if best is None else better(best, value)
+            found.append(best)
+        return found + [best] * (self.epochs - len(found))
 
     def _after(self, run: Run) -> float | None:
         """The best value that a run had when all its trials together had trained `self.epochs` epochs."""
-        told = run.record.reports()[: self.epochs]
-        values = [value for _, trial, _, value in told if trial.status != "failed" and value is not None]
-        return (max if run.mode == "max" else min)(values, default=None)
+        return self._course(run)[-1]
 
 
 def compare(runs: Sequence[Run]) -> Comparison:

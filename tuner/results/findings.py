@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.history.failures import failure_groups
-from tuner.history.records import TrialRecord
+from tuner.history.records import ENDED, TrialRecord, flat_config
 from tuner.quoting import command
+from tuner.results.full_length import full_outcomes
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
@@ -80,6 +81,52 @@ def certainty(run: Run) -> Certainty | None:
     return Certainty(images, value, error, runner_up, abs(value - second), error_beside(second), tuple(equals))
 
 
+@dataclass(frozen=True)
+class Gains:
+    """By how much the winner is better than what was there without a search, in units of the metric; more is better.
+
+    `first` is the gain over the first trial that ended well, `defaults` over the trial of the study's own defaults: the
+    first configuration of `start_from`; each None where no such trial is known. `trials` is how many the winner is the
+    best of: the best of many is so by luck too.
+    """
+
+    first: float | None
+    defaults: float | None
+    trials: int
+    first_trial: str | None = None
+    defaults_trial: str | None = None
+
+
+def gains(run: Run) -> Gains | None:
+    """What the search gained; None without a winner.
+
+    A trial that early stopping ended is taken by the best value that it reached. The gain over the winner itself is 0.
+    """
+    best = run.best
+    found = run.record.best_of(best.trial) if best is not None else None
+    if found is None:
+        return None
+    sign = 1.0 if run.mode == "max" else -1.0
+    reported = run.record.reported()
+
+    def over(trial: TrialRecord | None) -> float | None:
+        value = run.record.best_of(trial.trial) if trial is not None else None
+        return None if value is None else sign * (found[1] - value[1])
+
+    ended = [trial for trial, _ in reported if trial.status in ENDED]
+    first = min(ended, key=lambda trial: (trial.ended or math.inf, trial.number), default=None)
+    defaults = next((trial for trial, _ in reported if _is_starting_point(run, trial)), None)
+    names = [None if one is None else one.trial for one in (first, defaults)]
+    return Gains(over(first), over(defaults), len(reported), *names)
+
+
+def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
+    """Whether it is the first configuration that the study starts from; older runs don't record it."""
+    points = run.info.get("start_from") or []
+    flat = flat_config(trial.config)
+    return bool(points) and all(name in flat and flat[name] == value for name, value in flat_config(points[0]).items())
+
+
 def runner_up(run: Run) -> tuple[TrialRecord, float] | None:
     """The second best trial and its value."""
     ranked = run.record.ranked()
@@ -102,7 +149,11 @@ def failures(run: Run) -> list[Failure]:
 
 
 def advice(run: Run) -> list[Advice]:
-    """What the run says about the next one, the most promising first."""
+    """What the run says about the next one, the most promising first.
+
+    What it says of hyperparameters rests on values at full length, see `tuner.results.full_length`: that a trial was
+    stopped early makes its values low, whatever its hyperparameters are.
+    """
     found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
     if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
         found.append(
@@ -140,13 +191,14 @@ def _going_on(run: Run) -> list[Advice]:
 
 
 def _borders(run: Run) -> list[Advice]:
-    configs, values = run.outcomes()
     limits = run.info.get("limits")
-    if len(values) < FEWEST_TRIALS or limits is None:  # an older run, which may lie at a border that can't be passed
+    if limits is None:  # an older run, which may lie at a border that can't be passed
+        return []
+    found = full_outcomes(run)
+    if len(found.values) < FEWEST_TRIALS:
         return []
     space, sign = run.space, 1 if run.mode == "max" else -1
-    projected = [space.project(config) for config in configs]
-    region = good_region(space, projected, [sign * value for value in values], limits=limits)
+    region = good_region(space, found.configs, [sign * value for value in found.values], limits=limits)
     best = space.flatten(region.best)
     return [
         Advice(f"The best value of {name}, {short(best[name])}, lies at the border of "
@@ -179,7 +231,7 @@ def _unimportant(run: Run) -> list[Advice]:
     if best is None or len(run.outcomes()[1]) < 3 * FEWEST_TRIALS:
         return []
     flat = run.space.flatten(best.config)
-    small = [one.name for one in run.importance() if one.share + CLEAR * one.deviation < NEGLIGIBLE]
+    small = [one.name for one in run.importances if one.share + CLEAR * one.deviation < NEGLIGIBLE]
     fixed = {name: flat[name] for name in small if name in flat}
     if not fixed:
         return []

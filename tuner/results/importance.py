@@ -1,9 +1,9 @@
-"""How much each hyperparameter matters: functional analysis of variance on a forest."""
+"""How much each hyperparameter matters: functional analysis of variance on a forest; and what may be said of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,33 +12,96 @@ import numpy.typing as npt
 from tuner.space import Config, Space
 
 Floats = npt.NDArray[np.float64]
-RESAMPLES, TREES = 10, 12  # of the trials; for each of them
+MOST_RESAMPLES, FEWEST_RESAMPLES, TREES = 40, 10, 12  # of the trials; for each of them
+RESAMPLED = 8000  # trials in all resamples together: of many trials, few resamples say enough
 FEWEST_TRIALS = 4  # fewer say nothing
+FEWEST_TO_NAME = 12  # trials, before one hyperparameter is said to matter most
+LEADS = 0.7  # share of the resamples that one must lead to be named: see benchmarks/importance.py
+MAY_LEAD = 0.08  # share of the resamples that one must lead to be among those that can't be told apart
+MOST_RIVALS = 3  # of those that are named
 MOST_TRIALS = 2000  # more than the forest needs; a draw of them is taken
 PLACES = 512  # along a dimension
-POINTS = 4096  # in the cube
+POINTS = 2048  # in the cube
 
 
 @dataclass(frozen=True)
 class Importance:
     """The share of the metric's variance that one hyperparameter alone explains.
 
-    `deviation` is its standard error: how much the share varies over resamples of the trials (bootstrap). What
-    hyperparameters do only together is nobody's share.
+    `deviation` is its standard error: how much the share varies over resamples of the trials (bootstrap), which are
+    `resamples`. What hyperparameters do only together is nobody's share. `trials` is how many it was learned from.
     """
 
     name: str
     share: float
     deviation: float
+    trials: int = 0
+    resamples: tuple[float, ...] = field(default=(), repr=False)
 
 
-def importance(space: Space, configs: Sequence[Config], values: Sequence[float], *, seed: int = 0) -> list[Importance]:
+@dataclass(frozen=True)
+class Headline:
+    """What may be said of what matters most.
+
+    `leader` is the hyperparameter that does, None where that can't be told; `rivals` are those that may, where they are
+    few; `text` says it in a sentence without its end.
+    """
+
+    leader: str | None
+    rivals: tuple[str, ...]
+    text: str
+
+
+def headline(found: Sequence[Importance]) -> Headline:
+    """Which hyperparameter matters most, if the trials can tell: `found` as `importance` gives it.
+
+    One is named if it leads in 70 % of the resamples of the trials. That share is calibrated on simulated searches with
+    known truth, as users run them (benchmarks/importance.py): the headline is right, or says that it can't tell, in at
+    least 95 %.
+    """
+    if not found:
+        return Headline(None, (), "Too few trials to tell what matters")
+    first = found[0]
+    worth = f"{first.share:.0%} ± {first.deviation:.0%} of the variance"
+    if len(found) == 1:
+        return Headline(first.name, (), f"{first.name} is the only hyperparameter: it explains {worth}")
+    chances = _chances_to_lead(found)
+    if first.trials >= FEWEST_TO_NAME and chances[first.name] >= LEADS:
+        return Headline(first.name, (), f"{first.name} matters most: {worth}")
+    rivals = tuple(one.name for one in found if one is first or chances[one.name] >= MAY_LEAD)
+    if first.trials < FEWEST_TO_NAME or not 1 < len(rivals) <= MOST_RIVALS:
+        return Headline(None, (), f"Too few trials to tell which of {len(found)} hyperparameters matters most")
+    together = ", ".join(rivals[:-1]) + f" and {rivals[-1]}"
+    return Headline(None, rivals, f"{together} can't be told apart")
+
+
+def _chances_to_lead(found: Sequence[Importance]) -> dict[str, float]:
+    """The share of the resamples in which each leads."""
+    shares = np.array([one.resamples for one in found])
+    if not shares.size:
+        return dict.fromkeys((one.name for one in found), 0.0)
+    counts = np.bincount(shares.argmax(axis=0), minlength=len(found))
+    return {one.name: float(count) / shares.shape[1] for one, count in zip(found, counts, strict=True)}
+
+
+def importance(
+    space: Space,
+    configs: Sequence[Config],
+    values: Sequence[float],
+    *,
+    draws: Sequence[Sequence[float]] = (),
+    seed: int = 0,
+) -> list[Importance]:
     """The dimensions of the space by how much they matter for `values`, those that matter most first.
 
     Extremely randomised trees (Geurts et al. 2006) are fitted to the configurations' places in the unit cube, with a
     hyperparameter that is no part of a configuration in its middle. A dimension's share is the variance of the
     prediction averaged over all others, by the variance of the prediction (fANOVA, Hutter et al. 2014). Empty with
     fewer than 4 trials, or where all values are the same.
+
+    Values must be of one length of training: those of trials that were stopped early are first brought to full length,
+    see `tuner.results.full_length`. What is unsure in that is told by `draws`, values that may be true [draws, n], of
+    which each resample takes another one.
     """
     names = [name for name, domain in space.dimensions.items() if domain.encodable]
     if len(values) < FEWEST_TRIALS or not names or np.ptp(values) == 0:
@@ -47,23 +110,31 @@ def importance(space: Space, configs: Sequence[Config], values: Sequence[float],
     generator = np.random.default_rng(seed)
     drawn = generator.permutation(len(values))[:MOST_TRIALS]
     units = np.nan_to_num([space.encode(configs[index]) for index in drawn], nan=0.5)[:, columns]
-    trees = _forests(units, np.asarray(values, dtype=float)[drawn], generator)
+    told = np.array(draws if len(draws) else [values], dtype=float)[:, drawn]
+    trees = _forests(units, told, generator)
     points = _spread(len(names), generator)
     predictions = np.array([[tree.predict(points) for tree in forest] for forest in trees])
     marginals = np.array([[_marginals(tree.tree_, len(names)) for tree in forest] for forest in trees])
     shares = _shares(np.concatenate(marginals), np.concatenate(predictions))
-    errors = np.std([_shares(*resample) for resample in zip(marginals, predictions, strict=True)], axis=0, ddof=1)
-    found = map(Importance, names, shares.tolist(), errors.tolist())
+    each = np.array([_shares(*resample) for resample in zip(marginals, predictions, strict=True)])
+    found = [
+        Importance(name, share, error, len(values), tuple(resamples))
+        for name, share, error, resamples in zip(
+            names, shares.tolist(), each.std(axis=0, ddof=1).tolist(), each.T.tolist(), strict=True
+        )
+    ]
     return sorted(found, key=lambda one: -one.share)
 
 
-def _forests(units: Floats, values: Floats, generator: np.random.Generator) -> list[list[Any]]:
-    """Trees grown on each of some resamples."""
+def _forests(units: Floats, draws: Floats, generator: np.random.Generator) -> list[list[Any]]:
+    """Trees grown on each of some resamples of the trials, with values [draws, n]."""
     from sklearn.ensemble import ExtraTreesRegressor
 
     forests = []
-    for seed in range(RESAMPLES):
-        resample = generator.integers(len(values), size=len(values))
+    count = len(units)
+    for seed in range(max(FEWEST_RESAMPLES, min(MOST_RESAMPLES, RESAMPLED // count))):
+        resample = generator.integers(count, size=count)
+        values = draws[seed % len(draws)]
         forest = ExtraTreesRegressor(TREES, random_state=seed).fit(units[resample], values[resample])
         forests.append(list(forest.estimators_))
     return forests

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from tuner.plots import Plots
     from tuner.replay import Replayed
-    from tuner.results.findings import Advice
     from tuner.results.importance import Importance
 
 __all__ = [
@@ -237,27 +236,29 @@ class Run(Steerable):
         except (StudyError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
             return Space({}), [f"{RUN_FILE} needs a space that can be searched, got another ({error}); it is left out"]
 
-    def importance(self) -> list[Importance]:
-        """The hyperparameters by how much they matter for each trial's best value, those that matter most first."""
-        return list(self._importance)
-
     @cached_property
-    def _importance(self) -> list[Importance]:
-        from tuner.results.importance import importance
+    def importances(self) -> tuple[Importance, ...]:
+        """The hyperparameters by how much they matter at full length, those that matter most first."""
+        from tuner.results.full_length import full_importance
 
-        configs, values = self.outcomes()
-        return importance(self.space, [self.space.project(config) for config in configs], values)
+        return full_importance(self)
+
+    def importance(self) -> pd.DataFrame:
+        """`hyperparameter`, the `share` of the variance it explains at full length, its standard `error`; ordered."""
+        from tuner.results.tables import importance_table
+
+        return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
         """Configurations and best values of the trials that reported one; failed trials don't count."""
         reported = self.record.reported()
         return [trial.config for trial, _ in reported], [value for _, value in reported]
 
-    def advice(self) -> list[Advice]:
-        """What the run says about what to try next, the most promising first."""
-        from tuner.results.findings import advice
+    def advice(self) -> pd.DataFrame:
+        """What to try next, the most promising first: `text`, and the `command` that does it where there is one."""
+        from tuner.results import findings, tables
 
-        return advice(self)
+        return tables.advice_table(findings.advice(self))
 
     @property
     def plot(self) -> Plots:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -10,7 +12,12 @@ from tuner.foreign_text import in_utf8, spreadsheet_cell
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord, flat_config
 from tuner.storage.folder import Folder
 
+if TYPE_CHECKING:
+    from tuner.results.findings import Advice
+    from tuner.results.importance import Importance
+
 CONFIG, METRIC = "config/", "metric/"
+NONE = "none"  # in CSV: pandas reads "None" as a missing value
 _TRIAL_TYPES = {
     "trial": "str",
     "number": "int64",
@@ -32,7 +39,8 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     Columns: trial, number, status, cause, epochs, best_epoch, the metric's best value under its own name
     (`metric/NAME` where that is one of these columns'), started and ended (UTC), seconds (of running), losses, seed,
     message, study_version (only where the study file was edited in mid-run: trials of version 2 were trained, in part
-    at least, as the edited one says), then `config/NAME` for each hyperparameter (missing where the trial hasn't it).
+    at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the trial hasn't it, None
+    where it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
@@ -43,6 +51,9 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     leading[leading.index(metric)] = metric = in_utf8(metric)
     settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
     table = pd.DataFrame(rows, columns=[*leading, *settings]).astype({**_TRIAL_TYPES, metric: "float64"})
+    for name in settings:
+        if any(name in row and row[name] is None for row in rows):  # pandas would take it for what isn't there
+            table[name] = pd.Series([row.get(name, math.nan) for row in rows], dtype=object)
     table["status"] = pd.Categorical(table["status"], categories=list(STATUSES))
     table["cause"] = pd.Categorical(table["cause"], categories=_causes(table["cause"]))
     for column in ("started", "ended"):
@@ -71,6 +82,18 @@ def history_table(record: RunRecord) -> pd.DataFrame:
     return table
 
 
+def importance_table(found: Sequence[Importance]) -> pd.DataFrame:
+    """A row per hyperparameter, those that matter most first: hyperparameter, share of the variance, standard error."""
+    rows = [(one.name, one.share, one.deviation) for one in found]
+    table = pd.DataFrame(rows, columns=["hyperparameter", "share", "error"])
+    return table.astype({"hyperparameter": "str", "share": "float64", "error": "float64"})
+
+
+def advice_table(found: Sequence[Advice]) -> pd.DataFrame:
+    """A row per piece of advice, the most promising first: text, command (missing where there is none)."""
+    return pd.DataFrame([(one.text, one.command) for one in found], columns=["text", "command"]).astype("str")
+
+
 def write_tables(folder: Folder, record: RunRecord) -> None:
     """`trials.csv` and `history.csv`, replaced as a whole."""
     folder.write("trials.csv", csv_text(trials_table(record)).encode())
@@ -85,12 +108,14 @@ def csv_text(table: pd.DataFrame) -> str:
     text end in LF.
     """
     texts = [name for name in table.columns if table[name].dtype == object or pd.api.types.is_string_dtype(table[name])]
-    guarded = table.assign(**{name: table[name].map(_cell, na_action="ignore") for name in texts})
+    guarded = table.assign(**{name: table[name].map(_cell) for name in texts})
     return guarded.rename(columns=_cell).to_csv(index=False)
 
 
 def _cell(value: Any) -> Any:
-    """A CR would end a row, as only texts with LF are quoted."""
+    """A CR would end a row, as only texts with LF are quoted; None is an option, which `none` tells from no value."""
+    if value is None:
+        return NONE
     return spreadsheet_cell(value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value)
 
 

@@ -123,6 +123,15 @@ class CurveProcess:
         variance = self._kernel.variance - (explained**2).sum(axis=0)
         return self._mean + covariance @ self._weights, np.sqrt(np.maximum(variance, 1e-10))
 
+    def draw(self, rows: Rows, count: int, generator: np.random.Generator) -> Floats:
+        """Values without noise that may be true, each draw of all rows together: [count, len(rows)]."""
+        covariance = self._kernel(rows, self._rows)
+        explained = solve_triangular(self._factor, covariance.T, lower=True, check_finite=False)
+        left = self._kernel(rows, rows) - explained.T @ explained
+        left[np.diag_indices(len(rows))] += 1e-6
+        mean = self._mean + covariance @ self._weights
+        return np.asarray(mean + generator.standard_normal((count, len(rows))) @ np.linalg.cholesky(left).T)
+
     def without_own(self, deviation: Floats) -> Floats:
         """Standard deviations [n] of new trials' values, less what is a trial's own and not its configuration's."""
         own = self._kernel.own + self._kernel.own_late

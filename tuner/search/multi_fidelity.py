@@ -29,7 +29,7 @@ from tuner.search.random import SobolSearcher
 from tuner.space import Config, Space
 
 if TYPE_CHECKING:
-    from tuner.search.gaussian_process import CurveProcess, Rows
+    from tuner.search.gaussian_process import CurveKernel, CurveProcess, Rows
 
 FLOOR = 0.2  # robust standard deviations above the median, below which all values count alike
 LARGEST_MODEL = 256  # values that the process is fitted to; of more, a selection
@@ -234,13 +234,13 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
     def _model(self, observed: _Observed) -> tuple[CurveProcess, npt.NDArray[np.int64]]:
         """The process, and the trials that it was fitted to."""
-        from tuner.search.gaussian_process import CurveKernel, CurveProcess
+        from tuner.search.gaussian_process import CurveProcess
 
-        length = math.sqrt(len(self._space.dimensions) / DIMENSIONS_OF_LENGTH)
-        kernel = replace(CurveKernel(), length=CurveKernel.length * length)
         kept = self._selection(observed)
         trials = observed.trials[kept]
-        return CurveProcess(kernel, self._rows(trials, observed.epochs[kept]), observed.values[kept]), trials
+        return CurveProcess(
+            kernel_for(self._space), self._rows(trials, observed.epochs[kept]), observed.values[kept]
+        ), trials
 
     def _observations(self) -> _Observed:
         """One value for each level that a trial reached. A failed trial is as bad as the worst at the first level."""
@@ -311,6 +311,14 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return Rows(
             self._features.points(units), np.full(len(units), relative), np.full(len(units), -1, dtype=np.int64)
         )
+
+
+def kernel_for(space: Space) -> CurveKernel:
+    """The kernel, whose length suits the number of dimensions."""
+    from tuner.search.gaussian_process import CurveKernel
+
+    length = math.sqrt(len(space.dimensions) / DIMENSIONS_OF_LENGTH)
+    return replace(CurveKernel(), length=CurveKernel.length * length)
 
 
 def _farthest_and_best(observed: _Observed, count: int) -> npt.NDArray[np.int64]:

@@ -1,0 +1,198 @@
+"""How often the time left holds: the end of many searches, foretold at many moments of each.
+
+    python benchmarks/time_left.py [--searches 40] [--runs FOLDER ...]
+
+Simulated searches of eight kinds by a clock of their own, with real search algorithm and early stopping; epochs whose
+time depends on the configuration, starts of workers and trials, scoring and report. And real runs, given as folders:
+their end is the time of the last file that the search wrote, run.json; those of less than 30 s are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.virtual_search import Times, VirtualSearch
+from tuner import (
+    ASHA,
+    Budget,
+    HyperBand,
+    HyperOpt,
+    MedianStopping,
+    MultiFidelityGP,
+    NoEarlyStopping,
+    Random,
+    Study,
+    choice,
+    load_run,
+    loguniform,
+)
+from tuner.history.events import Event
+from tuner.history.records import RunRecord
+from tuner.results.time_left import Ahead, ahead_of, has_brackets, reduction_factor, time_left
+
+MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {"search": MultiFidelityGP(), "scheduler": ASHA()},
+    "default, 8 workers": {"search": MultiFidelityGP(), "scheduler": ASHA(), "workers": 8, "trials": (30, 100)},
+    "default, some fail": {"search": MultiFidelityGP(), "scheduler": ASHA(), "failing": 0.02},
+    "demo": {
+        "search": HyperOpt(),
+        "scheduler": ASHA(grace_epochs=2),
+        "trials": (10, 11),
+        "max_epochs": 5,
+        "workers": 2,
+    },
+    "ASHA by stopping": {"search": Random(), "scheduler": ASHA(rule="stop")},
+    "median": {"search": Random(), "scheduler": MedianStopping()},
+    "HyperBand": {"search": Random(), "scheduler": HyperBand()},
+    "no early stopping": {"search": Random(), "scheduler": NoEarlyStopping()},
+}
+SHORTEST, LONGEST_CONCLUSION = 30.0, 300.0  # seconds: later, somebody wrote into the folder again
+SPACE = {"lr": loguniform(1e-5, 1e-1), "batch_size": choice([16, 32, 64, 128]), "layers": choice([1, 2, 3])}
+
+
+def _value(config: dict[str, Any], epoch: int, generator: np.random.Generator) -> float:
+    final = 0.9 - 0.05 * (np.log10(config["lr"]) + 3) ** 2 + 0.01 * config["layers"]
+    return float(final * (1 - np.exp(-epoch / 4)) + 0.01 * generator.standard_normal())
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Events of a search whose end is known, in seconds, and what it set out to do."""
+
+    events: Sequence[Event]
+    end: float
+    ahead: Ahead
+    metric: str = "accuracy"
+    mode: str = "max"
+
+
+def simulated(kind: str, seed: int) -> Watched:
+    """A search of a kind: its times, trials and workers are drawn by the seed."""
+    settings = dict(KINDS[kind])
+    draw = np.random.default_rng([seed, list(KINDS).index(kind)])
+    second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
+    slope = float(draw.choice([0.0, 0.3, 0.7]))  # 16 images at a time take longer than 128
+    layers = float(draw.choice([0.0, 0.3]))
+    times = Times(
+        epoch=lambda c: second * (64 / c["batch_size"]) ** slope * (1 + layers * (c["layers"] - 2)),
+        opening=float(draw.uniform(2, 12)),
+        start=float(np.exp(draw.uniform(np.log(0.1), np.log(4.0)))),
+        conclusion=float(draw.uniform(2, 6)) + float(draw.uniform(0.1, 0.6)) * second,
+        spread_of_trials=float(draw.uniform(0.02, 0.15)),
+        spread=float(draw.uniform(0.03, 0.2)),
+    )
+    workers = settings.get("workers") or int(draw.choice([1, 2, 4]))
+    trials = int(draw.integers(*settings.get("trials", (10, 60))))
+    study = Study(
+        "simulated",
+        trial=lambda config: None,
+        space=SPACE,
+        metric="accuracy",
+        mode="max",
+        search=settings["search"],
+        scheduler=settings["scheduler"],
+        budget=Budget(trials=trials, max_epochs=settings.get("max_epochs") or int(draw.choice([10, 27]))),
+        seed=seed,
+    )
+    search = VirtualSearch(study, _value, times, workers=workers, seed=seed, failing=settings.get("failing", 0.0))
+    events = search.run()
+    longest, scheduler = study.budget.max_epochs, study.scheduler
+    rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
+    limits, brackets = vars(study.budget), has_brackets(repr(scheduler))
+    ahead = Ahead(trials, longest, rungs, factor, workers, limits, brackets=brackets)
+    return Watched(events[:-1], events[-1]["time"], ahead)
+
+
+def stored(folder: str) -> Watched | None:
+    """A run that was searched in one go; None for another one."""
+    run = load_run(folder)
+    report = Path(run.path) / "report.html"
+    kinds = [event["event"] for event in run.events]
+    if kinds.count("study_started") != 1 or "study_resumed" in kinds or run.status != "finished" or not report.exists():
+        return None
+    updated = datetime.fromisoformat(run.info["updated"]).timestamp()
+    end = max(updated, run.events[-1]["time"])
+    if end - run.events[0]["time"] < SHORTEST or end - run.events[-1]["time"] > LONGEST_CONCLUSION:
+        return None
+    return Watched(run.events, end, ahead_of(run), run.metric, run.mode)
+
+
+@dataclass
+class Score:
+    """Of the moments at which a time left was given."""
+
+    held: list[bool] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)  # of the interval, by the time that was left
+    errors: list[float] = field(default_factory=list)  # of the middle, the same
+
+    def watch(self, search: Watched) -> None:
+        """Ask at each of MOMENTS."""
+        reports = [event["time"] for event in search.events if event["event"] == "epoch_reported"]
+        first = reports[0]
+        for share in MOMENTS:
+            now = first + share * (search.end - first)
+            left = search.end - now
+            known = [event for event in search.events if event["time"] <= now]
+            told = time_left(RunRecord(search.metric, search.mode, known), search.ahead, now)
+            if told is not None:
+                self.held.append(told.low <= left <= told.high)
+                self.widths.append((told.high - told.low) / left)
+                self.errors.append((told.middle - left) / left)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Share of the intervals that held, their median width, and the median and typical error of the middle."""
+        if not self.held:
+            return {"moments": 0}
+        return {
+            "moments": len(self.held),
+            "held": round(float(np.mean(self.held)), 3),
+            "median_width": round(float(np.median(self.widths)), 3),
+            "median_error": round(float(np.median(self.errors)), 3),
+            "median_absolute_error": round(float(np.median(np.abs(self.errors))), 3),
+        }
+
+
+def measured(searches: int, folders: Iterable[str]) -> Iterator[tuple[str, Score]]:
+    """A score for each kind of search, for all of them together, and for the runs in folders."""
+    together = Score()
+    for kind in KINDS:
+        score = Score()
+        for seed in range(searches):
+            score.watch(simulated(kind, seed))
+        for name in ("held", "widths", "errors"):
+            getattr(together, name).extend(getattr(score, name))
+        yield kind, score
+    yield "all simulated", together
+    real = Score()
+    for folder in folders:
+        found = stored(folder)
+        if found is not None:
+            real.watch(found)
+    yield "real runs", real
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--searches", type=int, default=40, help="of each kind")
+    parser.add_argument("--runs", nargs="*", default=[], help="folders of runs")
+    options = parser.parse_args()
+    found = {}
+    for kind, score in measured(options.searches, options.runs):
+        found[kind] = score.figures
+        print(f"{kind}: {score.figures}", flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What epochs and starts take, of trials whose times are the test's."""
+
+import pytest
+
+from tests.history.events_of_a_run import ended, event, fold, reported, started
+from tuner.history.pace import pace_of, start_seconds, stay_times, typical_epoch
+
+
+def test_a_start_is_what_the_first_report_is_late() -> None:
+    """Of 13 s, 11.6 were the start of a worker."""
+    record = fold(event("study_started", 0.0), started(0, 0.0), *(reported(0, k, 11.6 + 0.7 * k) for k in (1, 2)))
+    trial = record.trials["00000"]
+    assert stay_times(trial) == ([pytest.approx(12.3)], [pytest.approx(0.7)])
+    assert start_seconds(trial) == pytest.approx(11.6)
+
+
+def test_a_trial_of_one_epoch_is_measured_by_the_others() -> None:
+    record = fold(
+        started(0, 0.0), reported(0, 1, 12.0), ended(0, "stopped", 12.0),
+        started(1, 12.0), reported(1, 1, 14.0), reported(1, 2, 16.0),
+    )  # fmt: skip
+    trials = list(record.trials.values())
+    assert typical_epoch(trials) == pytest.approx(2.0)
+    assert start_seconds(trials[0], typical_epoch(trials)) == pytest.approx(10.0)
+    assert start_seconds(trials[0]) == 0.0
+
+
+def test_a_trial_that_goes_on_has_a_start_again_and_its_pause_is_no_epoch() -> None:
+    record = fold(
+        started(0, 0.0), reported(0, 1, 2.0), reported(0, 2, 3.0, "pause"), event("trial_paused", 3.0, trial="00000", epoch=2),
+        event("trial_resumed", 100.0, trial="00000", epoch=2), reported(0, 3, 103.0), reported(0, 4, 104.0),
+    )  # fmt: skip
+    trial = record.trials["00000"]
+    assert stay_times(trial) == ([2.0, 3.0], [1.0, 1.0])
+    assert start_seconds(trial) == pytest.approx(3.0)
+
+
+def test_the_pace_leaves_out_the_first_start_of_each_worker() -> None:
+    events = [event("study_started", 0.0), started(0, 0.0), *(reported(0, k, 20.0 + k) for k in (1, 2, 3))]
+    events += [ended(0, "completed", 23.0), started(1, 23.0), *(reported(1, k, 24.0 + k) for k in (1, 2, 3))]
+    pace = pace_of(fold(*events))
+    assert pace is not None
+    assert pace.epoch_seconds == (1.0, 1.0)
+    assert pace.start_seconds == pytest.approx(1.0)
+
+
+def test_before_the_first_report_there_is_no_pace() -> None:
+    assert pace_of(fold(event("study_started", 0.0), started(0, 0.0))) is None

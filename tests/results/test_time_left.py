@@ -1,0 +1,139 @@
+"""The time left, of searches whose times are the test's; benchmarks/time_left.py measures how often it holds."""
+
+import pytest
+
+from benchmarks.time_left import KINDS, Score, simulated
+from tests.history.events_of_a_run import ended, event, reported, started
+from tuner.history.events import Event
+from tuner.history.records import RunRecord
+from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left
+
+AHEAD = Ahead(trials=4, max_epochs=10, workers=1)
+
+
+def record(*events: Event) -> RunRecord:
+    return RunRecord("accuracy", "max", events)
+
+
+def trained(number: int, begun: float, epochs: int, *, start: float = 0.0, epoch: float = 10.0) -> list[Event]:
+    """A trial that starts, and reports at even intervals."""
+    return [
+        started(number, begun),
+        *(reported(number, k, begun + start + k * epoch, accuracy=0.1) for k in range(1, epochs + 1)),
+    ]
+
+
+def told(found: TimeLeft | None) -> TimeLeft:
+    assert found is not None
+    return found
+
+
+def test_nobody_knows_before_the_first_report_and_after_the_end() -> None:
+    assert time_left(record(event("study_started", 0.0), started(0, 1.0)), AHEAD, 5.0) is None
+    over = record(event("study_started", 0.0), *trained(0, 0.0, 3), event("study_ended", 40.0, reason="trials"))
+    assert time_left(over, AHEAD, 41.0) is None
+
+
+def test_without_any_limit_nobody_knows() -> None:
+    known = record(event("study_started", 0.0), *trained(0, 0.0, 3))
+    assert time_left(known, Ahead(None, 10), 30.0) is None
+
+
+def test_the_interval_holds_the_truth_of_even_epochs() -> None:
+    found = told(time_left(record(event("study_started", 0.0), *trained(0, 0.0, 5)), AHEAD, 50.0))
+    assert found.low < 355 < found.high  # 35 epochs of 10 s, and the conclusion
+    assert 250 < found.middle < 480
+
+
+def test_a_start_is_no_pace() -> None:
+    """Of 23 s until the second epoch, 21 were the worker's start: 856 s were told where 26 were left."""
+    slow = record(event("study_started", 0.0), *trained(0, 1.0, 2, start=20.0, epoch=1.0))
+    found = told(time_left(slow, AHEAD, 23.0))
+    assert 20 < found.low < 60 < found.high < 120  # 38 epochs of 1 s, starts, and the conclusion
+
+
+def test_the_end_of_the_last_trial_is_not_the_end() -> None:
+    last = [
+        *trained(0, 0.0, 10), ended(0, "completed", 100.0),
+        *trained(1, 100.0, 9),
+    ]  # fmt: skip
+    found = told(time_left(record(event("study_started", 0.0), *last), Ahead(2, 10, workers=1), 199.9))
+    assert 2 < found.low < found.high < 30  # scoring and report
+
+
+def test_trials_are_as_long_as_those_that_have_ended() -> None:
+    events = [event("study_started", 0.0)]
+    for number in range(20):
+        events += [*trained(number, 20.0 * number, 2), ended(number, "stopped", 20.0 * number + 20)]
+    found = told(time_left(record(*events), Ahead(40, 10, (2,), workers=1), 400.0))
+    assert found.low < 440 < found.high
+    assert found.high < 700  # and not 20 trials of 10 epochs
+
+
+def test_promotions_count() -> None:
+    """30 trials wait at the first rung: a third of them goes on, and a third of those."""
+    events = [event("study_started", 0.0)]
+    for number in range(30):
+        at = 30.0 * number
+        events += [
+            started(number, at),
+            *(reported(number, k, at + 10.0 * k, "pause" if k == 3 else "continue", accuracy=0.1) for k in (1, 2, 3)),
+            event("trial_paused", at + 30, trial=f"{number:05d}", epoch=3),
+        ]
+    found = told(time_left(record(*events), Ahead(30, 27, (3, 9), workers=1), 900.0))
+    truth = 10 * 60 + 3 * 180 + 5
+    assert 0.95 * found.low < truth < found.high
+
+
+def test_the_limit_that_comes_first_says_what_is_left() -> None:
+    known = record(event("study_started", 0.0), *trained(0, 0.0, 6))
+    hours = told(time_left(known, Ahead(100, 10, workers=1, limits={"hours": 0.05}), 60.0))
+    assert hours.low > 110
+    assert hours.high < 160
+    epochs = told(time_left(known, Ahead(100, 10, workers=1, limits={"total_epochs": 12}), 60.0))
+    assert 30 < epochs.low < 60 < epochs.high < 130
+    devices = told(time_left(known, Ahead(100, 10, workers=2, limits={"device_hours": 0.05}, devices=2), 60.0))
+    assert devices.high < 60
+
+
+def test_trials_of_an_earlier_driver_say_nothing_of_the_pace() -> None:
+    earlier = [*trained(0, 0.0, 10, epoch=100.0), ended(0, "completed", 1000.0)]
+    resumed = [event("study_resumed", 2000.0), *trained(1, 2000.0, 5, epoch=1.0)]
+    known = record(event("study_started", 0.0), *earlier, *resumed)
+    assert told(time_left(known, Ahead(2, 10, workers=1), 2005.0)).high < 30
+    assert time_left(record(event("study_started", 0.0), *earlier, resumed[0]), Ahead(2, 10), 2001.0) is None
+
+
+def test_the_same_record_gives_the_same_interval() -> None:
+    known = record(event("study_started", 0.0), *trained(0, 0.0, 5))
+    assert time_left(known, AHEAD, 50.0) == time_left(known, AHEAD, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (12.4, "12 s"), (47.0, "45 s"), (200.0, "3 min"), (5000.0, "83 min"), (8000.0, "2 h 10 min")],
+)
+def test_times_have_no_more_digits_than_a_meaning(seconds: float, text: str) -> None:
+    assert rounded(seconds) == text
+
+
+def test_an_interval_is_short_text() -> None:
+    assert str(TimeLeft(180.0, 240.0, 360.0)) == "about 4 min left (3 to 6 min)"
+    assert str(TimeLeft(50.0, 100.0, 200.0)) == "about 2 min left (50 s to 3 min)"
+
+
+def test_schedulers_are_known_by_what_a_run_records() -> None:
+    assert reduction_factor("ASHA(grace_epochs=2, reduction_factor=4, rule='promote')") == 4.0
+    assert reduction_factor("NoEarlyStopping()") == 3.0
+    assert has_brackets("HyperBand(grace_epochs=None, reduction_factor=3)")
+
+
+@pytest.mark.slow
+def test_the_interval_holds_for_most_moments_of_simulated_searches() -> None:
+    together = Score()
+    for kind in KINDS:
+        for seed in range(6):
+            together.watch(simulated(kind, seed))
+    figures = together.figures
+    assert 0.6 < figures["held"] < 0.95
+    assert figures["median_width"] < 0.65

@@ -1,0 +1,93 @@
+"""How fast trials are: what an epoch takes, and what passes before the first one of a stay on a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuner.history.records import RunRecord, TrialRecord
+
+FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, before one was seen
+RECENT = 40  # trials, of those that ran last: what others did says less of the next ones
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
+
+    `own` is what an epoch takes of those trials by their ids, `opening` the longest start: that of a worker, which
+    loads libraries.
+    """
+
+    epoch_seconds: tuple[float, ...]
+    starts: tuple[float, ...]
+    own: Mapping[str, float]
+    opening: float = 0.0
+
+    @property
+    def median_epoch(self) -> float:
+        """Of the trials' epochs."""
+        return median(self.epoch_seconds)
+
+    @property
+    def start_seconds(self) -> float:
+        """What a start takes; the first ones, in which workers themselves started, don't count where there are more."""
+        return median(self.starts)
+
+
+def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
+    """The pace of the trials that ran last; None before one of the present driver has reported.
+
+    The first start of each of the `workers` is that of a process too, which comes once.
+    """
+    begun = record.active_since or 0.0
+    recent = sorted(record.trials.values(), key=lambda trial: -(trial.epochs[trial.epoch].time if trial.epochs else 0))
+    recent = [t for t in recent[:RECENT] if t.epochs and t.epochs[t.epoch].time >= begun]
+    seen = [stay_times(trial) for trial in recent]
+    own = {trial.trial: median(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
+    firsts = [first for stays, _ in seen for first in stays]
+    if not own:
+        return Pace((median(firsts),), (0.0,), {}) if firsts else None
+    typical = median(own.values())
+    starts = [
+        max(0.0, first - own.get(trial.trial, typical))
+        for trial, (stays, _) in sorted(zip(recent, seen, strict=True), key=lambda pair: pair[0].number)
+        for first in stays
+    ]
+    later = starts[workers:] if len(record.trials) <= RECENT else starts
+    return Pace(
+        tuple(own.values()), tuple(later) or (FURTHER_START * min(starts, default=0.0),), own, max(starts, default=0.0)
+    )
+
+
+def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
+    """Seconds from each start on a worker to the first report there, and between reports of the same stay."""
+    firsts, gaps = [], []
+    starts = sorted(trial.entered)
+    times = sorted(epoch.time for epoch in trial.epochs.values())
+    for index, time in enumerate(times):
+        before = times[index - 1] if index else float("-inf")
+        entered = max((start for start in starts if start <= time), default=None)
+        if entered is not None and entered >= before:
+            firsts.append(time - entered)
+        elif index:
+            gaps.append(time - before)
+    return firsts, gaps
+
+
+def start_seconds(trial: TrialRecord, typical: float | None = None) -> float:
+    """How long the trial's starts on workers took: its stays' first reports came so much later than an epoch takes.
+
+    `typical` is what an epoch takes where the trial itself never had two in a row. A stay that has reported nothing
+    counts up to where its worker said that it began, as far as that is known.
+    """
+    firsts, gaps = stay_times(trial)
+    epoch = median(gaps) if gaps else typical
+    return 0.0 if epoch is None else sum(max(0.0, first - epoch) for first in firsts)
+
+
+def typical_epoch(trials: Sequence[TrialRecord]) -> float | None:
+    """The median time of an epoch, None where no trial had two in a row."""
+    gaps = [gap for trial in trials for gap in stay_times(trial)[1]]
+    return median(gaps) if gaps else None
