@@ -81,7 +81,15 @@ def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> No
     assert info["data_fingerprint"]
     assert info["versions"]["ray"]
     assert sorted(path.name for path in (folder / "best").iterdir()) == [
-        *("config.json", "confusion_matrix.json", "metrics.json", "mistakes.json", "model.json", "model.safetensors")
+        *(
+            "calibration.json",
+            "config.json",
+            "confusion_matrix.json",
+            "least_sure.json",
+            "metrics.json",
+            "mistakes.json",
+        ),
+        *("model.json", "model.safetensors"),
     ]
     best = demo[1].best
     assert best is not None

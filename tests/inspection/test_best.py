@@ -33,8 +33,10 @@ def content(path: Path) -> Any:
 
 def test_best_holds_what_the_contract_says(best: Path, trainer: Trainer, colours: ImageClassifier) -> None:
     assert sorted(path.name for path in best.iterdir()) == [
+        "calibration.json",
         "config.json",
         "confusion_matrix.json",
+        "least_sure.json",
         "metrics.json",
         "mistakes.json",
         "model.json",

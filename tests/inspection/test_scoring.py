@@ -11,7 +11,7 @@ from PIL import Image
 
 from tuner.errors import TrialError, WeightsError
 from tuner.inspection import score
-from tuner.inspection.scoring import confident_mistakes, confusion_matrix, png_base64
+from tuner.inspection.scoring import ShownImages, confident_mistakes, confusion_matrix, least_sure, png_base64
 from tuner.train import HeldSplit, Trainer
 from tuner.trial import ImageClassifier
 
@@ -33,6 +33,9 @@ def test_a_score_is_what_the_trainer_finds_on_the_same_splits(
     correct = sum(result.confusion[index][index] for index in range(3))
     assert correct / len(trainer.splits.test) == pytest.approx(result.test.accuracy)
     assert len(result.mistakes) == len(trainer.splits.test) - correct
+    assert sum(one.images for one in result.calibration.bins) == len(trainer.splits.test)
+    assert result.calibration.accuracy == pytest.approx(result.test.accuracy)
+    assert len(result.least_sure) == min(16, len(trainer.splits.test))
     assert (result.inputs.channels, result.inputs.image_size) == (3, 12)
 
 
@@ -51,14 +54,30 @@ def test_the_confusion_matrix_has_a_row_per_true_class() -> None:
 
 
 def test_the_surest_mistakes_come_first_and_at_most_16() -> None:
-    images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
-    split = HeldSplit(images, torch.zeros(20, dtype=torch.int64))
+    split = HeldSplit(torch.zeros(20, 1, 2, 2, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))
     logits = torch.stack([torch.zeros(20), torch.arange(20.0) - 2], dim=1)  # from the fourth on wrong, and ever surer
-    mistakes = confident_mistakes(split, logits, ("cat", "dog"))
-    assert [mistake.index for mistake in mistakes] == list(range(19, 3, -1))
-    assert (mistakes[0].label, mistakes[0].predicted) == ("cat", "dog")
-    assert mistakes[0].confidence == pytest.approx(1 / (1 + np.exp(-17)))
-    assert decoded(mistakes[0].image).tolist() == [[19, 19], [19, 19]]
+    assert confident_mistakes(split, logits).tolist() == list(range(19, 3, -1))
+
+
+def test_the_least_sure_answers_come_first_and_at_most_16() -> None:
+    logits = torch.stack([torch.zeros(20), 0.1 + torch.arange(20.0)], dim=1).flip(0)
+    assert least_sure(logits).tolist() == list(range(19, 3, -1))
+
+
+def test_shown_images_have_their_answers_and_a_map_where_there_is_one(trainer: Trainer) -> None:
+    logits = torch.tensor([[0.0, 2.0, 0.0]]).repeat(len(trainer.splits.test), 1)
+    shown = ShownImages(trainer.splits, logits).of(torch.tensor([2, 0]))
+    assert [one.index for one in shown] == [2, 0]
+    assert {one.predicted for one in shown} == {"green"}
+    assert [one.label for one in shown] == [trainer.splits.classes[trainer.splits.test.labels[i]] for i in (2, 0)]
+    assert shown[0].confidence == pytest.approx(np.exp(2) / (np.exp(2) + 2))
+    assert (decoded(shown[0].image) == trainer.splits.test.images(torch.tensor([2]))[0].permute(1, 2, 0).numpy()).all()
+    assert shown[0].saliency is None
+    looked = ShownImages(trainer.splits, logits, lambda images, answers: torch.ones(images.shape[0], 12, 12))
+    found = looked.of(torch.tensor([2]))[0].saliency
+    assert found is not None
+    assert decoded(found).shape == (12, 12, 3)
+    assert looked.of(torch.tensor([], dtype=torch.int64)) == ()
 
 
 def test_colour_images_keep_their_colours_as_png() -> None:

@@ -13,6 +13,9 @@ from tuner.storage.folder import Folder
 
 BEST = "best"
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
+LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # which runs of older versions haven't
+CALIBRATED = ("temperature", "ece", "scaled_ece", "accuracy", "confidence")
+BIN = ("confidence", "accuracy")
 MISTAKE = ("index", "label", "predicted", "confidence", "image")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 
@@ -64,8 +67,30 @@ def _is_mistake(one: dict[str, Any]) -> bool:
         set(MISTAKE) <= set(one)
         and _is_count(one["index"])
         and all(isinstance(one[name], str) for name in ("label", "predicted", "image"))
-        and _BASE64.fullmatch(one["image"]) is not None
+        and all(_is_image(one[name]) for name in ("image", "saliency") if name in one)
         and finite(one["confidence"])
+    )
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, str) and _BASE64.fullmatch(value) is not None
+
+
+def _is_calibration(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and all(finite(content.get(name)) for name in CALIBRATED)
+        and all(_are_bins(content.get(name)) for name in ("bins", "scaled_bins"))
+    )
+
+
+def _are_bins(bins: object) -> bool:
+    return isinstance(bins, list) and all(
+        isinstance(one, dict)
+        and _is_count(one.get("images"))
+        and one["images"] > 0
+        and all(finite(one.get(name)) and 0 <= one[name] <= 1 for name in BIN)
+        for one in bins
     )
 
 
@@ -73,4 +98,10 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
-_CHECKS: dict[str, Callable[[Any], bool]] = {METRICS: _are_metrics, CONFUSION: _is_confusion, MISTAKES: _are_mistakes}
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    METRICS: _are_metrics,
+    CONFUSION: _is_confusion,
+    MISTAKES: _are_mistakes,
+    LEAST_SURE: _are_mistakes,
+    CALIBRATION: _is_calibration,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,13 +68,13 @@ def _environment() -> Environment:
     return environment
 
 
-def figures_of(plots: Iterable[Plot]) -> list[Figure]:
-    """Plots for a page."""
-    return [_figure(plot) for plot in plots]
+def figures_of(plots: Iterable[Plot | None]) -> list[Figure]:
+    """Plots for a page, but for those that have nothing to show."""
+    return [_figure(plot) for plot in plots if plot is not None]
 
 
 def _figure(plot: Plot) -> Figure:
-    figure, title = plot.figure, plot.figure.layout.title.text
+    figure, title = plot.figure, html.unescape(plot.figure.layout.title.text)
     height = int(figure.layout.height) - NARROW_HEIGHT
     figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - NARROW_HEIGHT})
     json = Markup(figure.to_json().replace("<", "\\u003c"))  # so that no text in it ends the script element

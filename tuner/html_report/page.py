@@ -12,7 +12,7 @@ from tuner.foreign_text import in_utf8, printable
 from tuner.history.logs import end_of_log
 from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import Table, cell, figures_of, render
-from tuner.plots import mistakes, progress, space
+from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.results import findings
 from tuner.results.text import best_so_far, ending, outcome, short
 
@@ -23,6 +23,7 @@ REPORT = "report.html"
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
+OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability, curves.winner_curves)
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 
 
@@ -67,12 +68,13 @@ def report_html(run: Run) -> str:
         trials=_trials(run),
         images=mistakes.shown_mistakes(run),
         going=figures_of(
-            draw(run) for draw in (progress.optimisation_history, progress.learning_curves, progress.distribution)
+            draw(run) for draw in (progress.optimisation_history, curves.learning_curves, progress.distribution)
         ),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
         learned=figures_of(draw(run) for draw in LEARNED) if len(run.outcomes()[1]) else [],
         spent=figures_of(draw(run) for draw in (progress.timeline, progress.savings, progress.costs)),
-        wrong=figures_of([mistakes.confusion_matrix(run)]) if mistakes.scored(run) else [],
+        wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
+        unsure=mistakes.shown_least_sure(run),
         facts=_facts(run),
         damages=run.damages[:SHOWN_DAMAGES],
         more_damages=max(0, len(run.damages) - SHOWN_DAMAGES),

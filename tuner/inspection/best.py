@@ -15,7 +15,7 @@ from torch import nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
-from tuner.inspection.scoring import Score
+from tuner.inspection.scoring import Mistake, Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
@@ -220,6 +220,10 @@ def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:
     return trial
 
 
+def _told(mistake: Mistake) -> dict[str, Any]:
+    return {name: value for name, value in asdict(mistake).items() if value is not None}
+
+
 def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -> dict[str, Any]:
     """File name -> what it holds."""
     scored = {f"test_{name}": value for name, value in asdict(score.test).items()}
@@ -233,5 +237,7 @@ def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -
             "images": score.images,
         },
         "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},
-        "mistakes.json": [asdict(mistake) for mistake in score.mistakes],
+        "mistakes.json": [_told(mistake) for mistake in score.mistakes],
+        "least_sure.json": [_told(answer) for answer in score.least_sure],
+        "calibration.json": asdict(score.calibration),
     }

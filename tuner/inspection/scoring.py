@@ -1,9 +1,10 @@
-"""The winner on the test split, once: accuracy, confusions, and the mistakes it was surest of."""
+"""The winner on the test split, once: accuracy, confusions, calibration, surest mistakes, least sure answers."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from tuner.inspection.calibration import Calibration, calibration
+from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.train.checkpoint import read_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import empty_network, load_state
 from tuner.trial import ImageClassifier
 
-MISTAKES = 16
+SHOWN = 16
+
+Look = Callable[[Tensor, Tensor], Tensor | None]  # images [N, C, H, W] and answers [N] to maps [N, H, W]
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A test image that the model got wrong.
+    """A test image, and what the model took it for.
 
     Attributes:
         index: position in the test split
@@ -46,6 +51,7 @@ class Mistake:
         predicted: the class that the model took it for
         confidence: the model's probability for that, 0 to 1
         image: PNG in base64, at the size that the model saw
+        saliency: the same with the places that the answer came from; None where the model doesn't tell
     """
 
     index: int
@@ -53,6 +59,7 @@ class Mistake:
     predicted: str
     confidence: float
     image: str
+    saliency: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,8 @@ class Score:
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
+        least_sure: at most 16 answers, right or wrong, the least sure first
+        calibration: how sure it is, and how often right
         inputs: what the model was fed
         images: in the splits "train", "validation" and "test"
     """
@@ -74,6 +83,8 @@ class Score:
     confusion: list[list[int]]
     classes: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
+    least_sure: tuple[Mistake, ...]
+    calibration: Calibration
     inputs: Inputs
     images: dict[str, int]
 
@@ -104,12 +115,16 @@ def score(
     module = trained_module(trial, config, splits, checkpoint).to(device)
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
+    validation = evaluator.logits(module, splits.validation, splits.normalisation).cpu()
+    shown = ShownImages(splits, logits, _where_it_looked(trial, module, splits, torch.device(device)))
     return Score(
         test=metrics_of(logits, splits.test.labels),
-        val_accuracy=evaluator.metrics(module, splits.validation, splits.normalisation).accuracy,
+        val_accuracy=metrics_of(validation, splits.validation.labels).accuracy,
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,
-        mistakes=confident_mistakes(splits.test, logits, splits.classes),
+        mistakes=shown.of(confident_mistakes(splits.test, logits)),
+        least_sure=shown.of(least_sure(logits)),
+        calibration=calibration(logits, splits.test.labels, validation, splits.validation.labels),
         inputs=Inputs(splits.channels, splits.image_size, splits.normalisation),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
@@ -135,27 +150,52 @@ def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[li
     return rows
 
 
-def confident_mistakes(split: Split, logits: Tensor, classes: tuple[str, ...]) -> tuple[Mistake, ...]:
-    """The wrong answers that the model was surest of, at most 16; ties in the split's order.
-
-    Args:
-        split: what was asked
-        logits: [N, classes] float32
-        classes: names
-    """
+def confident_mistakes(split: Split, logits: Tensor) -> Tensor:
+    """Indices of the wrong answers, logits [N, classes], that the model was surest of: at most 16, ties in order."""
     confidence, predicted = logits.softmax(1).max(1)
     wrong = (predicted != split.labels).nonzero().flatten()
-    surest = wrong[confidence[wrong].argsort(descending=True, stable=True)][:MISTAKES]
-    return tuple(
-        Mistake(
-            index=index,
-            label=classes[int(split.labels[index])],
-            predicted=classes[int(predicted[index])],
-            confidence=float(confidence[index]),
-            image=png_base64(split.images(torch.tensor([index]))[0]),
+    return wrong[confidence[wrong].argsort(descending=True, stable=True)][:SHOWN]
+
+
+def least_sure(logits: Tensor) -> Tensor:
+    """Indices of the answers, logits [N, classes], with the lowest probability: at most 16, ties in their order."""
+    return logits.softmax(1).amax(1).argsort(stable=True)[:SHOWN]
+
+
+@dataclass(frozen=True)
+class ShownImages:
+    """Makes what is shown of test images: with their answers, logits [N, classes], and where the model looked."""
+
+    splits: Splits
+    logits: Tensor
+    look: Look = lambda images, answers: None
+
+    def of(self, chosen: Tensor) -> tuple[Mistake, ...]:
+        """The images at some indices [B]."""
+        if not len(chosen):
+            return ()
+        confidence, answers = self.logits[chosen].softmax(1).max(1)
+        images, classes = self.splits.test.images(chosen), self.splits.classes
+        maps = self.look(images, answers)
+        labels = self.splits.test.labels[chosen].tolist()
+        return tuple(
+            Mistake(
+                index=index,
+                label=classes[labels[place]],
+                predicted=classes[int(answers[place])],
+                confidence=float(confidence[place]),
+                image=png_base64(images[place]),
+                saliency=None if maps is None else png_base64(overlay(images[place], maps[place])),
+            )
+            for place, index in enumerate(chosen.tolist())
         )
-        for index in surest.tolist()
-    )
+
+
+def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, device: torch.device) -> Look:
+    """Grad-CAM for convolutional networks by name; a user's function makes what nobody knows."""
+    if not isinstance(trial.model, str) or not has_maps(trial.model):
+        return lambda images, answers: None
+    return lambda images, answers: saliency(module, images, answers, splits.normalisation, device)
 
 
 def png_base64(image: Tensor) -> str:

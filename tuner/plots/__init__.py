@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.plots import mistakes, progress, space
-from tuner.plots.base import Plot
+from tuner.plots import calibration, classes, curves, mistakes, progress, space
+from tuner.plots.base import Plot, nothing
 from tuner.plots.progress import Against
 
 if TYPE_CHECKING:
@@ -15,9 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Against", "Plot", "Plots"]
 
+UNSCORED = "The winner was not scored on a test split"
+NO_SCORE_OF_IT = "The run has no such score of its winner: older versions wrote none, and functions have none"
+
 
 class Plots:
-    """The plots of a run; each returns a plotly figure whose title says what is to be seen."""
+    """The plots of a run; each returns a plotly figure whose title says what is to be seen.
+
+    Where there is nothing to show, the title says why.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -29,52 +35,84 @@ class Plots:
 
     def history(self, against: Against = "trials") -> go.Figure:
         """Each trial's best value and the best so far, against "trials", "epochs" or "time"."""
-        return progress.optimisation_history(self._run, against).figure
+        return self._shown(progress.optimisation_history(self._run, against), self._no_value)
 
     def curves(self) -> go.Figure:
-        """Learning curves coloured by outcome, with the rungs of early stopping."""
-        return progress.learning_curves(self._run).figure
+        """Learning curves coloured by outcome, with the rungs of early stopping; bands where trials are many."""
+        return self._shown(curves.learning_curves(self._run), self._no_value)
 
     def importance(self) -> go.Figure:
         """What each hyperparameter explains of the metric's variance, with its standard error."""
-        return space.importances(self._run).figure
+        return self._shown(space.importances(self._run), "Too few trials to tell what matters")
 
     def parallel(self) -> go.Figure:
         """A line per trial through its hyperparameters to the metric."""
-        return space.parallel_coordinates(self._run).figure
+        return self._shown(space.parallel_coordinates(self._run), self._nothing_searched)
 
     def slice(self) -> go.Figure:
         """The metric against each hyperparameter."""
-        return space.slices(self._run).figure
+        return self._shown(space.slices(self._run), self._nothing_searched)
 
     def contour(self, x: str | None = None, y: str | None = None) -> go.Figure:
         """The metric over two hyperparameters, by default those that matter most."""
-        return space.contour(self._run, x, y).figure
+        reason = "A contour needs two hyperparameters that are numbers, and trials that have both"
+        return self._shown(space.contour(self._run, x, y), reason)
 
     def rank(self) -> go.Figure:
         """Trials over the two hyperparameters that matter most, coloured by rank."""
-        return space.ranks(self._run).figure
+        return self._shown(space.ranks(self._run), self._nothing_searched)
 
     def distribution(self) -> go.Figure:
         """The share of trials that reached a value: the empirical distribution."""
-        return progress.distribution(self._run).figure
+        return self._shown(progress.distribution(self._run), self._no_value)
 
     def timeline(self) -> go.Figure:
         """When each trial ran on which worker, with the idle time between."""
-        return progress.timeline(self._run).figure
+        return self._shown(progress.timeline(self._run), "No trial has run yet")
 
     def savings(self) -> go.Figure:
         """Epochs spent and saved by early stopping, by where trials ended."""
-        return progress.savings(self._run).figure
+        return self._shown(progress.savings(self._run), "No trial has finished an epoch")
 
     def costs(self) -> go.Figure:
         """Memory and throughput of each trial."""
-        return progress.costs(self._run).figure
+        return self._shown(progress.costs(self._run), "The trials reported no memory and images per second")
 
     def confusion(self) -> go.Figure:
         """How often the winner takes each class for another, on the test split."""
-        return mistakes.confusion_matrix(self._run).figure
+        return self._shown(mistakes.confusion_matrix(self._run), UNSCORED)
+
+    def classes(self) -> go.Figure:
+        """Precision, recall and F1 of each class on the test split, with standard errors."""
+        return self._shown(classes.class_scores(self._run), UNSCORED)
 
     def mistakes(self) -> go.Figure:
-        """The test images that the winner is most confidently wrong about."""
-        return mistakes.mistakes(self._run).figure
+        """The test images that the winner is most confidently wrong about, and where it looked."""
+        return self._shown(mistakes.mistakes(self._run), "The winner has no mistakes to show")
+
+    def least_sure(self) -> go.Figure:
+        """The test images that the winner is least sure about, and where it looked."""
+        return self._shown(mistakes.least_sure(self._run), NO_SCORE_OF_IT)
+
+    def calibration(self) -> go.Figure:
+        """How often the winner is right where it is so sure: a reliability diagram of the test split."""
+        return self._shown(calibration.reliability(self._run), NO_SCORE_OF_IT)
+
+    def winner_curves(self) -> go.Figure:
+        """The winner's training beside its validation after each epoch."""
+        reason = "The winner reports no metric of both training and validation, such as train_loss and val_loss"
+        return self._shown(curves.winner_curves(self._run), reason)
+
+    @property
+    def _no_value(self) -> str:
+        return f"No trial has reported {self._run.metric}"
+
+    @property
+    def _nothing_searched(self) -> str:
+        return (
+            self._no_value if not self._run.record.reported() else "The run records no hyperparameter that was searched"
+        )
+
+    @staticmethod
+    def _shown(plot: Plot | None, reason: str) -> go.Figure:
+        return nothing(reason) if plot is None else plot.figure

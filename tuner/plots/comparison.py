@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.plots.base import CATEGORIES, Plot, new_figure
+from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
 from tuner.plots.progress import AXES, Against, optimisation_history
+from tuner.plots.value_axes import draw_values
 
 if TYPE_CHECKING:
     from tuner.results.comparison import Comparison
+
+DASHES = ("solid", "dash", "dot", "dashdot")  # so that colours alone tell no run apart
 
 
 def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
@@ -16,13 +19,17 @@ def best_values(comparison: Comparison, against: Against = "epochs") -> Plot:
     import pandas as pd
 
     title = comparison.conclusion if against == "epochs" else f"the best so far against {AXES[against]}"
-    figure = new_figure(title[0].upper() + title[1:], x=AXES[against], y=comparison.runs[0].metric)
-    tables = []
+    metric, mode = comparison.runs[0].metric, comparison.runs[0].mode
+    figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
+    tables = [pd.DataFrame(columns=[against, "best so far", "run"])]
     for index, (name, run) in enumerate(zip(comparison.names, comparison.runs, strict=True)):
-        table = optimisation_history(run, against).table
-        colour = CATEGORIES[index % len(CATEGORIES)]
+        history = optimisation_history(run, against)
+        if history is None:
+            continue
+        line = {"shape": "hv", "color": CATEGORIES[index % len(CATEGORIES)], "dash": DASHES[index % len(DASHES)]}
         figure.add_scatter(
-            x=table[against], y=table["best so far"], name=name, mode="lines", line={"shape": "hv", "color": colour}
+            x=history.table[against], y=history.table["best so far"], name=escaped(name), mode="lines", line=line
         )
-        tables.append(table.assign(run=name))
-    return Plot(f"comparison against {against}", figure, pd.concat(tables, ignore_index=True))
+        tables.append(history.table.assign(run=name))
+    table = pd.concat(tables[1:] or tables, ignore_index=True)
+    return Plot(f"comparison against {against}", draw_values(figure, table["best so far"], mode), table)

@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tuner.history.scored import CONFUSION, MISTAKE, MISTAKES
-from tuner.plots.base import GREY, Plot, new_figure
+from tuner.history.scored import CONFUSION, LEAST_SURE, MISTAKE, MISTAKES
+from tuner.plots.base import Plot, escaped, label, new_figure
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SHOWN_MISTAKES = 16
 COLUMNS = 8
+ROW = 1.5  # edges of an image that one takes with its text
 LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
+MOST_TIES = 3  # that a title names
 
 
-def confusion_matrix(run: Run) -> Plot:
-    """How often the winner takes each class for each other one, on the test split."""
+def confusion_matrix(run: Run) -> Plot | None:
+    """How often the winner takes each class for each other one, on the test split; None if it was not scored."""
     import pandas as pd
 
-    classes, counts = _confusion(run) or ([], [])
+    found = confusion(run)
+    if found is None or not found[0]:
+        return None
+    classes, counts = found
     rows = [
-        (label, classes[other], count)
-        for label, row in zip(classes, counts, strict=True)
+        (name, classes[other], count)
+        for name, row in zip(classes, counts, strict=True)
         for other, count in enumerate(row)
-        if count and classes[other] != label
+        if count and classes[other] != name
     ]
     rows.sort(key=lambda row: -row[2])
-    table = pd.DataFrame(rows, columns=["class", "taken for", "images"])
-    if not classes:
-        return Plot("confusion matrix", new_figure("The winner was not scored on a test split"), table)
-    worst = table.iloc[0] if len(table) else None
-    title = "No test image was taken for another class"
-    if worst is not None:
-        title = f"Most often, {worst['class']} is taken for {worst['taken for']}: {worst['images']} of the test images"
-    figure = new_figure(title, x="predicted", y="class")
+    figure = new_figure(_most_frequent(rows), x="predicted", y="class")
     figure.add_heatmap(
         z=counts,
-        x=classes,
-        y=classes,
+        x=[label(name) for name in classes],
+        y=[label(name) for name in classes],
         colorscale="Blues",
         showscale=False,
         text=counts,
@@ -47,50 +45,83 @@ def confusion_matrix(run: Run) -> Plot:
     )
     figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
     figure.update_layout(height=max(360, min(900, 160 + 34 * len(classes))))
-    return Plot("confusion matrix", figure, table)
+    return Plot("confusion matrix", figure, pd.DataFrame(rows, columns=["class", "taken for", "images"]))
 
 
-def mistakes(run: Run) -> Plot:
-    """The test images that the winner is most confidently wrong about."""
-    import pandas as pd
+def mistakes(run: Run) -> Plot | None:
+    """The test images that the winner is most confidently wrong about; None if there are none."""
+    title = "The winner's most confident mistakes: its answer, and the right one"
+    return _images("mistakes", title, shown_mistakes(run))
 
-    found = shown_mistakes(run)
-    columns = [name for name in MISTAKE if name != "image"]
-    table = pd.DataFrame([{name: one[name] for name in columns} for one in found], columns=columns)
-    if not found:
-        return Plot("mistakes", new_figure("The winner has no mistakes to show"), table)
-    lines = -(-len(found) // COLUMNS)
-    figure = new_figure("The winner's most confident mistakes: its answer, and the right one")
-    for position, one in enumerate(found):
-        x, y = position % COLUMNS, -(position // COLUMNS) * 1.5
-        figure.add_layout_image(
-            source=f"data:image/png;base64,{one['image']}",
-            xref="x",
-            yref="y",
-            x=x + 0.05,
-            y=y,
-            sizex=0.9,
-            sizey=0.9,
-            sizing="contain",
-        )
-        text = f"{one['predicted']} ({one['confidence']:.0%})<br>is {one['label']}"
-        figure.add_annotation(x=x + 0.5, y=y - 0.95, text=text, showarrow=False, yanchor="top", font={"color": GREY})
-    figure.update_xaxes(visible=False, range=[0, COLUMNS]).update_yaxes(visible=False, range=[-1.5 * lines + 0.1, 0.05])
-    figure.update_layout(height=100 + 190 * lines)
-    return Plot("mistakes", figure, table)
+
+def least_sure(run: Run) -> Plot | None:
+    """The test images whose answer the winner is least sure of, right or wrong; None if there are none."""
+    return _images("least sure", "The images that the winner is least sure about", shown_least_sure(run))
 
 
 def scored(run: Run) -> bool:
     """Whether the winner was scored on a test split."""
-    return _confusion(run) is not None
+    return confusion(run) is not None
 
 
 def shown_mistakes(run: Run) -> list[dict[str, Any]]:
-    """The most confident mistakes: index, label, predicted, confidence, and the image as PNG in base64."""
+    """The most confident mistakes: index, label, predicted, confidence, the image as PNG in base64, maybe saliency."""
     return list((run.scored(MISTAKES) or [])[:SHOWN_MISTAKES])
 
 
-def _confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
+def shown_least_sure(run: Run) -> list[dict[str, Any]]:
+    """The images with the least confident answers, as `shown_mistakes`."""
+    return list((run.scored(LEAST_SURE) or [])[:SHOWN_MISTAKES])
+
+
+def confusion(run: Run) -> tuple[list[str], list[list[int]]] | None:
     """Classes, and for each a row of counts by predicted class; None if the winner was not scored."""
     found = run.scored(CONFUSION)
     return None if found is None else (found["classes"], found["counts"])
+
+
+# Inside
+
+
+def _most_frequent(rows: list[tuple[str, str, int]]) -> str:
+    """A title: the most frequent confusion, or that several are equally frequent."""
+    if not rows:
+        return "No test image was taken for another class"
+    most = rows[0][2]
+    ties = [f"{label(name)} for {label(other)}" for name, other, count in rows if count == most]
+    images = f"{most} of the test images"
+    if len(ties) == 1:
+        return f"Most often, {label(rows[0][0])} is taken for {label(rows[0][1])}: {images}"
+    if len(ties) > MOST_TIES:
+        return f"No confusion stands out: {len(ties)} pairs of classes are confused equally often, {images} each"
+    return f"{', '.join(ties[:-1])} and {ties[-1]} are taken equally often: {images} each"
+
+
+def _images(name: str, title: str, found: list[dict[str, Any]]) -> Plot | None:
+    """Images in rows, each with the winner's answer; where it looked is below, if that is known."""
+    import pandas as pd
+
+    if not found:
+        return None
+    columns = [field for field in MISTAKE if field != "image"]
+    table = pd.DataFrame([{field: one[field] for field in columns} for one in found], columns=columns)
+    figure = new_figure(title)
+    looked = any(one.get("saliency") for one in found)
+    row = ROW + looked
+    for position, one in enumerate(found):
+        x, y = position % COLUMNS, -(position // COLUMNS) * row
+        for depth, field in enumerate(("image", "saliency")):
+            if one.get(field):
+                source = f"data:image/png;base64,{one[field]}"
+                place = {"xref": "x", "yref": "y", "x": x + 0.05, "y": y - depth * 0.95, "sizex": 0.9, "sizey": 0.9}
+                figure.add_layout_image(source=source, sizing="contain", **place)
+        figure.add_annotation(x=x + 0.5, y=y - 0.95 - looked * 0.95, text=_answer(one), showarrow=False, yanchor="top")
+    lines = -(-len(found) // COLUMNS)
+    figure.update_xaxes(visible=False, range=[0, COLUMNS]).update_yaxes(visible=False, range=[-row * lines + 0.1, 0.05])
+    figure.update_layout(height=round(100 + 125 * row * lines))
+    return Plot(name, figure, table)
+
+
+def _answer(one: dict[str, Any]) -> str:
+    right = "right" if one["label"] == one["predicted"] else f"is {label(one['label'], 14)}"
+    return escaped(f"{one['predicted'][:14]} ({one['confidence']:.0%})") + f"<br>{right}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.events import finite
 from tuner.history.pace import start_seconds, typical_epoch
 from tuner.history.records import TrialRecord, saved_epochs, saved_share
-from tuner.plots.base import BEST, COLOURS, GREY, SYMBOLS, Plot, new_figure
+from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
+from tuner.plots.marks import HOVER, by_status, in_full
+from tuner.plots.value_axes import draw_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,94 +20,71 @@ if TYPE_CHECKING:
 Against = Literal["trials", "epochs", "time"]
 AXES = {"trials": "trials started", "epochs": "epochs trained in all", "time": "minutes of the search"}
 OFF_THE_WORKER = ("trial_paused", "trial_lost", "trial_retried", "trial_ended")
-MOST_CURVES = 300
-MOST_TICKS = 20
 
 
-def optimisation_history(run: Run, against: Against = "trials") -> Plot:
-    """Each trial's best value, and the best of all so far: against trials, epochs trained, or wall-clock time."""
+def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
+    """Each trial's best value, and the best of all so far: against trials, epochs trained, or wall-clock time.
+
+    None while no trial has reported a value.
+    """
     table = _bests(run, against)
-    worth = f"{run.metric} {table['best so far'].iloc[-1]:.4g}" if len(table) else "nothing yet"
-    figure = new_figure(f"The search reached {worth}", x=AXES[against], y=run.metric)
-    for status in dict.fromkeys(table["status"]):
-        rows = table[table["status"] == status]
+    if table.empty:
+        return None
+    reached = f"{run.metric} {table['best so far'].iloc[-1]:.4g}"
+    reached = reached if table["best so far"].notna().any() else f"no {run.metric} of a trial that didn't fail"
+    figure = new_figure(f"The search reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
+    for group in by_status(table, run.longest_trial):
         figure.add_scatter(
-            x=rows[against],
-            y=rows["value"],
-            text=rows["trial"],
-            name=str(status),
+            x=group.rows[against],
+            y=group.rows["value"],
+            customdata=group.customdata,
+            name=group.name,
             mode="markers",
-            marker={"color": COLOURS[str(status)], "symbol": SYMBOLS.get(str(status), "circle"), "size": 7},
-            hovertemplate="trial %{text}: %{y:.5g}",
+            marker=group.marker,
+            hovertemplate=f"{HOVER}: %{{y:.5g}}<extra></extra>",
         )
     figure.add_scatter(
-        x=table[against], y=table["best so far"], name="best so far", mode="lines", line={"color": BEST, "shape": "hv"}
+        x=table[against],
+        y=table["best so far"],
+        name="best so far",
+        mode="lines",
+        line={"color": BEST, "shape": "hv", "width": 2.5},
+        hovertemplate="best so far: %{y:.5g}<extra></extra>",
     )
-    return Plot(f"history against {against}", figure, table)
+    return Plot(f"history against {against}", draw_values(figure, table["value"], run.mode), table)
 
 
-def learning_curves(run: Run) -> Plot:
-    """Every trial's metric after each epoch, coloured by its outcome, with the rungs at which trials are compared."""
+def distribution(run: Run) -> Plot | None:
+    """The share of trials whose best value is at most so high: the empirical distribution of outcomes.
+
+    Where trials were stopped early, those trained in full have a line of their own. None without a value.
+    """
     import pandas as pd
 
-    trials = list(run.record.trials.values())
-    if len(trials) > MOST_CURVES:  # the best ones and an even choice of the others
-        ranked = [trial for trial, _ in run.record.ranked()]
-        ranked += [trial for trial in trials if trial.status == "failed"]
-        step = max(1, (len(ranked) - MOST_CURVES // 2) // (MOST_CURVES // 2))
-        trials = [*ranked[: MOST_CURVES // 2], *ranked[MOST_CURVES // 2 :: step][: MOST_CURVES // 2]]
-    best = run.best
-    stopped = sum(trial.status == "stopped" for trial in run.record.trials.values())
-    figure = new_figure(
-        f"{stopped} of {len(run.record.trials)} trials were stopped early; the curve of the best is bold",
-        x="epoch",
-        y=run.metric,
-    )
-    rows: list[dict[str, Any]] = []
-    shown: set[str] = set()
-    for trial in trials:
-        curve = _curve(run, trial)
-        rows += [{"trial": trial.trial, "status": trial.status, "epoch": e, run.metric: v} for e, v in curve]
-        if not curve:
-            continue
-        is_best = best is not None and trial.trial == best.trial
-        figure.add_scatter(
-            x=[epoch for epoch, _ in curve],
-            y=[value for _, value in curve],
-            name=trial.status,
-            legendgroup=trial.status,
-            showlegend=trial.status not in shown,
-            mode="lines+markers" if len(curve) == 1 else "lines",
-            line={"color": COLOURS[trial.status], "width": 4 if is_best else 1},
-            opacity=1.0 if is_best else 0.55,
-            hovertemplate=f"trial {trial.trial}, epoch %{{x}}: %{{y:.5g}}<extra></extra>",
-        )
-        shown.add(trial.status)
-    if max((row["epoch"] for row in rows), default=0) <= MOST_TICKS:
-        figure.update_xaxes(dtick=1)
-    for rung in run.info.get("rungs") or []:
-        figure.add_vline(x=rung, line={"color": GREY, "dash": "dot", "width": 1})
-    columns = ["trial", "status", "epoch", run.metric]
-    return Plot("learning curves", figure, pd.DataFrame(rows, columns=columns))
+    found = [(trial, run.record.best_of(trial.trial)) for trial in run.record.trials.values()]
+    reported = [(best[1], in_full(run, trial)) for trial, best in found if best is not None]
+    if not reported:
+        return None
+    whole = sorted(value for value, full in reported if full)
+    values = sorted(value for value, _ in reported)
+    half = f"Half of the trials reached {median(values):.4g}"
+    half += f", of those trained in full {median(whole):.4g}" if 0 < len(whole) < len(values) else ""
+    figure = new_figure(half, x=label(run.metric), y="share of trials at or below")
+    tables = []
+    lines = [("all trials", values, GREY, "dot"), ("trained in full", whole, BEST, "solid")]
+    for name, part, colour, dash in lines if len(whole) < len(values) else lines[1:]:
+        shares = [(index + 1) / len(part) for index in range(len(part))]
+        tables.append(pd.DataFrame({"trials": name, run.metric: part, "share of trials": shares}))
+        line = {"color": colour, "shape": "hv", "dash": dash, "width": 2}
+        hover = "%{y:.0%} at or below %{x:.5g}<extra></extra>"
+        figure.add_scatter(x=part, y=shares, name=name, mode="lines", line=line, hovertemplate=hover)
+    figure.update_yaxes(tickformat=".0%", range=[0, 1.02])
+    table = pd.concat(tables, ignore_index=True)
+    return Plot("distribution", draw_values(figure, values, run.mode, "xaxis"), table)
 
 
-def distribution(run: Run) -> Plot:
-    """The share of trials whose best value is at most so high: the empirical distribution of outcomes."""
-    import pandas as pd
-
-    values = sorted(best[1] for best in map(run.record.best_of, run.record.trials) if best is not None)
-    shares = [(index + 1) / len(values) for index in range(len(values))]
-    table = pd.DataFrame({run.metric: values, "share of trials": shares})
-    middle = f"{values[len(values) // 2]:.4g}" if values else "unknown"
-    figure = new_figure(f"Half of the trials reached {middle}", x=run.metric, y="share of trials at or below")
-    figure.add_scatter(
-        x=table[run.metric], y=table["share of trials"], mode="lines", line={"color": BEST, "shape": "hv"}
-    )
-    return Plot("distribution", figure, table)
-
-
-def timeline(run: Run) -> Plot:
-    """When each trial ran, in lanes of trials that ran at the same time: what is blank was idle."""
+def timeline(run: Run) -> Plot | None:
+    """When each trial ran, in lanes of trials that ran at the same time: what is blank was idle; None before any."""
     import pandas as pd
 
     spans = sorted(_spans(run), key=lambda span: span["start"])
@@ -114,6 +94,8 @@ def timeline(run: Run) -> Plot:
         ends[lane : lane + 1] = [span["end"]]
         span["worker"] = lane + 1
     table = pd.DataFrame(spans, columns=["trial", "status", "worker", "start", "end"])
+    if table.empty:
+        return None
     typical = typical_epoch(list(run.record.trials.values()))
     starting = sum(start_seconds(trial, typical) for trial in run.record.trials.values())
     busy = max(0.0, float((table["end"] - table["start"]).sum()) - starting)
@@ -133,17 +115,19 @@ def timeline(run: Run) -> Plot:
             x=(rows["end"] - rows["start"]) / 60,
             orientation="h",
             name=str(status),
-            marker={"color": COLOURS[str(status)], "line": {"width": 1, "color": "rgba(128,128,128,0.6)"}},
-            text=rows["trial"],
-            textposition="none",
-            hovertemplate="trial %{text}: %{base:.2f} min, for %{x:.2f} min",
+            marker={"color": COLOURS[str(status)], "line": OUTLINE},
+            customdata=ids(rows["trial"]),
+            hovertemplate="trial %{customdata[0]}: %{base:.2f} min, for %{x:.2f} min",
         )
     figure.update_layout(barmode="overlay").update_yaxes(dtick=1)
     return Plot("timeline", figure, table)
 
 
-def savings(run: Run) -> Plot:
-    """The epochs that trials which ended at each rung were trained, and those that stopping them saved."""
+def savings(run: Run) -> Plot | None:
+    """The epochs that trials which ended at each rung were trained, and those that stopping them saved.
+
+    None while no epoch was trained.
+    """
     import pandas as pd
 
     rows = []
@@ -152,6 +136,8 @@ def savings(run: Run) -> Plot:
         saved = saved_epochs(here, run.longest_trial)
         rows.append({"ended after epoch": epochs, "trials": len(here), "spent": epochs * len(here), "saved": saved})
     table = pd.DataFrame(rows, columns=["ended after epoch", "trials", "spent", "saved"])
+    if table.empty:
+        return None
     spent, saved = int(table["spent"].sum()), int(table["saved"].sum())
     share = saved_share(run.record.trials.values(), run.longest_trial)
     figure = new_figure(
@@ -166,8 +152,11 @@ def savings(run: Run) -> Plot:
     return Plot("savings", figure, table)
 
 
-def costs(run: Run) -> Plot:
-    """Memory and throughput of each trial: its peak memory, and the images a second of its median epoch."""
+def costs(run: Run) -> Plot | None:
+    """Memory and throughput of each trial: its peak memory, and the images a second of its median epoch.
+
+    None where trials don't report both.
+    """
     import pandas as pd
 
     rows = []
@@ -176,19 +165,21 @@ def costs(run: Run) -> Plot:
         if memory and speed:
             row = {"trial": trial.trial, "status": trial.status, "memory (GB)": max(memory) / 1e9}
             rows.append(row | {"images per second": speed[len(speed) // 2]})
-    table = pd.DataFrame(rows, columns=["trial", "status", "memory (GB)", "images per second"])
-    most = f"{table['memory (GB)'].max():.2g} GB at most" if len(table) else "not reported"
-    figure = new_figure(f"Memory of a trial: {most}", x="images per second", y="peak memory (GB)")
+    if not rows:
+        return None
+    table = pd.DataFrame(rows)
+    title = f"Memory of a trial: {table['memory (GB)'].max():.2g} GB at most"
+    figure = new_figure(title, x="images per second", y="peak memory (GB)")
     for status in dict.fromkeys(table["status"]):
         part = table[table["status"] == status]
         figure.add_scatter(
             x=part["images per second"],
             y=part["memory (GB)"],
-            text=part["trial"],
+            customdata=ids(part["trial"]),
             name=str(status),
             mode="markers",
             marker={"color": COLOURS[str(status)], "symbol": SYMBOLS.get(str(status), "circle"), "size": 8},
-            hovertemplate="trial %{text}: %{x:.0f} images/s, %{y:.2f} GB",
+            hovertemplate="trial %{customdata[0]}: %{x:.0f} images/s, %{y:.2f} GB",
         )
     figure.update_yaxes(rangemode="tozero").update_xaxes(rangemode="tozero")
     return Plot("costs", figure, table)
@@ -212,17 +203,14 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
         if found is not None and found[0] == epoch:
             place = {"trials": trial.number + 1, "epochs": count, "time": (time - begun) / 60}[against]
             best = so_far[0] if so_far else None
-            rows.append((place, trial.trial, trial.status, found[1], best))
-    table = pd.DataFrame(rows, columns=[against, "trial", "status", "value", "best so far"])
+            rows.append((place, trial.trial, trial.status, trial.epoch, in_full(run, trial), found[1], best))
+    columns = [against, "trial", "status", "trained", "in full", "value", "best so far"]
+    table = pd.DataFrame(rows, columns=columns)
     table = table.sort_values(against, ignore_index=True).astype({"value": "float64", "best so far": "float64"})
     if against == "trials":  # the order of their numbers is not that of time
         eligible = table["value"].where(table["status"] != "failed")
         table["best so far"] = eligible.cummax().ffill() if run.mode == "max" else eligible.cummin().ffill()
     return table
-
-
-def _curve(run: Run, trial: TrialRecord) -> list[tuple[int, float]]:
-    return sorted((e.epoch, e.metrics[run.metric]) for e in trial.epochs.values() if finite(e.metrics.get(run.metric)))
 
 
 def _numbers(trial: TrialRecord, metric: str) -> list[float]:

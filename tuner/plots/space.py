@@ -2,243 +2,304 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tuner.history.records import TrialRecord
-from tuner.plots.base import BEST, GREY, Plot, axis_of, is_log, new_figure, style_axes
+from tuner.plots.base import (
+    BAR,
+    BEST,
+    GREY,
+    SCALE,
+    SURFACE,
+    Plot,
+    escaped,
+    ids,
+    label,
+    new_figure,
+    style_axes,
+)
+from tuner.plots.configurations import Tried, tried
+from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
+from tuner.plots.scales import Scale
+from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
 from tuner.results.importance import headline
 from tuner.search.features import is_ordered
-from tuner.space import Choice, Domain, Integer
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import plotly.graph_objects as go
 
     from tuner.results.run import Run
 
-SCALE = "Viridis"
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
-OUTLINE = {"color": GREY, "width": 1}  # without it the darkest points are lost on a dark page
+FEWEST_POINTS = 4  # that a surface is drawn from
 SMOOTHING = 0.12  # of a contour, as a share of an axis
+LONGEST_PARALLEL, ROOM = 18, 80  # characters of a name above an axis of parallel coordinates, and above all
 
 Floats = npt.NDArray[np.float64]
 
 
-def importances(run: Run) -> Plot:
-    """The share of the metric's variance that each hyperparameter explains alone, with its standard error."""
+def importances(run: Run) -> Plot | None:
+    """The share of the metric's variance that each hyperparameter explains alone, with its standard error.
+
+    None where there are too few trials to tell.
+    """
     import pandas as pd
 
     found = run.importances
+    if not found:
+        return None
     rows = [(one.name, one.share, one.deviation) for one in found]
     table = pd.DataFrame(rows, columns=["hyperparameter", "share", "standard error"])
-    figure = new_figure(headline(found).text, x="share of the variance")
+    figure = new_figure(headline(found).text, x="share of the variance, with its standard error")
     figure.add_bar(
         x=table["share"],
-        y=table["hyperparameter"],
+        y=[label(name) for name in table["hyperparameter"]],
         orientation="h",
         marker={"color": BEST},
-        error_x={"type": "data", "array": table["standard error"], "color": GREY},
+        error_x={"type": "data", "array": table["standard error"], "color": GREY, "thickness": 2},
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
-    figure.update_yaxes(autorange="reversed").update_xaxes(tickformat=".0%", rangemode="tozero")
+    figure.update_yaxes(autorange="reversed", type="category").update_xaxes(tickformat=".0%", rangemode="tozero")
+    figure.update_layout(height=max(260, 160 + 34 * len(found)))
     return Plot("importance", figure, table)
 
 
-def parallel_coordinates(run: Run) -> Plot:
-    """A line per trial through its hyperparameters to the metric, coloured by the metric."""
+def parallel_coordinates(run: Run) -> Plot | None:
+    """A line per trial through its hyperparameters to the metric, coloured by the metric; None without both."""
     import plotly.graph_objects as go
 
-    table = configurations(run)
-    axes = [_axis(name, run.space.dimensions[name], table) for name in run.space.dimensions if name in table]
-    values = table[run.metric]
-    axes.append({"label": run.metric, "values": values})
+    found = tried(run)
+    if not found.settings or not found.trials:
+        return None
+    longest = max(8, min(LONGEST_PARALLEL, ROOM // (len(found.settings) + 2)))
+    axes = [_parallel_axis(label(name, longest), found.scale(name)) for name in found.settings]
+    if len(set(found.epochs)) > 1:
+        axes.append({"label": "epochs", "values": found.epochs, "tickvals": _whole_ticks(found.epochs)})
+    values, bar = colours_of(found.values, run.mode)
+    axes.append({"label": label(run.metric, longest), "values": values, **bar})
     figure = new_figure("Where the lines of the good trials run together, their values are good")
-    figure.add_trace(
-        go.Parcoords(
-            dimensions=axes,
-            line={
-                "color": values,
-                "colorscale": SCALE,
-                "reversescale": run.mode == "min",
-                "showscale": True,
-                "colorbar": {"title": {"text": run.metric}},
-            },
-        )
-    )
-    return Plot("parallel coordinates", figure, table)
+    line = {"color": values, "colorscale": SCALE, "reversescale": run.mode == "max", "showscale": True}
+    colour_bar = {**BAR, "title": {"text": label(run.metric, LONGEST_PARALLEL)}, **bar}
+    customdata = ids(trial.trial for trial in found.trials)
+    figure.add_trace(go.Parcoords(dimensions=axes, line={**line, "colorbar": colour_bar}, customdata=customdata))
+    figure.update_layout(margin={"l": 80, "t": 100})
+    return Plot("parallel coordinates", figure, found.table(run.metric))
 
 
-def slices(run: Run) -> Plot:
-    """The metric against each hyperparameter, coloured by when the trial was started."""
+def slices(run: Run) -> Plot | None:
+    """The metric against each hyperparameter; trials that ended early are hollow. None without both."""
     from plotly.subplots import make_subplots
 
-    table = configurations(run)
-    names = [name for name in run.space.dimensions if name in table]
-    columns = min(COLUMNS, max(1, len(names)))
-    lines = -(-len(names) // columns) or 1
-    figure = new_figure(
-        "Each hyperparameter by itself: where the points are high" + (" is good" if run.mode == "max" else " is bad")
-    )
+    found = tried(run)
+    names = list(found.settings)
+    if not names or not found.trials:
+        return None
+    columns = min(COLUMNS, len(names))
+    lines = -(-len(names) // columns)
+    better = "high" if run.mode == "max" else "low"
+    figure = new_figure(f"Each hyperparameter by itself: where the filled points are {better} is good")
     grid = make_subplots(
-        lines, columns, shared_yaxes=True, subplot_titles=names, figure=figure, vertical_spacing=0.25 / lines
+        lines,
+        columns,
+        shared_yaxes=True,
+        subplot_titles=[label(name, 22) for name in names],
+        figure=figure,
+        vertical_spacing=0.28 / lines,
+        horizontal_spacing=0.04,
     )
     for index, name in enumerate(names):
-        rows = table[table[name].notna()]
         place = {"row": index // columns + 1, "col": index % columns + 1}
-        domain = run.space.dimensions[name]
-        grid.add_scatter(
-            x=rows[name] if is_ordered(domain) else rows[name].astype(str),
-            y=rows[run.metric],
+        _add_slice(grid, run, found, name, place, legend=index == 0)
+    for row in range(1, lines + 1):
+        grid.update_yaxes(title_text=label(run.metric, LONGEST_PARALLEL), row=row, col=1)
+    style_axes(grid).update_layout(
+        height=170 + 260 * lines,
+        margin={"t": 120},
+        coloraxis={"colorscale": SCALE, "reversescale": True, "colorbar": {**BAR, "title": {"text": "trial"}}},
+    )
+    return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric))
+
+
+def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot | None:
+    """The metric over two hyperparameters, by default the two that matter most of those with an order.
+
+    The surface is of the trials that were trained in full, where there are enough. None without two such
+    hyperparameters.
+    """
+    found = tried(run)
+    names = _two_ordered(run, found, first, second)
+    if len(names) < 2 or not found.trials:
+        return None
+    scales = [found.scale(name) for name in names]
+    both = scales[0].used & scales[1].used
+    if not both.any():
+        return None
+    full = both & np.array(found.full)
+    chosen = full if full.sum() >= FEWEST_POINTS else both
+    figure = new_figure(
+        f"{label(run.metric)} over {label(names[0])} and {label(names[1])}, from {int(chosen.sum())} trials "
+        + _lengths(np.array(found.epochs)[chosen], whole=bool(full[chosen].all())),
+        x=label(names[0]),
+        y=label(names[1]),
+    )
+    if chosen.sum() >= FEWEST_POINTS:
+        _add_surface(figure, run, scales, found.values, chosen)
+    table = found.table(run.metric)
+    for group in by_length(table[both], run.longest_trial):
+        rows = group.rows.index.to_numpy()
+        marker = {"size": 4 if len(rows) > CROWDED else 7, "color": "white", "line": {"color": "black", "width": 1}}
+        if not group.rows["in full"].iloc[0]:
+            marker = {**marker, "size": 5, "symbol": "square", "color": "rgba(255,255,255,0.5)"}
+        figure.add_scatter(
+            x=scales[0].drawn[rows],
+            y=scales[1].drawn[rows],
+            customdata=group.customdata,
+            text=[f"{run.metric} {value:.5g}" for value in found.values[rows]],
             mode="markers",
-            text=rows["trial"],
+            name=group.name,
+            marker=marker,
+            hovertemplate=f"{HOVER}: %{{text}}<extra></extra>",
+        )
+    return Plot("contour", _with_axes(figure, *scales), table[both])
+
+
+def ranks(run: Run) -> Plot | None:
+    """Trials over the two hyperparameters that matter most, coloured by their rank: 1 is the best.
+
+    Trials that ended early have hollow marks. None without a hyperparameter or a value.
+    """
+    found = tried(run)
+    names = list(dict.fromkeys([one.name for one in run.importances if one.name in found.settings] + [*found.settings]))
+    if not names or not found.trials:
+        return None
+    table = found.table(run.metric)
+    table["rank"] = table[run.metric].rank(ascending=run.mode == "min", method="first").astype(int)
+    scales = [found.scale(name) for name in names[:2]]
+    shown = (*names[:2], run.metric)[:2]
+    figure = new_figure(
+        f"The better half lies where the blue points are, over {label(shown[0])} and {label(shown[1])}",
+        x=label(shown[0]),
+        y=label(shown[1]),
+    )
+    across = scales[1].drawn if len(scales) > 1 else found.values
+    for group in by_length(table, run.longest_trial):
+        rows = group.rows.index.to_numpy()
+        figure.add_scatter(
+            x=scales[0].drawn[rows],
+            y=across[rows],
+            customdata=group.customdata,
+            mode="markers",
+            name=group.name,
+            legendgroup=group.name,
             showlegend=False,
             marker={
-                "color": rows["number"],
-                "colorscale": SCALE,
-                "size": 6,
-                "opacity": 0.8,
+                **group.marker,
+                "color": group.rows["rank"],
                 "coloraxis": "coloraxis",
-                "line": OUTLINE,
+                "size": size_of(group.rows),
             },
-            hovertemplate="trial %{text}: %{x} gives %{y:.5g}<extra></extra>",
-            **place,
+            hovertemplate=f"{HOVER}: rank %{{marker.color}}<extra></extra>",
         )
-        grid.update_xaxes(**axis_of(domain), **place)
-    style_axes(grid).update_layout(
-        height=130 + 260 * lines,
-        margin={"t": 100},
-        coloraxis={"colorscale": SCALE, "colorbar": {"title": {"text": "trial"}}},
-    )
-    return Plot("slices", grid, table)
-
-
-def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot:
-    """The metric over two hyperparameters, by default the two that matter most of those with an order."""
-    table = configurations(run)
-    ordered = [one.name for one in run.importances if is_ordered(run.space.dimensions[one.name])]
-    ordered += [name for name in run.space.dimensions if name in table and is_ordered(run.space.dimensions[name])]
-    names = list(dict.fromkeys(name for name in (first, second, *ordered) if name is not None))[:2]
-    if len(names) < 2:
-        return Plot("contour", new_figure("A contour needs two hyperparameters that are numbers"), table)
-    x, y = names
-    rows = table[table[x].notna() & table[y].notna()]
-    figure = new_figure(f"{run.metric} over {x} and {y}", x=x, y=y)
-    domains = run.space.dimensions[x], run.space.dimensions[y]
-    if len(rows) >= 4:
-        places = [_grid(rows[name], domain) for name, domain in zip(names, domains, strict=True)]
-        figure.add_contour(
-            x=places[0][1],
-            y=places[1][1],
-            z=_interpolated(places[0][0], places[1][0], rows[run.metric].to_numpy(dtype=float)),
-            colorscale=SCALE,
-            reversescale=run.mode == "min",
-            contours={"coloring": "heatmap"},
-            line={"width": 0.5},
-            colorbar={"title": {"text": run.metric}},
-            hovertemplate="%{x:.4g}, %{y:.4g}: about %{z:.5g}<extra></extra>",
-        )
-    figure.add_scatter(
-        x=rows[x],
-        y=rows[y],
-        text=rows["trial"],
-        mode="markers",
-        showlegend=False,
-        marker={"color": "white", "size": 6, "line": {"color": "black", "width": 1}},
-        hovertemplate="trial %{text}: %{x:.4g}, %{y:.4g}<extra></extra>",
-    )
-    figure.update_xaxes(**axis_of(domains[0])).update_yaxes(**axis_of(domains[1]))
-    return Plot("contour", figure, rows[["trial", x, y, run.metric]])
-
-
-def ranks(run: Run) -> Plot:
-    """Trials over the two hyperparameters that matter most, coloured by their rank: 1 is the best."""
-    table = configurations(run)
-    table["rank"] = table[run.metric].rank(ascending=run.mode == "min", method="first")
-    names = [one.name for one in run.importances] + [name for name in run.space.dimensions if name in table]
-    x, y = (*dict.fromkeys(names), run.metric, run.metric)[:2]
-    figure = new_figure(f"The better half lies where the dark points are, over {x} and {y}", x=x, y=y)
-    figure.add_scatter(
-        x=table[x],
-        y=table[y],
-        text=table["trial"],
-        mode="markers",
-        marker={
-            "color": table["rank"],
-            "colorscale": SCALE,
-            "size": 9,
-            "line": OUTLINE,
-            "colorbar": {"title": {"text": "rank"}},
-        },
-        hovertemplate="trial %{text}: %{x}, %{y}<extra></extra>",
-    )
-    for axis, name in (("xaxis", x), ("yaxis", y)):
-        if name in run.space.dimensions:
-            figure.update_layout({axis: axis_of(run.space.dimensions[name])})
-    return Plot("ranks", figure, table)
-
-
-def configurations(run: Run) -> pd.DataFrame:
-    """A row per trial that reported: trial, number, the metric's best value, and each hyperparameter by its name."""
-    import pandas as pd
-
-    rows: list[dict[str, Any]] = []
-    for trial in run.record.trials.values():
-        best = run.record.best_of(trial.trial)
-        if best is not None and trial.status != "failed":
-            rows.append({"trial": trial.trial, "number": trial.number, **_searched(run, trial), run.metric: best[1]})
-    names = [name for name in run.space.dimensions if any(name in row for row in rows)]
-    table = pd.DataFrame(rows, columns=["trial", "number", *names, run.metric])
-    for name in names:
-        if isinstance(run.space.dimensions[name], Choice):  # whose numbers would become floats where some are missing
-            table[name] = pd.Series([row.get(name) for row in rows], dtype=object)
-    return table
+        _name_in_legend(figure, group)
+    bar = {**BAR, "title": {"text": "rank"}, "tickvals": _whole_ticks(table["rank"].tolist())}
+    figure.update_layout(coloraxis={"colorscale": SCALE, "colorbar": bar})
+    figure = _with_axes(figure, *scales)
+    return Plot("ranks", figure if len(scales) > 1 else draw_values(figure, found.values, run.mode), table)
 
 
 # Inside
 
 
-def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    flat = run.space.flatten(run.space.project(trial.config))
-    return {name: flat[name] for name in run.space.dimensions if name in flat}
+def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
+    axis = {"label": name, "values": scale.places}
+    return axis | {"tickvals": scale.ticks, "ticktext": scale.names}
 
 
-def _axis(name: str, domain: Domain, table: pd.DataFrame) -> dict[str, Any]:
-    """One axis of the parallel coordinates; a trial without the hyperparameter passes below all values."""
-    column = table[name]
-    missing = column.isna()
-    if isinstance(domain, Choice):
-        labels = [str(option) for option in domain.options if str(option) in set(map(str, column[~missing]))]
-        ticks = [float(index) for index in range(len(labels))]
-        shown = np.array([math.nan if m else labels.index(str(v)) for v, m in zip(column, missing, strict=True)])
-    else:
-        shown = _on_scale(column, domain)
-        ticks = np.linspace(np.nanmin(shown), np.nanmax(shown), 5).tolist()
-        if isinstance(domain, Integer) and not domain.log:
-            ticks = sorted({float(round(tick)) for tick in ticks})
-        labels = [f"{10**tick if is_log(domain) else tick:.3g}" for tick in ticks]
-    if missing.any():
-        below = ticks[0] - 0.15 * ((ticks[-1] - ticks[0]) or 1)
-        shown = np.nan_to_num(shown, nan=below)
-        ticks, labels = [below, *ticks], ["none", *labels]
-    return {"label": name, "values": shown, "tickvals": ticks, "ticktext": labels}
+def _whole_ticks(numbers: list[int]) -> list[int]:
+    return sorted({round(tick) for tick in np.linspace(min(numbers), max(numbers), 5)})
 
 
-def _on_scale(column: pd.Series[Any], domain: Domain) -> Floats:
-    """Numbers, or their decimal logarithms where the hyperparameter is searched on a logarithmic scale."""
-    numbers = column.to_numpy(dtype=float)
-    return np.log10(numbers) if is_log(domain) else numbers
+def _add_slice(grid: go.Figure, run: Run, found: Tried, name: str, place: dict[str, int], *, legend: bool) -> None:
+    scale = found.scale(name)
+    table, named = found.table(run.metric), scale.is_named
+    draws = grid.add_scattergl if len(found.trials) * len(found.settings) > MANY_POINTS else grid.add_scatter
+    for group in by_length(table, run.longest_trial):
+        rows = group.rows.index.to_numpy()
+        marker = {**group.marker, "opacity": 0.9 if group.rows["in full"].iloc[0] else 0.75}
+        if group.rows["in full"].iloc[0]:
+            marker |= {"color": group.rows["number"], "coloraxis": "coloraxis"}
+        draws(
+            x=scale.drawn[rows],
+            y=found.values[rows],
+            customdata=group.customdata,
+            text=[escaped(scale.texts[row]) for row in rows] if named else None,
+            mode="markers",
+            name=group.name,
+            legendgroup=group.name,
+            showlegend=False,
+            marker=marker,
+            hovertemplate=f"{HOVER}: {'%{text}' if named else '%{x:.4g}'} gives %{{y:.5g}}<extra></extra>",
+            **place,
+        )
+        if legend:
+            _name_in_legend(grid, group)
+    grid.update_xaxes(**scale.axis, **place)
 
 
-def _grid(column: pd.Series[Any], domain: Domain) -> tuple[Floats, Floats]:
-    """The column scaled to [0, 1], and the values of evenly spread places along it."""
-    shown = _on_scale(column, domain)
-    low, width = shown.min(), np.ptp(shown) or 1.0
-    marks = low + np.linspace(0, 1, PLACES) * width
-    return (shown - low) / width, 10**marks if is_log(domain) else marks
+def _name_in_legend(figure: go.Figure, group: Group) -> None:
+    """For marks coloured by numbers, which a legend draws black: not to be seen on a dark page."""
+    marker = {"symbol": group.marker["symbol"], "color": GREY, "size": 8}
+    figure.add_scatter(x=[None], y=[None], mode="markers", name=group.name, legendgroup=group.name, marker=marker)
+
+
+def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) -> list[str]:
+    ordered = [name for name in found.settings if is_ordered(found.domains[name])]
+    by_weight = [one.name for one in run.importances if one.name in ordered]
+    wanted = [name for name in (first, second) if name is not None]
+    return list(dict.fromkeys([*wanted, *by_weight, *ordered]))[:2]
+
+
+def _lengths(epochs: npt.NDArray[np.int64], *, whole: bool) -> str:
+    """How long the trials of a surface were trained."""
+    return "trained in full" if whole else f"after {epochs.min()} to {epochs.max()} epochs"
+
+
+def _with_axes(figure: go.Figure, *scales: Scale) -> go.Figure:
+    for axis, scale in zip(("xaxis", "yaxis"), scales, strict=False):
+        figure.update_layout({axis: scale.axis})
+    return figure
+
+
+def _add_surface(
+    figure: go.Figure, run: Run, scales: list[Scale], values: Floats, chosen: npt.NDArray[np.bool_]
+) -> None:
+    """Coloured by the metric, by its decimal logarithm where it spans decades."""
+    shown, bar = colours_of(values, run.mode)
+    places = [_grid(scale.places[chosen]) for scale in scales]
+    surface = _interpolated(places[0][0], places[1][0], shown[chosen])
+    axes = [scale.on_axis(marks) for scale, (_, marks) in zip(scales, places, strict=True)]
+    wide = is_wide(values.tolist(), run.mode)
+    figure.add_contour(
+        x=axes[0],
+        y=axes[1],
+        z=surface.astype(np.float32),
+        text=[[written(10**value) for value in row] for row in surface] if wide else None,
+        colorscale=SURFACE,
+        reversescale=run.mode == "min",
+        contours={"coloring": "heatmap"},
+        line={"width": 0.5},
+        colorbar={**BAR, "title": {"text": label(run.metric, LONGEST_PARALLEL)}, **bar},
+        hovertemplate="%{x:.4g}, %{y:.4g}: about " + ("%{text}" if wide else "%{z:.4g}") + "<extra></extra>",
+    )
+
+
+def _grid(places: Floats) -> tuple[Floats, Floats]:
+    """Places scaled to [0, 1], and evenly spread ones along them."""
+    low, width = places.min(), np.ptp(places) or 1.0
+    return (places - low) / width, low + np.linspace(0, 1, PLACES) * width
 
 
 def _interpolated(x: Floats, y: Floats, z: Floats) -> Floats:

@@ -1,0 +1,86 @@
+"""Configurations and outcomes of the trials that reported a value, as figures of the space draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tuner.history.records import TrialRecord
+from tuner.plots.marks import in_full
+from tuner.plots.scales import ABSENT, Floats, Scale, scale_of
+from tuner.space import Domain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tuner.results.run import Run
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was tried and what came of it.
+
+    Attributes:
+        trials: [N] in their order; failed ones don't count
+        values: [N] best value of the metric
+        epochs: [N] trained
+        full: [N] bool, whether that was the whole training
+        settings: hyperparameter -> [N] its values, ABSENT where a configuration hasn't it; those that a trial had
+        domains: of all hyperparameters
+    """
+
+    trials: list[TrialRecord]
+    values: Floats
+    epochs: list[int]
+    full: list[bool]
+    settings: dict[str, list[Any]]
+    domains: dict[str, Domain]
+
+    def scale(self, name: str) -> Scale:
+        """The axis of a hyperparameter."""
+        return scale_of(self.domains[name], self.settings[name])
+
+    def table(self, metric: str) -> pd.DataFrame:
+        """A row per trial: trial, number, epochs trained, the metric's best value, and each hyperparameter by its name.
+
+        A hyperparameter that is no part of a configuration is "not used", an option that is None is "None".
+        """
+        import pandas as pd
+
+        columns: dict[str, Any] = {
+            "trial": [trial.trial for trial in self.trials],
+            "number": [trial.number for trial in self.trials],
+            "trained": self.epochs,
+            "in full": self.full,
+        }
+        taken = {*columns, metric}
+        for name, values in self.settings.items():
+            heading = f"{name} (setting)" if name in taken else name
+            columns[heading] = pd.Series([_shown(value) for value in values])
+        return pd.DataFrame(columns | {metric: self.values})
+
+
+def tried(run: Run) -> Tried:
+    """The trials of a run that reported a value."""
+    reported = run.record.reported()
+    flats = [_searched(run, trial) for trial, _ in reported]
+    names = [name for name in run.space.dimensions if any(name in flat for flat in flats)]
+    return Tried(
+        trials=[trial for trial, _ in reported],
+        values=np.array([value for _, value in reported], dtype=float),
+        epochs=[trial.epoch for trial, _ in reported],
+        full=[in_full(run, trial) for trial, _ in reported],
+        settings={name: [flat.get(name, ABSENT) for flat in flats] for name in names},
+        domains=dict(run.space.dimensions),
+    )
+
+
+def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
+    flat = run.space.flatten(run.space.project(trial.config))
+    return {name: flat[name] for name in run.space.dimensions if name in flat}
+
+
+def _shown(value: Any) -> Any:
+    return str(value) if value is ABSENT or value is None else value

@@ -1,0 +1,184 @@
+"""Learning curves: of all trials, one by one or as bands of quantiles; of the winner in training and validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tuner.history.events import finite
+from tuner.history.records import TrialRecord
+from tuner.plots.base import BEST, COLOURS, GREY, SECOND, Plot, escaped, ids, label, new_figure, style_axes
+from tuner.plots.value_axes import draw_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from tuner.results.run import Run
+
+MOST_CURVES = 100  # more are shown as bands
+ON_TOP = 10  # of the best trials, drawn over the bands
+BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and how opaque
+MOST_TICKS = 20
+
+Curve = list[tuple[int, float]]  # epoch, value
+
+
+def learning_curves(run: Run) -> Plot | None:
+    """Every trial's metric after each epoch, coloured by its outcome, with the rungs at which trials are compared.
+
+    Of more than 100 trials the quantiles of those that trained so far, and the best ten. None without a value.
+    """
+    curves = {trial.trial: _curve(trial, run.metric) for trial in run.record.trials.values()}
+    curves = {trial: curve for trial, curve in curves.items() if curve}
+    if not curves:
+        return None
+    many = len(curves) > MOST_CURVES
+    best = [trial.trial for trial, _ in run.record.ranked()]
+    shown = best[:ON_TOP] if many else [*best, *(trial for trial in curves if trial not in best)]
+    figure = new_figure(_title(run, many=many), x="epoch", y=label(run.metric))
+    table = _add_bands(figure, list(curves.values())) if many else _points(run, curves)
+    for trial in reversed(shown):  # the best over the others
+        _add_curve(figure, run, trial, curves[trial], is_best=trial == best[0] if best else False)
+    _one_legend_entry_each(figure)
+    for rung in run.info.get("rungs") or []:
+        figure.add_vline(x=rung, line={"color": GREY, "dash": "dot", "width": 1})
+    if max(curve[-1][0] for curve in curves.values()) <= MOST_TICKS:
+        figure.update_xaxes(dtick=1)
+    values = [value for curve in curves.values() for _, value in curve]
+    return Plot("learning curves", draw_values(figure, values, run.mode), table)
+
+
+def winner_curves(run: Run) -> Plot | None:
+    """The winner's training beside its validation, epoch by epoch; None where it reports no such pair of metrics."""
+    best = run.best
+    pairs = [] if best is None else _pairs(best)
+    if best is None or not pairs:
+        return None
+    from plotly.subplots import make_subplots
+
+    curves = {name: _curve(best, name) for pair in pairs for name in pair}
+    figure = new_figure(_about_pairs(best, pairs, curves))
+    grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=[label(pair[1]) for pair in pairs])
+    for column, pair in enumerate(pairs, start=1):
+        for name, colour, dash in zip(pair, (SECOND, BEST), ("dash", "solid"), strict=True):
+            grid.add_scatter(
+                **_line(best.trial, curves[name]),
+                name=label(name),
+                line={"color": colour, "dash": dash, "width": 2},
+                row=1,
+                col=column,
+            )
+        if run.best_epoch is not None:
+            grid.add_vline(x=run.best_epoch, line={"color": GREY, "dash": "dot", "width": 1}, row=1, col=column)
+        grid.update_xaxes(title="epoch", row=1, col=column)
+    values = [value for curve in curves.values() for _, value in curve]
+    return Plot("winner curves", draw_values(style_axes(grid), values, "min", headings=True), _side_by_side(curves))
+
+
+# Inside
+
+
+def _curve(trial: TrialRecord, metric: str) -> Curve:
+    return sorted((e.epoch, e.metrics[metric]) for e in trial.epochs.values() if finite(e.metrics.get(metric)))
+
+
+def _title(run: Run, *, many: bool) -> str:
+    trials = run.record.trials.values()
+    stopped = sum(trial.status == "stopped" for trial in trials)
+    drawn = f"the best {ON_TOP} over the quantiles of all that trained so far" if many else "the best is bold"
+    return f"{stopped} of {len(trials)} trials were stopped early; {drawn}"
+
+
+def _line(trial: str, curve: Curve) -> dict[str, Any]:
+    return {
+        "x": [epoch for epoch, _ in curve],
+        "y": [value for _, value in curve],
+        "customdata": ids([trial] * len(curve)),
+        "mode": "lines+markers" if len(curve) == 1 else "lines",
+        "hovertemplate": "trial %{customdata[0]}, epoch %{x}: %{y:.5g}<extra></extra>",
+    }
+
+
+def _add_curve(figure: go.Figure, run: Run, trial: str, curve: Curve, *, is_best: bool) -> None:
+    status = run.record.trials[trial].status
+    line = {"color": COLOURS[status], "width": 4 if is_best else 1.2}
+    figure.add_scatter(**_line(trial, curve), name=status, legendgroup=status, line=line)
+
+
+def _one_legend_entry_each(figure: go.Figure) -> None:
+    shown: set[str] = set()
+    for trace in figure.data:
+        if trace.legendgroup:
+            trace.showlegend = trace.legendgroup not in shown
+            shown.add(trace.legendgroup)
+
+
+def _points(run: Run, curves: dict[str, Curve]) -> pd.DataFrame:
+    import pandas as pd
+
+    record = run.record.trials
+    rows = [(trial, record[trial].status, *point) for trial, curve in curves.items() for point in curve]
+    return pd.DataFrame(rows, columns=["trial", "status", "epoch", run.metric])
+
+
+def _add_bands(figure: go.Figure, curves: Sequence[Curve]) -> pd.DataFrame:
+    """Percentiles after each epoch over the trials that have a value there."""
+    import pandas as pd
+
+    at: dict[int, list[float]] = {}
+    for curve in curves:
+        for epoch, value in curve:
+            at.setdefault(epoch, []).append(value)
+    epochs = sorted(at)
+    shares = sorted({50, *(share for low, high, _ in BANDS for share in (low, high))})
+    quantiles = np.array([np.percentile(at[epoch], shares) for epoch in epochs])
+    table = pd.DataFrame({"epoch": epochs, "trials": [len(at[epoch]) for epoch in epochs]})
+    table = table.assign(**{f"{share} %": quantiles[:, index] for index, share in enumerate(shares)})
+    for low, high, opacity in BANDS:
+        figure.add_scatter(
+            x=[*epochs, *reversed(epochs)],
+            y=[*table[f"{high} %"], *reversed(table[f"{low} %"].tolist())],
+            name=f"{low} to {high} % of trials",
+            mode="lines",
+            fill="toself",
+            fillcolor=f"rgba(128,128,128,{opacity})",
+            line={"color": GREY, "width": 1},
+            hoverinfo="skip",
+        )
+    figure.add_scatter(
+        x=epochs,
+        y=table["50 %"],
+        name="median of trials",
+        mode="lines",
+        line={"color": GREY, "width": 3, "dash": "dash"},
+        hovertemplate="median after epoch %{x}: %{y:.5g}<extra></extra>",
+    )
+    return table
+
+
+def _pairs(trial: TrialRecord) -> list[tuple[str, str]]:
+    """Metrics of training that validation has too: ("train_loss", "val_loss"), or "loss" without a prefix."""
+    reported = {name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if finite(value)}
+    pairs = []
+    for name in sorted(one for one in reported if one.startswith("train_")):
+        bare = name.removeprefix("train_")
+        pairs += [(name, other) for other in (f"val_{bare}", f"validation_{bare}", bare) if other in reported][:1]
+    return pairs
+
+
+def _about_pairs(trial: TrialRecord, pairs: list[tuple[str, str]], curves: dict[str, Curve]) -> str:
+    train, validation = pairs[0]
+    if "loss" not in train:
+        return escaped(f"The winner, trial {trial.trial}, on training and validation images")
+    lowest = [min(curves[name], key=lambda point: point[1])[0] for name in (validation, train)]
+    return escaped(f"The winner's {validation} is lowest after epoch {lowest[0]}, its {train} after epoch {lowest[1]}")
+
+
+def _side_by_side(curves: dict[str, Curve]) -> pd.DataFrame:
+    import pandas as pd
+
+    table = pd.DataFrame({name: pd.Series(dict(curve), dtype=float) for name, curve in curves.items()})
+    return table.sort_index().rename_axis("epoch").reset_index()
