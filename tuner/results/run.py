@@ -315,8 +315,7 @@ class Run(Steerable):
     @property
     def best_epoch(self) -> int | None:
         """The winner's best epoch."""
-        found = self.record.best_of(self.best.trial) if self.best else None
-        return found[0] if found else None
+        return found[0] if self.best and (found := self.record.best_of(self.best.trial)) else None
 
     def __repr__(self) -> str:
         """The run in a line: what won."""
