@@ -98,7 +98,7 @@ function litTrace(trace, trial) {
   return {
     ...points,
     type: "scatter",
-    mode: line ? "lines" : "markers",
+    mode: line && points.x.length > 1 ? "lines" : "markers",
     line: { color: lit, width: trace.type === "bar" ? 9 : 4 },
     marker: { color: "rgba(0,0,0,0)", size: 17, line: { color: lit, width: 3 } },
     xaxis: trace.xaxis,
@@ -119,17 +119,24 @@ async function ownCurve(place, trial) {
   return litTrace(curve, trial);
 }
 
+const ownLines = new Map(); // how lines of parallel coordinates are drawn while no trial is chosen
+
 function linesOf(place, trial) {
+  let found = false;
   place.data.forEach((trace, index) => {
     if (trace.type !== "parcoords" || !Array.isArray(trace.customdata)) return;
-    place.before ??= { color: trace.line.color, colorscale: trace.line.colorscale, reversescale: trace.line.reversescale, showscale: trace.line.showscale };
-    const { color, colorscale, reversescale, showscale } = place.before;
+    if (!ownLines.has(trace)) ownLines.set(trace, { ...trace.line });
+    const { color, colorscale, reversescale, showscale, cmin, cmax } = ownLines.get(trace);
+    const chosenOnes = trace.customdata.map((_, row) => Number(trialOf(trace, row) === trial));
     const { grid, lit } = shades();
-    const change = trial
-      ? { "line.color": [trace.customdata.map((_, row) => Number(trialOf(trace, row) === trial))], "line.colorscale": [[[0, grid], [1, lit]]], "line.reversescale": false, "line.showscale": false }
-      : { "line.color": [color], "line.colorscale": [colorscale], "line.reversescale": reversescale, "line.showscale": showscale };
-    window.Plotly.restyle(place, change, [index]);
+    const change = chosenOnes.includes(1)
+      ? { color: [chosenOnes], colorscale: [[[0, grid], [1, lit]]], reversescale: false, showscale: false, cmin: 0, cmax: 1 }
+      : { color: [color], colorscale: [colorscale], reversescale, showscale, cmin: cmin ?? null, cmax: cmax ?? null };
+    const named = Object.entries(change).map(([key, value]) => [`line.${key}`, value]);
+    window.Plotly.restyle(place, Object.fromEntries(named), [index]);
+    found ||= chosenOnes.includes(1);
   });
+  return found;
 }
 
 async function light(place) {
@@ -142,8 +149,8 @@ async function light(place) {
   if (old.length) await window.Plotly.deleteTraces(place, old);
   if (trial !== chosen) return;
   if (added.length) await window.Plotly.addTraces(place, added);
-  if (trial || place.before) linesOf(place, trial);
-  place.dataset.lit = added.length || (trial && place.before) ? trial : "";
+  const lines = linesOf(place, trial);
+  place.dataset.lit = lines || added.length ? trial : "";
 }
 
 function lightAll() {
