@@ -1,5 +1,7 @@
 """A trial in the report: opened from a row, a point and a link, lit up in figures, and told whole in its panel."""
 
+import ast
+import json
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -142,8 +144,6 @@ def test_one_click_on_the_metric_sorts_the_best_first(visit: Visit, run: Run) ->
 
 
 def test_the_winner_is_copied_as_python_json_and_a_command(visit: Visit, run: Run) -> None:
-    import ast
-    import json
 
     assert run.best is not None
     visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

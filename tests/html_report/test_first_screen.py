@@ -1,0 +1,79 @@
+"""What stands first in a report, as text."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.results.kinds_of_runs import all_failed, one_hyperparameter, seven_decades, sixty_conditional, two_trials
+from tests.results.simulated import simulated
+from tuner import choice, load_run, uniform
+from tuner.cli.parsing import assignment
+from tuner.html_report import report_html
+from tuner.html_report.first_screen import copies, gains, sparkline
+from tuner.results.run import write_info
+
+
+def test_the_gain_is_over_the_first_trial_in_the_metrics_units(tmp_path: Path) -> None:
+    run = two_trials(tmp_path)
+    first, second = (best[1] for best in map(run.record.best_of, run.record.trials) if best)
+    assert gains(run).first == pytest.approx(max(first, second) - first)
+    lower = seven_decades(tmp_path / "loss")
+    begun = lower.record.best_of("00000")
+    assert begun is not None
+    assert lower.record.best_value is not None
+    assert gains(lower).first == pytest.approx(begun[1] - lower.record.best_value)
+
+
+def test_a_run_without_a_winner_has_no_gain_no_history_and_nothing_to_copy(tmp_path: Path) -> None:
+    run = all_failed(tmp_path)
+    assert (gains(run).first, sparkline(run), copies(run)) == (None, None, [])
+    page = report_html(run)
+    assert "No trial has reported val_accuracy: 8 of 8 failed." in page
+    assert page.index('id="failed"') < page.index('id="trials"')
+
+
+def test_the_history_stays_within_its_picture(tmp_path: Path) -> None:
+
+    for make in (one_hyperparameter, seven_decades, sixty_conditional):
+        drawn = sparkline(make(tmp_path / make.__name__))
+        assert drawn is not None
+        heights = [float(found) for found in re.findall(r'cy="([^"]+)"', drawn)]
+        assert len(heights) > 15
+        assert 0 <= min(heights) < 20
+        assert max(heights) <= 120
+
+
+def test_the_command_gives_the_winner_to_a_search_as_it_is(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path / "a run", space={"kind": choice(["16", "it's", None]), "depth": choice([1, 2]), "lr": uniform(0, 1)}
+    )
+    assert run.best is not None
+    text = {one.label: one.text for one in copies(run)}["command"]
+    words = shlex.split(text)
+    assert words[4] == run.path
+    assert dict(assignment(word) for word in words[5:]) == run.best.config
+
+
+def test_the_facts_name_functions_and_memory_as_people_do(tmp_path: Path) -> None:
+    page = report_html(sixty_conditional(tmp_path))
+    assert "<td>function train</td>" in page
+    assert "memory 25.3 GB" in page
+    assert "0x7f3a5c0d2e80" not in page
+    assert "/runs/elsewhere" not in page
+
+
+def test_a_trial_that_was_not_trained_to_its_end_is_marked(tmp_path: Path) -> None:
+    page = report_html(sixty_conditional(tmp_path))
+    assert "<small>of 27</small>" in page
+    assert 'class="shorter"' in page
+    assert "the old split, not comparable with spring&#39;s" in page
+    assert "looks odd after epoch 3" in page
+
+
+def test_figures_with_nothing_to_show_are_left_out(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    write_info(run.folder, run.info)
+    assert 'id="plot-costs"' not in report_html(load_run(tmp_path))
+    assert report_html(all_failed(tmp_path / "failed")).count("data-plot=") == 1
