@@ -59,7 +59,7 @@ MAY_IMPORT = {
     ),
     "notify": ({"results", "history", "errors", "quoting"}, set()),
     "plots": ({"results", "history", "space", "search"}, {"pandas"}),
-    "html_report": ({"results", "history", "plots", "errors", "foreign_text"}, {"pandas"}),
+    "html_report": ({"results", "history", "plots", "errors", "foreign_text", "quoting"}, {"pandas"}),
     "wandb_mirror": (
         {"results", "html_report", "plots", "history", "storage", "machine", "errors", "foreign_text"},
         {"wandb"},

@@ -1,16 +1,11 @@
-"""The report, in a real headless browser where there is one."""
+"""What the report says, and of runs of any state and damage."""
 
 import json
-import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
 
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
@@ -18,13 +13,6 @@ from tuner.errors import RunFolderError
 from tuner.html_report import report_html, write_report
 from tuner.results import Run
 from tuner.results.run import write_info
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
-)
-needs_browser = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
-# a figure's WebGL, drawn without a GPU
-HARMLESS = re.compile(r"GPU stall due to ReadPixels")
 
 
 def dressed(run: Run) -> Run:
@@ -45,126 +33,6 @@ def dressed(run: Run) -> Run:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return dressed(simulated(tmp_path_factory.mktemp("run")))
-
-
-class Visit:
-    """A page that is open, and what it has complained of and asked for."""
-
-    def __init__(self, page: Page, path: str) -> None:
-        self.page = page
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self._heard)
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.goto(f"file://{path}")
-
-    def _heard(self, message: Any) -> None:
-        if not HARMLESS.search(message.text):
-            self.complaints.append(message.text)
-
-    def drawn(self) -> set[str]:
-        self.page.wait_for_timeout(500)
-        return set(self.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(e => e.id)"))
-
-    def column(self, index: int) -> list[str]:
-        rows = "[...document.querySelectorAll('#all-trials tbody tr:not([hidden])')]"
-        return list(self.page.evaluate(f"{rows}.map(row => row.cells[{index}].textContent)"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=options)
-
-
-@pytest.fixture(scope="module")
-def written(run: Run) -> str:
-    return write_report(run)
-
-
-@pytest.fixture
-def visit(browser: Any, written: str) -> Iterator[Visit]:
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    yield Visit(page, written)
-    page.close()
-
-
-@needs_browser
-def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
-    wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
-    assert len(wanted) == 14
-    visit.page.locator("details.more > summary").click()
-    assert visit.drawn() == wanted
-    empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
-    assert visit.page.evaluate(empty) == 0
-    assert visit.complaints == []
-    assert len(visit.requests) == 1
-
-
-@needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
-def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
-    visit = Visit(page, written)
-    assert visit.drawn()
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
-    assert dark is (scheme == "dark")
-    page.close()
-
-
-@needs_browser
-def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
-    visit.drawn()
-    visit.page.emulate_media(media="print")
-    assert not visit.page.locator("nav").is_visible()
-    assert not visit.page.locator("input").is_visible()
-    assert visit.page.pdf().startswith(b"%PDF")
-
-
-@needs_browser
-def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
-    table = visit.page.locator("#all-trials")
-    values = [float(value) for value in visit.column(3) if value]
-    assert run.best is not None
-    assert visit.column(0)[0] == run.best.trial
-    visit.page.locator("#all-trials th button").nth(3).focus()
-    visit.page.keyboard.press("Enter")
-    assert [float(value) for value in visit.column(3) if value] == sorted(values)
-    assert table.locator("th").nth(3).get_attribute("aria-sort") == "ascending"
-    visit.page.keyboard.press("Enter")
-    assert [float(value) for value in visit.column(3) if value] == sorted(values, reverse=True)
-    assert table.locator("th[aria-sort]").count() == 1
-
-
-@needs_browser
-def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
-    names = visit.page.locator("#all-trials th").all_inner_texts()
-    momentum = next(index for index, name in enumerate(names) if name.startswith("momentum"))
-    button = visit.page.locator("#all-trials th button").nth(momentum)
-    for descending in (False, True):
-        button.click()
-        cells = visit.column(momentum)
-        known = [float(cell) for cell in cells if cell]
-        assert known == sorted(known, reverse=descending)
-        assert "" in cells
-        assert cells[: len(known)] == [cell for cell in cells if cell]
-
-
-@needs_browser
-def test_the_table_of_trials_filters_by_all_words_typed(visit: Visit, run: Run) -> None:
-    visit.page.locator("input[type=search]").focus()
-    visit.page.keyboard.type("FAILED b")
-    found = visit.column(0)
-    failed = [t.trial for t in run.record.trials.values() if t.status == "failed"]
-    assert found
-    assert set(found) <= set(failed)
-    assert visit.page.locator("#count-all-trials").inner_text() == f"{len(found)} of {len(run.record.trials)}"
-    visit.page.locator("input[type=search]").fill("")
-    assert len(visit.column(0)) == len(run.record.trials)
 
 
 def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:

@@ -85,6 +85,14 @@ def test_a_run_in_which_all_failed_has_no_best(tmp_path: Path) -> None:
     assert load_run(tmp_path).best_metrics == {}
 
 
+def test_a_copied_run_names_the_report_beside_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    write_info(run.folder, {**run.info, "report": "/where/it/was/report.html"})
+    moved = load_run(tmp_path)
+    assert moved.report == moved.summary()["report"] == str(tmp_path / "report.html")
+    assert run.report is None
+
+
 def test_test_metrics_of_the_winner_join_those_of_its_best_epoch(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     assert run.best is not None

@@ -178,9 +178,8 @@ def print_winner(run: Run) -> None:
     if why:
         console.print(f"the search ended as {why}")
     console.print(f"run folder: {run.path}")
-    report = run.info.get("report")
-    if report:
-        console.print(f"report: {report}")
+    if run.report:
+        console.print(f"report: {run.report}")
 
 
 def print_refinement(found: Refinement, path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import html
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.plots import Plot
+from tuner.plots.base import COLOURS, THEMES
 from tuner.results.text import duration, hours, outcome, plural, short
 
 if TYPE_CHECKING:
@@ -20,6 +23,15 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
 NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
+SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
+# Before anything is shown: figures take the place of tables where the browser can unpack and draw them.
+FIRST_SCRIPT = Markup(
+    'document.documentElement.classList.toggle("drawn", '
+    '"DecompressionStream" in window && "IntersectionObserver" in window)'
+)
+LIT = {"light": "#C2185B", "dark": "#FF7AB2"}  # of the trial that is chosen, unlike any colour of the figures
+CURVES = {"light": ["#0072B2", "#B45309"], "dark": ["#56B4E9", "#E69F00"]}
+LOOKS = {name: {**colours, "lit": LIT[name], "curves": CURVES[name]} for name, colours in THEMES.items()}
 WIDE = ("parallel coordinates", "slices", "confusion matrix")
 
 
@@ -34,22 +46,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot for the page: its title as text, plotly's JSON, its numbers; `wide` ones scroll on a narrow screen."""
+    """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll."""
 
     name: str
     title: str
     height: int
-    json: Markup
+    packed: Markup
     table: Table
     wide: bool
 
 
 def render(template: str, **content: Any) -> str:
     """A page from its template: HTML that needs no other file and no network."""
-    from plotly.offline import get_plotlyjs
-
     written = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page: str = _environment().get_template(template).render(written=written, plotly=Markup(get_plotlyjs()), **content)
+    page: str = _environment().get_template(template).render(written=written, plotly=packed_plotly(), **content)
     return page
 
 
@@ -61,24 +71,43 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+
+    def source(name: str) -> str:
+        return loader.get_source(environment, name)[0]
+
+    scripts = "\n".join(source(f"scripts/{name}.js") for name in SCRIPTS)
+    script = Markup('\n"use strict";\n{\n' + scripts + "\n}\n")
     environment.filters |= {"short": short, "duration": duration, "outcome": outcome, "hours": hours}
-    environment.globals |= {"plural": plural}
-    for name in ("style.css", "script.js"):
-        environment.globals[name.partition(".")[0]] = Markup(loader.get_source(environment, name)[0])
+    environment.globals |= {"plural": plural, "style": Markup(source("style.css")), "script": script}
+    environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}
+    environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS})}
     return environment
 
 
+def in_script(data: Any) -> Markup:
+    """Plain data as JSON that no text in it can end the script element of."""
+    return Markup(json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"))
+
+
 def figures_of(plots: Iterable[Plot | None]) -> list[Figure]:
-    """Plots for a page, but for those that have nothing to show."""
+    """Plots for a page, without those that have nothing to show."""
     return [_figure(plot) for plot in plots if plot is not None]
 
 
 def _figure(plot: Plot) -> Figure:
-    figure, title = plot.figure, html.unescape(plot.figure.layout.title.text)
+    figure, title = plot.figure, unescape(plot.figure.layout.title.text)
     height = int(figure.layout.height) - NARROW_HEIGHT
     figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - NARROW_HEIGHT})
-    json = Markup(figure.to_json().replace("<", "\\u003c"))  # so that no text in it ends the script element
-    return Figure(plot.name.replace(" ", "-"), title, height, json, table_of(plot.table), plot.name in WIDE)
+    if "trial" in plot.table and len(plot.table):
+        figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
+    name = plot.name.replace(" ", "-")
+    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.name in WIDE)
+
+
+def _name_lines(trace: Any, table: pd.DataFrame) -> None:
+    """Whose lines they are, so that the page can light one up."""
+    if trace.customdata is None:
+        trace.customdata = table["trial"].tolist()
 
 
 def table_of(table: pd.DataFrame, most: int = MOST_ROWS) -> Table:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.logs import end_of_log
-from tuner.history.records import flat_config, saved_epochs, saved_share
-from tuner.html_report.elements import Table, cell, figures_of, render
+from tuner.history.records import TrialRecord, flat_config, full_length, saved_epochs, saved_share
+from tuner.html_report.elements import figures_of, render
+from tuner.html_report.first_screen import copies, sparkline
+from tuner.html_report.packing import packed
+from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
+from tuner.quoting import command
 from tuner.results import findings
 from tuner.results.text import best_so_far, ending, outcome, short
 
@@ -25,6 +31,25 @@ MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability, curves.winner_curves)
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial in the table of all trials; `settings` are of the searched hyperparameters, in their order."""
+
+    trial: str
+    status: str
+    epochs: int
+    full: int  # epochs of a trial that isn't stopped
+    value: float | None
+    seconds: float
+    settings: tuple[str, ...]
+    notes: str
+
+    @property
+    def shorter(self) -> bool:
+        """Whether its value is that of fewer epochs than others had."""
+        return self.epochs < self.full
 
 
 def write_report(run: Run) -> str:
@@ -46,6 +71,8 @@ def write_report(run: Run) -> str:
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
     best, failed = run.best, findings.failures(run)
+    searched, shown = _searched(run), _ordered(run)[:MOST_TRIALS]
+    rows = _trial_rows(run, shown, searched)
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return render(
         "run.html",
@@ -54,7 +81,7 @@ def report_html(run: Run) -> str:
         certainty=findings.certainty(run),
         runner_up=findings.runner_up(run),
         test=_test_metrics(run),
-        winner_settings=flat_config(best.config) if best else {},
+        winner_settings=in_utf8(flat_config(best.config)) if best else {},
         incumbent=best_so_far(run.record),
         ending=ending(run),
         trained=trained,
@@ -65,7 +92,16 @@ def report_html(run: Run) -> str:
         failures=failed,
         outputs={one.first.trial: printable(end_of_log(run.folder, one.first.trial)) for one in failed},
         advice=findings.advice(run),
-        trials=_trials(run),
+        rows=rows,
+        searched=searched,
+        noted=any(row.notes for row in rows),
+        left_out=len(run.record.trials) - len(rows),
+        trial_data=packed(trial_data(run, shown)),
+        metrics=metric_names(run),
+        gains=findings.gains(run),
+        copies=copies(run),
+        history=sparkline(run),
+        report_command=command("report", run.path),
         images=mistakes.shown_mistakes(run),
         going=figures_of(
             draw(run) for draw in (progress.optimisation_history, curves.learning_curves, progress.distribution)
@@ -84,24 +120,38 @@ def report_html(run: Run) -> str:
 # Inside
 
 
-def _trials(run: Run) -> Table:
-    """A row per trial, the best first."""
-    record = run.record
-    names = list(dict.fromkeys(name for trial in record.trials.values() for name in flat_config(trial.config)))
-    searched = [name for name in names if name not in run.space.constants]
-    notes = {trial: "; ".join(note.text for note in record.steered.notes_of(trial)) for trial in record.trials}
-    noted = ["notes"] if any(notes.values()) else []
+def _ordered(run: Run) -> list[TrialRecord]:
+    """All trials, the best first."""
+    return list(({trial.trial: trial for trial, _ in run.record.ranked()} | run.record.trials).values())
 
-    order = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
-    rows = []
-    for trial in order[:MOST_TRIALS]:
-        found, flat = record.best_of(trial.trial), flat_config(trial.config)
-        cells = [trial.trial, outcome(trial), trial.epoch, found[1] if found else None]
-        cells += [round(trial.running_seconds, 1), *(flat.get(name) for name in searched)]
-        cells += [notes[trial.trial] for _ in noted]
-        rows.append(tuple(map(cell, cells)))
-    columns = ("trial", "status", "epochs", run.metric, "seconds", *searched, *noted)
-    return Table(columns, tuple(rows), max(0, len(order) - MOST_TRIALS))
+
+def _trial_rows(run: Run, trials: list[TrialRecord], searched: list[str]) -> list[TrialRow]:
+    """A row per trial of the table."""
+    return [_trial_row(run, trial, searched) for trial in trials]
+
+
+def _trial_row(run: Run, trial: TrialRecord, searched: list[str]) -> TrialRow:
+    found, flat = run.record.best_of(trial.trial), flat_config(trial.config)
+    return TrialRow(
+        trial=trial.trial,
+        status=outcome(trial),
+        epochs=trial.epoch,
+        full=full_length(trial.config, run.longest_trial),
+        value=found[1] if found else None,
+        seconds=round(trial.running_seconds, 1),
+        settings=tuple(_setting(flat, name) for name in searched),
+        notes="; ".join(note.text for note in run.record.steered.notes_of(trial.trial)),
+    )
+
+
+def _setting(flat: dict[str, Any], name: str) -> str:
+    """A value as text, where None is one; nothing where the configuration hasn't it."""
+    return short(flat[name]) if name in flat else ""
+
+
+def _searched(run: Run) -> list[str]:
+    names = dict.fromkeys(name for trial in run.record.trials.values() for name in flat_config(trial.config))
+    return [name for name in names if name not in run.space.constants]
 
 
 def _test_metrics(run: Run) -> list[tuple[str, str]]:
@@ -144,7 +194,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "study": info.get("study_file") or "declared in Python",
         "command": _command(info.get("command") or []),
         "seed": info.get("seed"),
-        "what a trial is": info.get("trial"),
+        "what a trial is": _without_address(info.get("trial")),
         "weights": info.get("started_from"),
         "data fingerprint": info.get("data_fingerprint"),
         "search": info.get("search"),
@@ -152,7 +202,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "learned from": info.get("warm_start"),
         "trials at once": info.get("concurrency"),
         "a trial's resources": ", ".join(f"{short(v)} {k}" for k, v in (info.get("resources") or {}).items() if v),
-        "machine": ", ".join(f"{name} {value}" for name, value in machine.items() if value),
+        "machine": ", ".join(_machine_part(name, value) for name, value in machine.items() if value),
         "versions": versions + (f", Python {info['python']}" if info.get("python") else ""),
         "git commit": info.get("git_commit"),
         "begun": info.get("started"),
@@ -161,3 +211,17 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "report written by": f"Python {platform.python_version()}",
     }
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _without_address(described: Any) -> Any:
+    """What Python says of a function or an object, without where it lay in memory."""
+    if not isinstance(described, str):
+        return described
+    bare = re.sub(r" at 0x[0-9a-fA-F]+", "", described)
+    return bare[1:-1] if bare != described and bare.startswith("<") and bare.endswith(">") else bare
+
+
+def _machine_part(name: str, value: Any) -> str:
+    if name.endswith("_bytes") and isinstance(value, int | float):
+        return f"{name.removesuffix('_bytes')} {value / 1e9:.1f} GB"
+    return f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"

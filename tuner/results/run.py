@@ -309,8 +309,14 @@ class Run(Steerable):
             },
             "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
             "wall_seconds": round(self.record.wall_seconds, 3),
-            "report": self.info.get("report"),
+            "report": self.report,
         }
+
+    @property
+    def report(self) -> str | None:
+        """Path or URI of `report.html` where the run lies now, also after it was copied; None if it wasn't written."""
+        written = self.info.get("report")
+        return self.folder.child(Path(written).name).uri if isinstance(written, str) else None
 
     @property
     def best_epoch(self) -> int | None:

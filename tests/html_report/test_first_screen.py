@@ -1,0 +1,80 @@
+"""What stands first in a report, as text."""
+
+import re
+import shlex
+from pathlib import Path
+
+from tests.results.kinds_of_runs import all_failed, one_hyperparameter, seven_decades, sixty_conditional, two_trials
+from tests.results.simulated import simulated
+from tuner import choice, load_run, uniform
+from tuner.cli.parsing import assignment
+from tuner.html_report import report_html
+from tuner.html_report.first_screen import copies, sparkline
+from tuner.results.findings import gains
+from tuner.results.run import write_info
+from tuner.results.text import short
+
+
+def test_the_gain_is_said_with_the_luck_of_the_best_of_many(tmp_path: Path) -> None:
+    run = two_trials(tmp_path)
+    gained = gains(run)
+    assert gained is not None
+    assert gained.first is not None
+    page = re.sub(r"<[^>]+>", "", report_html(run))
+    said = (
+        f"{short(gained.first)} better than the first trial" if gained.first > 0 else "No better than the first trial"
+    )
+    assert f"{said}. The best of 2 is a little lucky, too." in page
+
+
+def test_a_run_without_a_winner_has_no_gain_no_history_and_nothing_to_copy(tmp_path: Path) -> None:
+    run = all_failed(tmp_path)
+    assert (gains(run), sparkline(run), copies(run)) == (None, None, [])
+    page = report_html(run)
+    assert "No trial has reported val_accuracy: 8 of 8 failed." in page
+    assert page.index('id="failed"') < page.index('id="trials"')
+
+
+def test_the_history_stays_within_its_picture(tmp_path: Path) -> None:
+
+    for make in (one_hyperparameter, seven_decades, sixty_conditional):
+        drawn = sparkline(make(tmp_path / make.__name__))
+        assert drawn is not None
+        heights = [float(found) for found in re.findall(r'cy="([^"]+)"', drawn)]
+        assert len(heights) > 15
+        assert 0 <= min(heights) < 20
+        assert max(heights) <= 120
+
+
+def test_the_command_gives_the_winner_to_a_search_as_it_is(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path / "a run", space={"kind": choice(["16", "it's", None]), "depth": choice([1, 2]), "lr": uniform(0, 1)}
+    )
+    assert run.best is not None
+    text = {one.label: one.text for one in copies(run)}["command"]
+    words = shlex.split(text)
+    assert words[4] == run.path
+    assert dict(assignment(word) for word in words[5:]) == run.best.config
+
+
+def test_the_facts_name_functions_and_memory_as_people_do(tmp_path: Path) -> None:
+    page = report_html(sixty_conditional(tmp_path))
+    assert "<td>function train</td>" in page
+    assert "memory 25.3 GB" in page
+    assert "0x7f3a5c0d2e80" not in page
+    assert "/runs/elsewhere" not in page
+
+
+def test_a_trial_that_was_not_trained_to_its_end_is_marked(tmp_path: Path) -> None:
+    page = report_html(sixty_conditional(tmp_path))
+    assert "<small>of 27</small>" in page
+    assert 'class="shorter"' in page
+    assert "the old split, not comparable with spring&#39;s" in page
+    assert "looks odd after epoch 3" in page
+
+
+def test_figures_with_nothing_to_show_are_left_out(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    write_info(run.folder, run.info)
+    assert 'id="plot-costs"' not in report_html(load_run(tmp_path))
+    assert report_html(all_failed(tmp_path / "failed")).count("data-plot=") == 1

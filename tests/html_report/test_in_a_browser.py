@@ -1,0 +1,111 @@
+"""The report as a reader meets it in a browser: figures, tables, print, without scripts."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.html_report.browsing import Visit, browsers, needs_browser, opened
+from tests.html_report.test_report import dressed
+from tests.results.simulated import simulated
+from tuner.html_report import write_report
+from tuner.results import Run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return dressed(simulated(tmp_path_factory.mktemp("run")))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsers() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def written(run: Run) -> str:
+    return write_report(run)
+
+
+@pytest.fixture
+def visit(browser: Any, written: str) -> Iterator[Visit]:
+    found = opened(browser, written)
+    yield found
+    found.page.context.close()
+
+
+@needs_browser
+def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
+    wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
+    assert len(wanted) == 13  # no memory is reported, so there is no figure of it
+    visit.page.locator("details.more > summary").click()
+    assert visit.drawn() == wanted | {"plot-explorer"}
+    empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
+    assert visit.page.evaluate(empty) == 0
+    assert visit.complaints == []
+    assert len(visit.requests) == 1
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
+    visit = opened(browser, written, width=width, scheme=scheme)
+    page = visit.page
+    assert visit.drawn()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
+    assert dark is (scheme == "dark")
+    page.context.close()
+
+
+@needs_browser
+def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
+    visit.drawn()
+    visit.page.emulate_media(media="print")
+    assert not visit.page.locator("nav").is_visible()
+    assert visit.page.locator("input:visible").count() == 0
+    assert visit.page.pdf().startswith(b"%PDF")
+
+
+@needs_browser
+def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
+    table = visit.page.locator("#all-trials")
+    values = [float(value) for value in visit.column(3) if value]
+    assert run.best is not None
+    assert visit.column(0)[0] == run.best.trial
+    visit.page.locator("#all-trials th button").nth(3).focus()
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values)
+    assert table.locator("th").nth(3).get_attribute("aria-sort") == "ascending"
+    visit.page.keyboard.press("Enter")
+    assert [float(value) for value in visit.column(3) if value] == sorted(values, reverse=True)
+    assert table.locator("th[aria-sort]").count() == 1
+
+
+@needs_browser
+def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
+    names = visit.page.locator("#all-trials th").all_inner_texts()
+    momentum = next(index for index, name in enumerate(names) if name.startswith("momentum"))
+    button = visit.page.locator("#all-trials th button").nth(momentum)
+    for descending in (False, True):
+        button.click()
+        cells = visit.column(momentum)
+        known = [float(cell) for cell in cells if cell]
+        assert known == sorted(known, reverse=descending)
+        assert "" in cells
+        assert cells[: len(known)] == [cell for cell in cells if cell]
+
+
+@needs_browser
+def test_the_table_of_trials_filters_by_all_words_typed(visit: Visit, run: Run) -> None:
+    visit.page.locator("input[type=search]").focus()
+    visit.page.keyboard.type("FAILED b")
+    found = visit.column(0)
+    failed = [t.trial for t in run.record.trials.values() if t.status == "failed"]
+    assert found
+    assert set(found) <= set(failed)
+    assert visit.page.locator("#count-all-trials").inner_text() == f"{len(found)} of {len(run.record.trials)}"
+    visit.page.locator("input[type=search]").fill("")
+    assert len(visit.column(0)) == len(run.record.trials)

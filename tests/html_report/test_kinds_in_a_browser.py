@@ -1,0 +1,120 @@
+"""Reports of all kinds of runs: nothing overflows or is empty, axe finds nothing, and it works without scripts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.html_report.browsing import browsers, needs_browser, opened
+from tests.results.kinds_of_runs import KINDS, QUICK, thousand_of_fifty
+from tuner.html_report import write_report
+
+pytestmark = needs_browser
+EMPTY = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with browsers() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {name: write_report(KINDS[name](tmp_path_factory.mktemp(name))) for name in QUICK}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 820, 1400, 2560])
+@pytest.mark.parametrize("kind", QUICK)
+def test_every_kind_fits_every_screen(
+    browser: Any, reports: dict[str, str], kind: str, width: int, scheme: str
+) -> None:
+    visit = opened(browser, reports[kind], width=width, scheme=scheme)
+    visit.drawn()
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+    assert visit.page.evaluate(EMPTY) == 0
+    assert visit.complaints == []
+    visit.page.context.close()
+
+
+def test_long_names_fit_a_phone(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["long_unicode"], width=390)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+    visit.choose("00003")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
+    content = visit.page.locator("#trial-content")
+    assert content.evaluate("e => e.scrollWidth <= e.clientWidth")
+    visit.page.context.close()
+
+
+@pytest.mark.parametrize("kind", ["sixty_conditional", "all_failed"])
+def test_axe_finds_nothing(browser: Any, reports: dict[str, str], kind: str) -> None:
+    base = pytest.importorskip("axe_playwright_python.base")
+    visit = opened(browser, reports[kind])
+    visit.drawn()
+    visit.page.evaluate(Path(base.AXE_FILE_PATH).read_text())
+    assert names(visit.page) == []
+    visit.choose("00004")
+    assert names(visit.page) == []
+    visit.page.context.close()
+
+
+def names(page: Any) -> list[str]:
+    found = page.evaluate("axe.run()")
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]]
+
+
+def test_without_scripts_tables_take_the_place_of_figures(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["sixty_conditional"], scripts=False)
+    assert visit.page.locator(".plot:visible").count() == 0
+    assert visit.page.locator("button:visible").count() == 0
+    assert visit.page.locator("#numbers-history-against-trials").is_visible()
+    assert visit.page.locator("svg.spark").is_visible()
+    assert "numbers stand here as tables" in visit.page.locator(".not-drawn").inner_text()
+    visit.page.context.close()
+
+
+def test_a_browser_that_can_not_unpack_shows_tables(browser: Any, reports: dict[str, str]) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(f"file://{reports['two_trials']}")
+    assert page.locator(".plot:visible").count() == 0
+    assert page.locator("details.numbers table").first.is_visible()
+    context.close()
+
+
+def test_a_run_without_a_winner_begins_with_its_failures(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["all_failed"])
+    headings = visit.page.locator("h2:visible").all_inner_texts()
+    assert headings[:2] == ["What failed", "What to do next"]
+    assert visit.drawn() == {"plot-timeline"}
+    visit.page.context.close()
+
+
+def test_sixty_trials_take_at_most_2_2_megabytes(reports: dict[str, str]) -> None:
+    assert Path(reports["sixty_conditional"]).stat().st_size <= 2_200_000
+
+
+def test_scripts_run_by_their_hashes_alone(browser: Any, reports: dict[str, str], tmp_path: Path) -> None:
+    page = Path(reports["two_trials"]).read_text()
+    policy = page.partition('http-equiv="Content-Security-Policy" content="')[2].partition('"')[0]
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
+    injected = tmp_path / "injected.html"
+    injected.write_text(page.replace("<main>", "<main><script>window.injected = true</script>"))
+    visit = opened(browser, str(injected))
+    assert visit.page.evaluate("window.injected") is None
+    visit.page.context.close()
+
+
+@pytest.mark.slow
+def test_of_a_thousand_trials_no_figure_is_drawn_before_it_comes_into_view(browser: Any, tmp_path: Path) -> None:
+    visit = opened(browser, write_report(thousand_of_fifty(tmp_path)))
+    visit.page.wait_for_function("window.Plotly")
+    assert visit.page.locator("tr[data-trial]").count() == 1000
+    assert visit.page.locator(".js-plotly-plot").count() == 0
+    assert len(visit.drawn()) > 10
+    visit.page.context.close()

@@ -1,0 +1,203 @@
+// Figures, each drawn from the packed JSON beside it once it comes near the view.
+const narrow = window.matchMedia("(max-width: 600px)");
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const looks = JSON.parse(byId("looks").textContent);
+const drawers = new Map(); // of each figure's place, until it is drawn
+const LIT = "lit"; // marks the traces that show the chosen trial
+let chosen = null; // the trial's id
+
+const shades = () => looks.themes[printing || !dark.matches ? "light" : "dark"];
+let printing = false;
+
+function axesOf(layout) {
+  return Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+}
+
+function themed(layout) {
+  const { text, grid } = shades();
+  const changes = { "font.color": text, "modebar.color": text };
+  for (const axis of axesOf(layout)) Object.assign(changes, { [`${axis}.gridcolor`]: grid, [`${axis}.zerolinecolor`]: grid });
+  return changes;
+}
+
+function set(object, path, value) {
+  const keys = path.split(".");
+  const last = keys.pop();
+  const inner = keys.reduce((found, key) => (found[key] ??= {}), object);
+  inner[last] = value;
+}
+
+async function plotted(place, data, layout) {
+  const Plotly = await plotly();
+  if (narrow.matches) layout.margin = { ...layout.margin, l: 45, r: 8 };
+  for (const [path, value] of Object.entries(themed(layout))) set(layout, path, value);
+  const options = { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" };
+  await Plotly.react(place, data, layout, options);
+  if (place.dataset.listens) return;
+  place.dataset.listens = "true";
+  place.on("plotly_click", (event) => {
+    const { data: trace, pointNumber, pointIndex } = event.points[0];
+    const trial = trialOf(trace, pointNumber ?? pointIndex);
+    if (trial) choose(trial);
+  });
+}
+
+async function draw(source) {
+  const place = byId(source.dataset.plot);
+  const { data, layout } = JSON.parse(await unpacked(source));
+  await plotted(place, data, layout);
+  await light(place);
+}
+
+// Which trial a point is of: its customdata or text says it, or the label of a whole curve.
+function trialOf(trace, index) {
+  const { customdata, text, hovertemplate } = trace;
+  const own = Array.isArray(customdata) ? customdata[index] : null;
+  const id = Array.isArray(own) ? own[0] : own ?? (Array.isArray(text) ? text[index] : null);
+  if (typeof id === "string" && drawnTrial(id)) return id;
+  const named = /trial ([\w.-]*\w)/.exec(typeof hovertemplate === "string" ? hovertemplate : "");
+  return named && drawnTrial(named[1]) ? named[1] : null;
+}
+
+const rowOf = new Map([...document.querySelectorAll("tr[data-trial]")].map((row) => [row.dataset.trial, row]));
+const drawnTrial = (id) => rowOf.has(id);
+
+// The chosen trial stands out in a figure: rings around its points, its bars and curve in one colour.
+const ARRAYS = { f4: Float32Array, f8: Float64Array, i1: Int8Array, i2: Int16Array, i4: Int32Array, u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
+
+function listed(values) {
+  if (!values?.bdata) return values ?? [];
+  const packed = atob(values.bdata);
+  return new ARRAYS[values.dtype](Uint8Array.from(packed, (letter) => letter.charCodeAt(0)).buffer);
+}
+
+function pointsOf(trace, trial) {
+  const [x, y, base] = [listed(trace.x), listed(trace.y), listed(trace.base)];
+  const found = { x: [], y: [] };
+  const count = Math.max(x.length, y.length);
+  for (let index = 0; index < count; index += 1) {
+    if (trialOf(trace, index) !== trial) continue;
+    if (trace.type === "bar") {
+      found.x.push(base[index] ?? 0, (base[index] ?? 0) + x[index], null);
+      found.y.push(y[index], y[index], null);
+    } else {
+      found.x.push(x[index]);
+      found.y.push(y[index]);
+    }
+  }
+  return found;
+}
+
+function litTrace(trace, trial) {
+  if (!["scatter", "scattergl", "bar", undefined].includes(trace.type)) return null;
+  if (trace.type === "bar" && trace.orientation !== "h") return null;
+  const points = pointsOf(trace, trial);
+  if (!points.x.length) return null;
+  const line = trace.type === "bar" || (trace.mode ?? "").includes("lines");
+  const { lit } = shades();
+  return {
+    ...points,
+    type: "scatter",
+    mode: line && points.x.length > 1 ? "lines" : "markers",
+    line: { color: lit, width: trace.type === "bar" ? 9 : 4 },
+    marker: { color: "rgba(0,0,0,0)", size: 17, line: { color: lit, width: 3 } },
+    xaxis: trace.xaxis,
+    yaxis: trace.yaxis,
+    meta: LIT,
+    name: `trial ${trial}`,
+    showlegend: false,
+    hoverinfo: "skip",
+  };
+}
+
+async function ownCurve(place, trial) {
+  if (place.id !== "plot-learning-curves") return null;
+  const { metric, byId: trials } = await details();
+  const found = trials.get(trial);
+  if (!found?.metrics[metric]) return null;
+  const curve = { x: found.epochs, y: found.metrics[metric], mode: "lines", customdata: found.epochs.map(() => trial) };
+  return litTrace(curve, trial);
+}
+
+const ownLines = new Map(); // how lines of parallel coordinates are drawn while no trial is chosen
+
+function linesOf(place, trial) {
+  let found = false;
+  place.data.forEach((trace, index) => {
+    if (trace.type !== "parcoords" || !Array.isArray(trace.customdata)) return;
+    if (!ownLines.has(trace)) ownLines.set(trace, { ...trace.line });
+    const { color, colorscale, reversescale, showscale, cmin, cmax } = ownLines.get(trace);
+    const chosenOnes = trace.customdata.map((_, row) => Number(trialOf(trace, row) === trial));
+    const { grid, lit } = shades();
+    const change = chosenOnes.includes(1)
+      ? { color: [chosenOnes], colorscale: [[[0, grid], [1, lit]]], reversescale: false, showscale: false, cmin: 0, cmax: 1 }
+      : { color: [color], colorscale: [colorscale], reversescale, showscale, cmin: cmin ?? null, cmax: cmax ?? null };
+    const named = Object.entries(change).map(([key, value]) => [`line.${key}`, value]);
+    window.Plotly.restyle(place, Object.fromEntries(named), [index]);
+    found ||= chosenOnes.includes(1);
+  });
+  return found;
+}
+
+async function light(place) {
+  if (!place.data || !window.Plotly) return;
+  const trial = chosen;
+  const old = place.data.flatMap((trace, index) => (trace.meta === LIT ? [index] : []));
+  const own = trial && (await ownCurve(place, trial));
+  const found = trial && !own ? place.data.map((trace) => (trace.meta === LIT ? null : litTrace(trace, trial))) : [own];
+  const added = found.filter(Boolean);
+  if (old.length) await window.Plotly.deleteTraces(place, old);
+  if (trial !== chosen) return;
+  if (added.length) await window.Plotly.addTraces(place, added);
+  const lines = linesOf(place, trial);
+  place.dataset.lit = lines || added.length ? trial : "";
+}
+
+function lightAll() {
+  return Promise.all([...document.querySelectorAll(".js-plotly-plot[data-figure]")].map(light));
+}
+
+function recolour() {
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) window.Plotly.relayout(plot, themed(plot.layout));
+  if (chosen) lightAll();
+}
+
+// One after another, so that the page answers between two of them.
+let queue = Promise.resolve();
+function drawSoon(place) {
+  const drawer = drawers.get(place);
+  if (!drawer) return;
+  drawers.delete(place);
+  queue = queue.then(drawer).catch(plainly);
+}
+
+const near = new IntersectionObserver(
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+    near.unobserve(entry.target);
+    drawSoon(entry.target);
+  }),
+  { rootMargin: "300px 0px" },
+);
+
+function drawWhenNear(place, drawer) {
+  drawers.set(place, drawer);
+  near.observe(place);
+}
+
+async function drawAll() {
+  [...drawers.keys()].forEach(drawSoon);
+  await queue;
+}
+
+if (canDraw()) {
+  for (const source of document.querySelectorAll("script[data-plot]")) drawWhenNear(byId(source.dataset.plot), () => draw(source));
+  dark.addEventListener("change", recolour);
+  for (const event of ["beforeprint", "afterprint"]) {
+    window.addEventListener(event, () => {
+      printing = event === "beforeprint";
+      if (printing) drawAll();
+      recolour();
+      document.querySelectorAll(".js-plotly-plot").forEach((plot) => window.Plotly.Plots.resize(plot));
+    });
+  }
+}

@@ -1,0 +1,43 @@
+"""Parts of a page that are packed, and the policy that says which scripts may run in it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from functools import cache
+
+from markupsafe import Markup
+
+
+def packed(text: str) -> Markup:
+    """The text as gzip in base85, which the page unpacks by `DecompressionStream`; `,` stands for `<`."""
+    written = base64.b85encode(gzip.compress(text.encode(), compresslevel=9, mtime=0))
+    return Markup(written.replace(b"<", b",").decode("ascii"))
+
+
+@cache
+def packed_plotly() -> Markup:
+    """The script of the installed plotly."""
+    from plotly.offline import get_plotlyjs
+
+    return packed(get_plotlyjs())
+
+
+@cache
+def policy(*scripts: str) -> Markup:
+    """A Content-Security-Policy for a page that loads nothing, and runs these scripts and plotly's alone.
+
+    Plotly draws parallel coordinates by code that it compiles, which takes `unsafe-eval`; it styles its elements.
+    """
+    from plotly.offline import get_plotlyjs
+
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, get_plotlyjs()))
+    return Markup(
+        f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
