@@ -245,7 +245,8 @@ class Mirror:
         summary = run.summary()
         shown.summary.update({"status": run.status, "wall_seconds": summary["wall_seconds"], **summary["trials"]})
         shown.summary.update({n: v for n, v in run.best_metrics.items() if finite(v)})
-        shown.log(contents(run))
+        if panels := contents(run):
+            shown.log(panels)
         alert_about(shown, run)
         try:
             add_winner(shown, run)
