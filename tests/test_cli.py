@@ -63,7 +63,7 @@ def test_check_shows_the_study_and_its_first_configurations_and_leaves_nothing(s
         (["show", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', with none in it or below it; `python -m tuner runs` lists all runs\n"),
         (["resume", "nowhere"], "tuner: a run is a folder with run.json, got 'nowhere', with none in it or below it; `python -m tuner runs` lists all runs\n"),
         (["try", "nowhere", "lr=0.1", "lr=0.2"], "tuner: try needs one value for 'lr', got 0.1 and 0.2; leave one out\n"),
-        (["set", "nowhere"], "tuner: set needs a limit or --concurrency, got neither; see `tuner set --help`\n"),
+        (["set", "nowhere"], "tuner: set needs a limit or --concurrency, got neither; see `python -m tuner set --help`\n"),
         (["frobnicate"], None),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -22,7 +22,7 @@ def outputs(notebook: Any) -> list[Any]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_the_notebooks_run_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")
+    monkeypatch.setenv("PLOTLY_RENDERER", "plotly_mimetype")  # the committed ones have images, too
     monkeypatch.delenv("RUN", raising=False)
     found = {}
     for name in NOTEBOOKS:
@@ -44,9 +44,18 @@ def test_committed_notebooks_have_outputs_that_a_code_host_shows(name: str) -> N
     nbformat.validate(notebook)
     kinds = [kind for output in outputs(notebook) for kind in output.get("data", {})]
     figures = sum(".plot." in cell.source for cell in notebook.cells if cell.cell_type == "code")
-    assert kinds.count("image/png") == figures > 0
+    assert kinds.count("image/png") == figures > 0  # for viewers that run no scripts
+    assert kinds.count("application/vnd.plotly.v1+json") == figures  # for those that do
     assert not [output for output in outputs(notebook) if output.output_type == "error"]
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+
+
+def test_the_committed_search_shows_its_live_table() -> None:
+    notebook = nbformat.read(ROOT / "notebooks" / "first_search.ipynb", as_version=4)
+    (live,) = [
+        output for output in outputs(notebook) if "10 of 10 trials" in output.get("data", {}).get("text/html", "")
+    ]
+    assert "<svg" in live.data["text/html"]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -9,6 +9,9 @@ import pytest
 
 from tests.commands import start, study_file, tuner
 from tests.results.simulated import simulated
+from tuner import load_run
+from tuner.html_report import write_report
+from tuner.results.run import write_info
 
 STUDY = """
 def train(config):
@@ -41,7 +44,9 @@ def test_a_running_search_is_followed_to_its_end(search: "subprocess.Popen[str]"
     assert watched.err.startswith("slow: followed\n")
     assert "trial 00004 completed after 3 epochs" in watched.err
     assert "5 of 5 trials: 5 done" in watched.err
+    assert "\nwaiting for the report\n" in watched.err
     assert "best: loss" in watched.out
+    assert f"report: {load_run(tmp_path / 'runs').info['report']}" in watched.out.replace("\n", "")
 
 
 @pytest.mark.ray
@@ -65,3 +70,11 @@ def test_a_run_that_is_over_is_shown_at_once(tmp_path: Path) -> None:
     assert watched.code == 0
     assert f"{len(run.record.trials)} trials" in watched.err
     assert "best: loss" in watched.out
+
+
+def test_the_report_of_a_search_that_failed_is_named_too(tmp_path: Path) -> None:
+    run = simulated(tmp_path, curve=lambda config, epoch: float("nan"))
+    assert run.best is None
+    write_info(run.folder, {**run.info, "status": "failed", "report": write_report(run)})
+    watched = tuner("show", "--watch", tmp_path, folder=tmp_path)
+    assert watched.out.endswith(f"report: {tmp_path / 'report.html'}\n")

@@ -41,7 +41,9 @@ def test_without_two_values_there_is_no_curve(events: list[dict[str, object]]) -
     assert "<svg" not in progress_html(followed(*events))
 
 
-def test_it_is_drawn_where_it_stands_and_always_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a display draws, if it draws only what is rare."""
     drawn: list[str] = []
 
     class Handle:
@@ -50,8 +52,27 @@ def test_it_is_drawn_where_it_stands_and_always_at_the_end(monkeypatch: pytest.M
 
     monkeypatch.setattr("IPython.display.display", lambda html, display_id: drawn.append(html.data) or Handle())
     monkeypatch.setattr(notebook, "SECONDS", 1e9)
+    return drawn
+
+
+def test_it_is_drawn_where_it_stands_and_always_at_the_end(drawn: list[str]) -> None:
     shown = NotebookDisplay(PLAN)
     shown.on_event(started(0))
     assert drawn == ["<p>digits: starting Ray</p>"]
     shown.on_event(event("study_ended", reason="trials"))
     assert "1 of 4 trials" in drawn[-1]
+
+
+def test_orders_failures_and_what_follows_the_search_are_drawn_at_once(drawn: list[str]) -> None:
+    shown = NotebookDisplay(PLAN)
+    shown.on_event(started(0))
+    shown.on_event(ended(0, "failed", cause="error", message="KeyError: '<lr>'"))
+    note = {"order": "1", "verb": "note", "arguments": {"text": "a & b"}, "by": "ada", "message": "written down"}
+    shown.on_event(event("order_obeyed", **note))
+    assert "1 trial failed: KeyError: &#x27;&lt;lr&gt;&#x27;" in drawn[-1]
+    assert "ada: note text=a &amp; b: written down" in drawn[-1]
+    shown.on_event(event("concluding", step="writing the report"))
+    assert "now: writing the report" in drawn[-1]
+    shown.__exit__()
+    assert "now:" not in drawn[-1]
+    assert "1 of 4 trials: 1 failed" in drawn[-1]

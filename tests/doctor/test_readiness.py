@@ -57,7 +57,7 @@ def test_a_machine_is_looked_at_once(cards: FakeNvml) -> None:
     assert look.count == 1
     assert first.notices[1] == (
         "training doesn't use torch.compile on this machine (this machine: torch.compile needs a C compiler); "
-        "`tuner doctor` checks it again"
+        "`python -m tuner doctor` checks it again"
     )
     first.check()
 
@@ -97,7 +97,7 @@ def test_a_gpu_that_cannot_train_is_refused_and_looked_at_each_time(cards: FakeN
             readiness(1, look).check()
     assert str(refused.value) == (
         "a search on a GPU needs one that works, got GPU 0: torch has no kernels for sm_37; pip install another; "
-        "see `tuner doctor`, and --gpus-per-trial 0 uses the CPU"
+        "see `python -m tuner doctor`, and --gpus-per-trial 0 uses the CPU"
     )
     assert look.count == 2
 

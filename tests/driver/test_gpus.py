@@ -52,7 +52,7 @@ def test_what_does_not_work_is_off_for_the_search_alone(looks: list[int]) -> Non
         assert allowed("compile")
         assert os.environ[VARIABLE] == "graph"
     assert notices == [
-        "training doesn't use CUDA graphs on this machine (GPU 0: crashed); `tuner doctor` checks it again"
+        "training doesn't use CUDA graphs on this machine (GPU 0: crashed); `python -m tuner doctor` checks it again"
     ]
     assert VARIABLE not in os.environ
     assert looks == [1]

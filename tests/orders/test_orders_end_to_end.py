@@ -88,7 +88,7 @@ def test_a_search_takes_every_order_while_it_runs(tmp_path: Path) -> None:
     assert run_in(tmp_path).set(trials=50, hours=2).outcome == "obeyed"
     refused = tuner("set", "out", "--trials", "1", folder=tmp_path)
     assert refused.code == 2
-    assert "use `tuner stop` to end the search now" in refused.err
+    assert "use `python -m tuner stop` to end the search now" in refused.err
     running = [record for record in run_in(tmp_path).record.trials.values() if record.status == "running"]
     trial = min(running, key=lambda record: record.epoch).trial  # which doesn't end by itself before the order comes
     (tmp_path / "out/simple" / run_in(tmp_path).folder.name / "inbox/mine.json").write_text(

@@ -10,9 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboardX.proto.api_pb2 import Status
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
+from tests.history.events_of_a_run import ended, event, started
 from tests.results.simulated import SPACE, simulated
-from tuner import ASHA, choice, uniform
+from tuner import ASHA, choice, load_run, uniform
 from tuner.errors import RunFolderError
 from tuner.results import Run, export
 
@@ -143,7 +146,26 @@ def test_tensorboard_reads_every_value(run: Run, tmp_path: Path) -> None:
         told = found.Scalars("loss") if losses else []
         assert [(one.step, one.value) for one in told] == [(epoch, pytest.approx(loss)) for epoch, loss in losses]
         assert [one.wall_time for one in told] == pytest.approx([e.time for e in trial.epochs.values()][: len(told)])
-        assert ("_hparams_/session_start_info" in found.summary_metadata) is bool(losses)
+        assert "_hparams_/session_start_info" in found.summary_metadata
+
+
+def test_a_trial_that_failed_before_an_epoch_is_in_tensorboard_as_a_failure(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    simulated(folder)
+    failed = ended(0, "failed", cause="error", message="KeyError: 'lr'")
+    events = [event("study_started", trials=1), started(0, config={"lr": 0.1}), failed]
+    (folder / "events/000001.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in events))
+    (board,) = export(load_run(folder), "tensorboard", tmp_path / "board")
+    found = EventAccumulator(str(board)).Reload()
+    assert found.Tags()["scalars"] == []
+    (told,) = found.Tensors("outcome/text_summary")
+    assert told.tensor_proto.string_val[0].decode() == "failed: error\nKeyError: 'lr'"
+    start, end = (
+        HParamsPluginData.FromString(found.summary_metadata[f"_hparams_/session_{name}_info"].plugin_data.content)
+        for name in ("start", "end")
+    )
+    assert start.session_start_info.hparams["lr"].number_value == 0.1
+    assert end.session_end_info.status == Status.Value("STATUS_FAILURE")
 
 
 def test_tensorboard_needs_a_new_folder(run: Run, tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def test_how_a_trial_ended_is_its_tags_and_summary(run: Run, shown: dict[str, Sh
     for trial in run.record.trials.values():
         found = shown[f"simulated {trial.trial}"]
         statuses.add(trial.status)
-        assert found.tags == ((trial.status, trial.cause) if trial.cause else (trial.status,))
+        best = ("best",) if run.best is not None and trial.trial == run.best.trial else ()
+        assert found.tags == (trial.status, *([trial.cause] if trial.cause else []), *best)
         assert found.exit_code == (1 if trial.status == "failed" else 0)
         assert found.summary["status"] == trial.status
         said = f"{trial.trial} printed\\x1b[2J" if trial.status == "failed" else None
@@ -85,9 +86,15 @@ def test_the_summary_has_the_table_the_plots_the_report_and_the_winner(run: Run,
     found = shown["simulated summary"]
     (row,) = found.history
     assert row["trials.nrows"] == len(run.record.trials)
-    assert {f"plots/{name}._type" for name in run.plot.names()} <= set(row)
+    drawn = {name.removesuffix("._type") for name, kind in row.items() if kind == "plotly-file"}
+    assert {"search/history", "search/curves", "hyperparameters/importance", "hyperparameters/parallel"} <= drawn
+    assert "winner/confusion" not in drawn  # which would be an empty panel: a function has no test split
     assert row["report.size"] > 4_000_000
-    assert "simulated-winner" in found.artifacts
+    (artifact,) = [one for one in found.artifacts if one.type == "model"]
+    assert (artifact.name, artifact.aliases) == ("simulated-winner", ("latest", "best"))
+    assert run.best is not None
+    assert artifact.metadata["loss"] == run.best_metrics["loss"]
+    assert (artifact.metadata["trial"], artifact.metadata["config"]) == (run.best.trial, run.best.config)
     assert (found.summary["total"], found.summary["status"]) == (len(run.record.trials), "finished")
     assert found.tags == ("finished",)
 

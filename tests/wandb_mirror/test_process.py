@@ -1,16 +1,17 @@
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.commands import study_file, tuner
+from tests.commands import environment, study_file, tuner
 from tests.results.simulated import simulated
 from tests.searches import wait_for
 from tests.wandb_mirror.wandb_files import shown_runs
 from tests.wandb_mirror.wandb_server import wandb_server
-from tuner import StudyError, load_run
+from tuner import Budget, StudyError, load_run
 from tuner.storage.folder import LocalFolder
-from tuner.wandb_mirror.process import MirrorProcess, wandb_mode
+from tuner.wandb_mirror.process import MirrorProcess, sync_command, wandb_mode
 
 STUDY = """
 def train(config):
@@ -99,3 +100,28 @@ def test_who_is_not_logged_in_is_told_once_how_to_be(tmp_path: Path) -> None:
     finished = tuner("run", "space.py", folder=tmp_path, HOME=str(tmp_path), WANDB_API_KEY="")
     assert finished.err.count("W&B is off") == 1
     assert load_run(tmp_path / "runs").info["wandb"] == "off"
+
+
+def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "my study" / "run 1", budget=Budget(trials=2, max_epochs=3))
+    assert MirrorProcess(run.folder, "offline").finish(300) is None
+    with wandb_server("answers") as server:
+        reach = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
+        command = ["sh", "-c", sync_command(Path(run.path))]
+        sent = subprocess.run(
+            command, env=environment(**reach), capture_output=True, text=True, check=False, timeout=120
+        )
+        assert sent.returncode == 0, sent.stdout + sent.stderr
+        names = {told["displayName"] for told in server.runs.values()}
+        assert names == {"simulated 00000", "simulated 00001", "simulated summary"}
+        sent_epochs = {
+            told["displayName"]: [row["epoch"] for row in server.history[key]]
+            for key, told in server.runs.items()
+            if told["jobType"] == "trial"
+        }
+        assert sent_epochs == {f"simulated {name}": list(trial.epochs) for name, trial in run.record.trials.items()}
+
+
+def test_what_could_not_be_sent_is_said_with_that_command(tmp_path: Path) -> None:
+    mirror = MirrorProcess(LocalFolder(tmp_path), "offline")  # which is no run
+    assert sync_command(tmp_path) in (mirror.finish(60) or "")

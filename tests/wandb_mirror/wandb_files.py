@@ -12,6 +12,16 @@ BLOCK, HEADER = 32768, 7  # bytes: of a block; of the file's header, and of a re
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
+@dataclass(frozen=True)
+class Artifact:
+    """What is told of an artifact when it is logged."""
+
+    name: str
+    type: str
+    aliases: tuple[str, ...]
+    metadata: dict[str, Any]
+
+
 @dataclass
 class Shown:
     """One W&B run, from all files of its id."""
@@ -25,7 +35,9 @@ class Shown:
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
-    artifacts: list[str] = field(default_factory=list)
+    notes: str = ""
+    artifacts: list[Artifact] = field(default_factory=list)
+    alerts: list[tuple[str, str, str]] = field(default_factory=list)  # title, text, level
     files: list[str] = field(default_factory=list)
     exit_code: int | None = None
     system_metrics: set[str] = field(default_factory=set)
@@ -67,7 +79,7 @@ def take(run: Shown, record: Record) -> None:
     if kind == "run":
         told = record.run
         run.project, run.group, run.name, run.job_type = told.project, told.run_group, told.display_name, told.job_type
-        run.tags = tuple(told.tags)
+        run.tags, run.notes = tuple(told.tags), told.notes
         update(run.config, told.config.update)
     elif kind == "config":
         update(run.config, record.config.update)
@@ -78,7 +90,11 @@ def take(run: Shown, record: Record) -> None:
     elif kind == "summary":
         update(run.summary, record.summary.update)
     elif kind == "artifact":
-        run.artifacts.append(record.artifact.name)
+        told_of = record.artifact
+        metadata = json.loads(told_of.metadata or "{}")
+        run.artifacts.append(Artifact(told_of.name, told_of.type, tuple(told_of.aliases), metadata))
+    elif kind == "alert":
+        run.alerts.append((record.alert.title, record.alert.text, record.alert.level))
     elif kind == "files":
         run.files += [file.path for file in record.files.files]
     elif kind == "exit":

@@ -20,6 +20,7 @@ class Received:
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     history: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # GraphQL's operations, with their variables
     requests: int = 0
 
     def answer(self, path: str, body: bytes) -> dict[str, Any]:
@@ -31,6 +32,7 @@ class Received:
             return {}
         request = json.loads(body)
         variables = request.get("variables") or {}
+        self.asked.append((request.get("operationName") or "", variables))
         if request.get("operationName") == "UpsertBucket":
             known = {name: value for name, value in variables.items() if value is not None}
             self.runs.setdefault(variables["name"], {}).update(known)

@@ -120,7 +120,7 @@ def _delete(
 def _why_nothing(request: Request, found: list[Holding]) -> str:
     driven = [each.run.path for each in found if each.run.alive]
     if driven:
-        return f"a search works on {', '.join(driven)}; wait until it ends, or end it with `tuner stop`"
+        return f"a search works on {', '.join(driven)}; wait until it ends, or end it with `python -m tuner stop`"
     return "no run is as old as was asked for" if found and request.older_seconds is not None else "there is no run"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tuner.budget import limits_of
 from tuner.cli import resume
 from tuner.cli.ordering import order
 from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, limits
@@ -37,11 +38,12 @@ def perform(options: argparse.Namespace) -> int:
     run = load_run(options.run)
     if not run.alive or options.take_over:
         return resume.perform(options, retry=options.trials_again)
-    given = sorted(name for name, value in limits(options).items() if value is not None)
+    given = {limit.option: f"{value:g}" for limit, value in limits_of(limits(options))}
     if given:
+        words = [word for each in given.items() for word in each]
         raise StudyError(
             f"retry takes no limits while the search runs, got {', '.join(given)}; "
-            f"change them with: {command('set', run.path)}"
+            f"change them with: {command('set', run.path, *words)}"
         )
     which = ", ".join(options.trials_again) or "that failed"
     arguments = {"trials": options.trials_again or None}

@@ -1,4 +1,4 @@
-"""`tuner set`: change the limits of a search, or how many trials it runs at once."""
+"""`python -m tuner set`: change the limits of a search, or how many trials it runs at once."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def perform(options: argparse.Namespace) -> int:
     wanted = {**limits(options), "concurrency": options.concurrency}
     given = {name: value for name, value in wanted.items() if value is not None}
     if not given:
-        raise StudyError("set needs a limit or --concurrency, got neither; see `tuner set --help`")
+        raise StudyError("set needs a limit or --concurrency, got neither; see `python -m tuner set --help`")
     return order(options, "set", given, f"asks the search for {', '.join(f'{n} {v}' for n, v in given.items())}")

@@ -13,11 +13,13 @@ from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import Verbs
 from tuner.cli.plans import plan_of
 from tuner.errors import StudyError
+from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
     from tuner.results import Run
 
 WATCH_SECONDS = 0.5
+OVER = ("study_ended", "study_interrupted")  # events that the winner's score and the report may follow
 
 
 def add(verbs: Verbs) -> None:
@@ -50,8 +52,15 @@ def perform(options: argparse.Namespace) -> int:
         print(json.dumps(run.trial_summary(options.trial) if options.trial else run.summary()))
     else:
         print_run(run, traceback_of=options.trial, every=options.all)
+        _name_report(run, options)
     tell_damages(run)
     return SUCCESS
+
+
+def _name_report(run: Run, options: argparse.Namespace) -> None:
+    """Where the report lies; with a winner, it is said with it."""
+    if options.trial is None and run.best is None and run.info.get("report"):
+        print(printable(f"report: {run.info['report']}"))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -83,8 +92,9 @@ def _show_log(run: Run, options: argparse.Namespace) -> None:
 
 
 def _watch(run: Run) -> None:
-    """Show a search that another process runs, until it ends or Ctrl-C."""
+    """Show a search that another process runs, until its report is written and run.json says so, or Ctrl-C."""
     from tuner.console.progress import display
+    from tuner.console.standing import CONCLUDING
     from tuner.results import EventFollower, load_run
 
     follower, alive = EventFollower(run.folder), True
@@ -95,4 +105,6 @@ def _watch(run: Run) -> None:
                 alive = load_run(run.path).alive  # asked before the last events are read
                 for event in follower.new():
                     shown.on_event(event)
+                    if alive and event["event"] in OVER:
+                        shown.on_event({"event": CONCLUDING, "time": event["time"], "step": "waiting for the report"})
                 time.sleep(WATCH_SECONDS if alive else 0)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
 from tuner.console.progress import Display, display
-from tuner.console.standing import Plan, Progress
+from tuner.console.standing import CONCLUDING, ORDERS, Plan, Progress, answered
 from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
+from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
-from tuner.results.text import best_so_far, duration, outcome, settings, short
+from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
 
 SECONDS = 0.5  # between two drawings
 ROWS = 15
+FAILURES = 5  # reasons that are shown
+RARE = ("study_ended", "study_interrupted", "notice", CONCLUDING, *ORDERS)  # each is drawn at once
 WIDTH, HEIGHT = 560, 120  # pixels of the curve
 
 
@@ -38,6 +41,8 @@ class NotebookDisplay:
         from IPython.display import HTML, display
 
         self._progress, self._html = Progress(plan, earlier), HTML
+        self._concluding = ""  # what follows the search and is done now
+        self._answers: list[str] = []  # to users' orders
         self._handle: Any = display(HTML(f"<p>{escape(plan.study)}: starting Ray</p>"), display_id=True)
         self._drawn = time.monotonic()
 
@@ -45,15 +50,24 @@ class NotebookDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        return
+        self._concluding = ""
+        if self._progress.record.trials:
+            self._draw()
 
     def on_event(self, event: Event) -> None:
-        """Take the event, and draw if the last drawing is old."""
-        self._progress.on_event(event)
-        over = event["event"] in ("study_ended", "study_interrupted")
-        if over or time.monotonic() - self._drawn > SECONDS:
-            self._handle.update(self._html(in_utf8(progress_html(self._progress))))
-            self._drawn = time.monotonic()
+        """Take the event, and draw if the last drawing is old, or what happened is rare."""
+        kind = event["event"]
+        if kind == CONCLUDING:
+            self._concluding = str(event["step"])
+        if self._progress.on_event(event) and kind in ORDERS:
+            self._answers.append(answered(event))
+        if kind in RARE or time.monotonic() - self._drawn > SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        html = progress_html(self._progress, self._answers[-ROWS:], self._concluding)
+        self._handle.update(self._html(in_utf8(html)))
+        self._drawn = time.monotonic()
 
 
 def shown_here(plan: Plan, *, quiet: bool, earlier: Iterable[Event] = ()) -> Display:
@@ -63,17 +77,28 @@ def shown_here(plan: Plan, *, quiet: bool, earlier: Iterable[Event] = ()) -> Dis
     return display(plan, sys.stderr, quiet=quiet or sys.stderr is None, earlier=earlier)
 
 
-def progress_html(progress: Progress) -> str:
-    """A search as it stands: trials, totals, the best so far, and its curve."""
+def progress_html(progress: Progress, answers: Sequence[str] = (), concluding: str = "") -> str:
+    """A search as it stands: trials, totals, the best so far and its curve, failures, and the answers to orders.
+
+    `concluding` is what is done once the search is over.
+    """
     columns = ("trial", "status", "epoch", progress.plan.metric, "curve", "time", "settings")
     head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)
     body = "".join(_row(progress, trial) for trial in progress.shown(ROWS))
-    notices = "".join(f"<p>note: {escape(notice)}</p>" for notice in progress.record.notices)
+    said = [*_failures(progress), *answers, *(f"note: {notice}" for notice in progress.record.notices)]
     return (
         f"<p><b>{escape(progress.plan.study)}</b>: {escape(progress.totals())}<br>"
         f"best {escape(best_so_far(progress.record))}</p>{_curve(progress.bests)}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notices}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        + "".join(f"<p>{escape(line)}</p>" for line in said)
+        + (f"<p>now: {escape(concluding)}</p>" if concluding else "")
     )
+
+
+def _failures(progress: Progress) -> list[str]:
+    """Why trials failed, the most frequent reason first."""
+    groups = failure_groups(progress.record)
+    return [f"{plural(len(group.trials), 'trial')} failed: {group.described}" for group in groups[:FAILURES]]
 
 
 def _row(progress: Progress, trial: TrialRecord) -> str:

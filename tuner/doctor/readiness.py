@@ -68,14 +68,15 @@ class Readiness:
     def notices(self) -> list[str]:
         """What the user should know, in sentences."""
         return [
-            f"training doesn't use {TECHNIQUES[technique]} on this machine ({why}); `tuner doctor` checks it again"
+            f"training doesn't use {TECHNIQUES[technique]} on this machine ({why}); "
+            "`python -m tuner doctor` checks it again"
             for technique, why in self.off.items()
         ] + list(self.warnings)
 
     def check(self) -> None:
         """Raise StudyError where no search can run on a GPU here."""
         if self.refused is not None:
-            raise StudyError(f"{self.refused}; see `tuner doctor`, and --gpus-per-trial 0 uses the CPU")
+            raise StudyError(f"{self.refused}; see `python -m tuner doctor`, and --gpus-per-trial 0 uses the CPU")
 
 
 def _refusal(found: Finding) -> str:

@@ -156,6 +156,7 @@ class Search:
             leaves_on_error,
         )
         from tuner.driver.host_memory import memory_kills_survived
+        from tuner.driver.silence import SilentReporter
         from tuner.worker.trainable import make_trainable
 
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(self.most_workers)
@@ -178,6 +179,7 @@ class Search:
                     scheduler=RayScheduler(bridge),
                     callbacks=[RayCallback(bridge)],
                     reuse_actors=True,
+                    progress_reporter=SilentReporter(),
                     verbose=0,
                     raise_on_failed_trial=False,
                 )

@@ -60,7 +60,9 @@ class Steering:
             return
         told = (order.id, order.verb, dict(order.arguments), order.by)
         if late and order.verb == "retry":
-            self._answer("order_refused", *told, "the search had ended when the order was read; use `tuner retry` now")
+            self._answer(
+                "order_refused", *told, "the search had ended when the order was read; use `python -m tuner retry` now"
+            )
             return
         if late and order.verb in ("stop", "pause"):
             self._answer("order_obeyed", *told, "the search had already ended when the order was read", late=True)
@@ -217,7 +219,11 @@ class Steering:
         """Raise StudyError where the trial would never start."""
         reached, begun = self._limits.reached(), trials_begun(self._loop.record)
         if reached is not None:
-            fix = "resume the run first" if reached in (STOP, FAILURES) else f"raise {reached} first, with `tuner set`"
+            fix = (
+                "resume the run first"
+                if reached in (STOP, FAILURES)
+                else f"raise {reached} first, with `python -m tuner set`"
+            )
             raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; {fix}")
         if begun >= study.search_space.size:
             raise StudyError(f"a trial needs a configuration that is left, got a space whose {begun} were all tried")

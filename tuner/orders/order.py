@@ -108,7 +108,7 @@ def _trial(name: str, value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9:
         return f"{value:05d}"
     if not isinstance(value, str) or not value or len(value) > LONGEST_NAME:
-        raise StudyError(f"{name} needs a trial's id, got {shown(value)}; `tuner show RUN` lists them")
+        raise StudyError(f"{name} needs a trial's id, got {shown(value)}; `python -m tuner show RUN` lists them")
     return value.zfill(5) if value.isdecimal() else value
 
 

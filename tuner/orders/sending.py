@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
+MORE_TRIALS = 10  # that a search whose trials were all run is extended by, where a message names the command
 NEED_A_SEARCH = ("stop", "pause", "retry")  # `tuner retry` of a run that isn't running is a search of its own
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
 LIFE_SECONDS = 2.0  # between looks at whether the search still goes on
@@ -128,7 +129,10 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
 def _resumed_by(run: Run) -> str:
     """What goes on with the run, from the shell or, where it was started from Python, from there."""
     from_python = run.info.get("study_file", "") is None
-    return f"tuner.resume({run.path!r}, study=study)" if from_python else command("resume", run.path)
+    more = len(run.record.trials) + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
+    if from_python:
+        return f"tuner.resume({run.path!r}, study=study{f', trials={more}' if more else ''})"
+    return command("resume", run.path, *(("--trials", str(more)) if more else ()))
 
 
 def _newest_session(run: Run) -> list[Event]:

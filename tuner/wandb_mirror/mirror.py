@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable, Sequence
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,11 +23,14 @@ from urllib.parse import urlsplit
 
 from tuner.foreign_text import printable
 from tuner.history.events import Event, EventFollower, finite
-from tuner.history.failures import place_of
+from tuner.history.failures import failure_groups, place_of
 from tuner.history.logs import end_of_log
-from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord
+from tuner.history.steered import Note
+from tuner.quoting import command
 from tuner.results.run import BEST, Run, load_run
 from tuner.storage.folder import Folder, LocalFolder
+from tuner.wandb_mirror.summary import add_winner, alert_about, contents
 
 if TYPE_CHECKING:
     import wandb
@@ -35,6 +40,9 @@ FOLDER = "wandb"  # in the run folder
 STATE = f"{FOLDER}/mirror.json"
 POLL_SECONDS = 0.5
 CALL_SECONDS = 20.0  # that one run's start or end may wait for the server, unless WANDB_INIT_TIMEOUT says otherwise
+OWN_TAGS = (*STATUSES, *CAUSES, BEST)
+LONGEST_TAG = 64  # characters that W&B takes
+_HASHTAG = re.compile(r"(?<!\S)#([^\W_][\w-]*)")
 HOW_TO_SWITCH_ON = "W&B is off: `wandb login` shows searches online, --wandb offline keeps them for `wandb sync`"
 
 
@@ -66,34 +74,39 @@ class Mirror:
         self.gave_up = False  # whether the server couldn't be used
         self._record = RunRecord(run.metric, run.mode)
         self._shown: dict[str, wandb.Run] = {}
+        self._alerted: set[str] = set()  # trials
         self._told = 0
-        self._told_before = self._read_state()
+        self._told_before, self._marked = self._read_state()
+        self._epochs_told: dict[str, int] = {}
 
     def on_event(self, event: Event) -> None:
         """Take one event."""
-        self._record.apply(event)
         self._told += 1
-        if self._told <= self._told_before:
+        if self._record.apply(event) is not None:
             return
-        trial = self._record.trials.get(event.get("trial", ""))
+        kind, news = event["event"], self._told > self._told_before
+        trial = self._record.trials.get(_named_trial(event))
         if trial is None:
             return
-        if event["event"] == "trial_started":
+        if kind == "epoch_reported":
+            self._tell_epoch(trial, event, news)
+        elif news and kind == "trial_started":
             self._open(trial)
-        elif event["event"] == "epoch_reported":
-            metrics = {name: value for name, value in event["metrics"].items() if value is not None}
-            self._open(trial).log({**metrics, "epoch": event["epoch"]}, step=event["epoch"])
-        elif event["event"] == "trial_ended":
+        elif news and kind == "trial_ended":
             self._close(trial)
+        elif news and kind == "order_obeyed" and event["verb"] == "note":
+            self._tell_notes(trial)
 
     def save_state(self) -> None:
         """Remember what W&B has received, for a mirror of the same run when it is resumed."""
-        self._run.folder.write(STATE, json.dumps({"events": max(self._told, self._told_before)}).encode())
+        state = {"events": max(self._told, self._told_before), "best": self._marked}
+        self._run.folder.write(STATE, json.dumps(state).encode())
 
     def finish(self, run: Run) -> None:
         """End what is open, and tell of the run as a whole; `run` is read anew."""
         for trial_id in list(self._shown):
             self._close(self._record.trials[trial_id])
+        self._mark_best()
         self._summarise(run)
         self.save_state()
 
@@ -107,7 +120,7 @@ class Mirror:
                 name=f"{self._run.title} {trial.trial}",
                 job_type="trial",
                 config=trial.config,
-                notes=f"seed {trial.seed}",
+                notes=self._notes(trial),
             )
             shown.define_metric("epoch", hidden=True)
             shown.define_metric("*", step_metric="epoch")
@@ -115,25 +128,73 @@ class Mirror:
             self._shown[trial.trial] = shown
         return self._shown[trial.trial]
 
+    def _tell_epoch(self, trial: TrialRecord, event: Event, news: bool) -> None:
+        """Each epoch once: a trial that goes on from an earlier epoch trains some again, and W&B's rows stay."""
+        epoch, told = event["epoch"], self._epochs_told.get(trial.trial, 0)
+        self._epochs_told[trial.trial] = max(epoch, told)
+        if news and epoch > told:
+            metrics = {name: value for name, value in event["metrics"].items() if value is not None}
+            self._open(trial).log({**metrics, "epoch": epoch}, step=epoch)
+
+    def _tell_notes(self, trial: TrialRecord) -> None:
+        """What users wrote about a trial, which may have ended."""
+        self._open(trial).notes = self._notes(trial)
+        if trial.ended is not None:
+            self._close(trial)
+
+    def _mark_best(self) -> None:
+        """Tag the winner, and no earlier one."""
+        best = self._record.best_trial()
+        winner = best.trial if best else None
+        if winner == self._marked:
+            return
+        before, self._marked = self._marked, winner
+        for name in (before, winner):
+            if name is not None and name in self._record.trials:
+                self._open(self._record.trials[name])
+                self._close(self._record.trials[name])
+
+    def _notes(self, trial: TrialRecord) -> str:
+        return _written(self._record.steered.notes_of(trial.trial), f"seed {trial.seed}")
+
     def _close(self, trial: TrialRecord) -> None:
         shown = self._open(trial)
-        found = self._record.best_of(trial.trial)
         status = "interrupted" if trial.status in ("running", "paused") else trial.status
+        shown.summary.update(self._outcome(trial, status))
+        shown.tags = self._tags(trial, status, shown.tags or ())
+        if trial.status == "failed":
+            self._alert(shown, trial)
+        shown.finish(exit_code=1 if trial.status == "failed" else 0)
+        del self._shown[trial.trial]
+
+    def _outcome(self, trial: TrialRecord, status: str) -> dict[str, Any]:
+        """How the trial ended; of one that was tried again, also that what is known of a failure holds no more."""
+        found, failed = self._record.best_of(trial.trial), trial.status == "failed"
         outcome: dict[str, Any] = {
             "status": status,
             "cause": trial.cause,
             "message": trial.message,
             "failed_at": place_of(trial.traceback) or None if trial.traceback else None,
             "epochs": trial.epoch,
+            "traceback": trial.traceback if failed else None,
+            "output": printable(end_of_log(self._run.folder, trial.trial)) if failed else None,
         }
-        if trial.status == "failed":
-            outcome |= {"traceback": trial.traceback, "output": printable(end_of_log(self._run.folder, trial.trial))}
         outcome |= {"best_epoch": found[0], f"best_{self._run.metric}": found[1]} if found else {}
-        shown.summary.update({name: value for name, value in outcome.items() if value is not None})
-        earlier = tuple(tag for tag in shown.tags or () if tag != "interrupted")
-        shown.tags = tuple(dict.fromkeys((*earlier, status, *([trial.cause] if trial.cause else []))))
-        shown.finish(exit_code=1 if trial.status == "failed" else 0)
-        del self._shown[trial.trial]
+        return {name: value for name, value in outcome.items() if value is not None or trial.attempts.failed}
+
+    def _tags(self, trial: TrialRecord, status: str, earlier: Sequence[str]) -> tuple[str, ...]:
+        """Status, cause, who won, and what users' notes say as #word; tags that somebody gave it at W&B stay."""
+        own = [status, *([trial.cause] if trial.cause else []), *([BEST] if trial.trial == self._marked else [])]
+        given = [tag for tag in earlier if tag not in OWN_TAGS]
+        return tuple(dict.fromkeys([*own, *hashtags(self._record.steered.notes_of(trial.trial)), *given]))
+
+    def _alert(self, shown: wandb.Run, trial: TrialRecord) -> None:
+        """W&B tells whoever asked for it of the first failure of each kind."""
+        reason = next(group for group in failure_groups(self._record) if trial in group.trials)
+        if reason.first is trial and trial.trial not in self._alerted:
+            self._alerted.add(trial.trial)
+            show = command("show", self._run.path, "--trial", trial.trial)
+            shown.alert(f"Trial {trial.trial} has failed", f"{self._run.title}: {reason.described}\n{show}", "ERROR")
 
     def _start(self, key: str, **about: Any) -> wandb.Run:
         """A W&B run; where the server doesn't answer, this one and all later ones are kept for `wandb sync`."""
@@ -175,49 +236,50 @@ class Mirror:
         """The run that stands for the whole search."""
         import wandb
 
-        from tuner.html_report import REPORT
-        from tuner.plots import Plots
-
         kept = ("metric", "mode", "seed", "search", "scheduler", "budget", "trial", "machine", "versions", "git_commit")
         config = {name: run.info.get(name) for name in kept}
-        shown = self._start("summary", name=f"{run.title} summary", job_type="summary", config=config)
+        notes = run.record.steered.notes_of(None)
+        shown = self._start(
+            "summary", name=f"{run.title} summary", job_type="summary", config=config, notes=_written(notes)
+        )
         summary = run.summary()
         shown.summary.update({"status": run.status, "wall_seconds": summary["wall_seconds"], **summary["trials"]})
         shown.summary.update({n: v for n, v in run.best_metrics.items() if finite(v)})
-        trials = run.trials.drop(columns=["started", "ended"]).astype(object)
-        trials = trials.where(trials.notna(), None)
-        rows = [list(row) for row in trials.itertuples(index=False, name=None)]
-        table = wandb.Table(columns=list(trials.columns), data=rows, allow_mixed_types=True)  # type: ignore[arg-type]
-        content: dict[str, Any] = {"trials": table}
-        for name in Plots.names():
-            content[f"plots/{name}"] = wandb.Plotly(getattr(run.plot, name)())
-        if run.folder.exists(REPORT):
-            content["report"] = wandb.Html(run.folder.read(REPORT).decode(), inject=False)
-        shown.log(content)
+        if panels := contents(run):
+            shown.log(panels)
+        alert_about(shown, run)
         try:
-            self._add_winner(shown, run)
+            add_winner(shown, run)
         except wandb.errors.Error as error:
             print(f"W&B didn't accept the winner's checkpoint: {error}", flush=True)
-        shown.tags = (run.status,)
+        shown.tags = tuple(dict.fromkeys((run.status, *hashtags(notes))))
         shown.finish(exit_code=1 if run.status == "failed" else 0)
 
-    def _add_winner(self, shown: wandb.Run, run: Run) -> None:
-        import wandb
-
-        if not run.folder.exists(f"{BEST}/config.json"):
-            return
-        with tempfile.TemporaryDirectory() as temporary:
-            best = run.folder.fetch(BEST, Path(temporary) / BEST)
-            metadata = {name: value for name, value in run.best_metrics.items() if finite(value)}
-            artifact = wandb.Artifact(f"{run.name}-winner", type="model", metadata=metadata)
-            artifact.add_dir(str(best))
-            shown.log_artifact(artifact)
-
-    def _read_state(self) -> int:
+    def _read_state(self) -> tuple[int, str | None]:
+        """How many events an earlier mirror told, and whom it marked as the best trial."""
         try:
-            return int(json.loads(self._run.folder.read(STATE))["events"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return 0
+            state = json.loads(self._run.folder.read(STATE))
+            best = state.get("best")
+            return int(state["events"]), best if isinstance(best, str) else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return 0, None
+
+
+def hashtags(notes: Iterable[Note]) -> list[str]:
+    """The words of notes that begin with #, which become tags, without it."""
+    return [word[:LONGEST_TAG] for note in notes for word in _HASHTAG.findall(note.text)]
+
+
+def _written(notes: Iterable[Note], *lines: str) -> str:
+    """Lines, then a line for each note."""
+    return "\n".join([*lines, *(f"{note.by}: {note.text}" for note in notes)])
+
+
+def _named_trial(event: Event) -> str:
+    """The trial that an event, or a note, is about; "" for none."""
+    arguments = event.get("arguments")
+    named = arguments.get("trial") if isinstance(arguments, dict) else event.get("trial")
+    return named if isinstance(named, str) else ""
 
 
 def follow(path: str, mode: WandbMode) -> bool:

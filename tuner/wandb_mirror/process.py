@@ -81,6 +81,10 @@ class MirrorProcess:
     def _how_to_sync(self) -> str:
         if not isinstance(self._folder, LocalFolder):
             return "the run folder has everything"
-        folder = Path(self._folder.uri) / FOLDER
-        kept = f"{shlex.quote(str(folder))}/*run-*"
-        return f"see {folder / 'mirror.log'}; send the rest with: wandb sync --include-offline {kept}"
+        folder = self._folder.path
+        return f"see {folder / FOLDER / 'mirror.log'}; send the rest with: {sync_command(folder)}"
+
+
+def sync_command(run_folder: Path) -> str:
+    """What sends W&B's files of a run to the server, those that it has already left out."""
+    return f"wandb sync --yes {shlex.quote(str(run_folder / FOLDER))}/*run-*"

@@ -1,0 +1,163 @@
+"""What the W&B run that stands for a whole search shows: tables, figures in sections, the report, and the winner."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+import math
+import re
+import tempfile
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.history.events import finite
+from tuner.history.scored import MISTAKE, MISTAKES
+from tuner.results.run import BEST, Run
+from tuner.results.text import plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    import wandb
+
+SECTIONS = {  # W&B gathers panels by what stands before the slash
+    "search": ("history", "curves", "distribution"),
+    "hyperparameters": ("importance", "parallel", "slice", "contour", "rank"),
+    "cost": ("timeline", "savings", "costs"),
+    "winner": ("confusion", "mistakes"),
+}
+OUTCOMES = {"order_obeyed": "obeyed", "order_refused": "refused"}  # of orders, by their events
+_NUMBERS = ("x", "y", "z", "values")
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")  # of an artifact
+
+
+def contents(run: Run) -> dict[str, Any]:
+    """All panels of the run that have something to show, by their keys."""
+    import wandb
+    from tuner.html_report import REPORT
+
+    found: dict[str, Any] = {}
+    if run.record.trials:
+        found["trials"] = _table(run.trials.drop(columns=["started", "ended"]))
+    found |= {f"{section}/{name}": wandb.Plotly(figure) for section, name, figure in _figures(run)}
+    if mistakes := _mistakes(run):
+        found["winner/mistaken_images"] = mistakes
+    if orders := _orders(run):
+        found["search/orders"] = orders
+    if run.folder.exists(REPORT):
+        found["report"] = wandb.Html(run.folder.read(REPORT).decode(), inject=False)
+    return found
+
+
+def add_winner(shown: wandb.Run, run: Run) -> None:
+    """The winner's files as a model artifact, whose newest version is `best`, with its metrics and configuration."""
+    import wandb
+
+    best = run.best
+    if best is None or not run.folder.exists(f"{BEST}/config.json"):
+        return
+    metrics = {name: value for name, value in run.best_metrics.items() if finite(value)}
+    metadata = {**metrics, "trial": best.trial, "epoch": run.best_epoch, "config": best.config}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = run.folder.fetch(BEST, Path(temporary) / BEST)
+        name = f"{_NOT_IN_A_NAME.sub('-', run.name)}-winner"
+        artifact = wandb.Artifact(name, type="model", description=f"trial {best.trial}", metadata=metadata)
+        artifact.add_dir(str(folder))
+        shown.log_artifact(artifact, aliases=["latest", "best"])
+
+
+def alert_about(shown: wandb.Run, run: Run) -> None:
+    """W&B tells whoever asked for it of a search that did not end well."""
+    if run.status in ("failed", "interrupted"):
+        done = plural(len(run.record.trials), "trial")
+        level = "ERROR" if run.status == "failed" else "WARN"
+        shown.alert(f"The search has {_END[run.status]}", f"{run.title}: {done}; {run.end_reason or ''}", level)
+
+
+_END = {"failed": "failed: no trial succeeded", "interrupted": "been interrupted"}
+
+
+def has_marks(figure: go.Figure) -> bool:
+    """Whether a figure shows a number or an image."""
+    return bool(figure.layout.images) or any(map(_is_drawn, figure.data))
+
+
+# Inside
+
+
+def _figures(run: Run) -> Iterator[tuple[str, str, go.Figure]]:
+    """Section, name and figure of those that show something; of a section, those that are known here come first."""
+    known = {name: section for section, names in SECTIONS.items() for name in names}
+    for name in sorted(run.plot.names(), key=lambda name: list(known).index(name) if name in known else len(known)):
+        figure = getattr(run.plot, name)()
+        if has_marks(figure):
+            yield known.get(name, "search"), name, figure
+
+
+def _is_drawn(trace: Any) -> bool:
+    content = trace.to_plotly_json()
+    values = [content[name] for name in _NUMBERS if content.get(name) is not None]
+    values += [axis.get("values") for axis in content.get("dimensions") or () if axis.get("values") is not None]
+    return bool(values) and all(_has_value(each) for each in values)
+
+
+def _has_value(values: Any) -> bool:
+    listed = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(listed, dict):  # plotly's binary form of an array
+        return bool(listed.get("bdata"))
+    flat = chain.from_iterable(row if isinstance(row, list | tuple) else [row] for row in listed)
+    return any(value is not None and not (isinstance(value, float) and math.isnan(value)) for value in flat)
+
+
+def _table(frame: pd.DataFrame) -> wandb.Table:
+    import wandb
+
+    plain = frame.astype(object)
+    plain = plain.where(plain.notna(), None)
+    rows = [list(row) for row in plain.itertuples(index=False, name=None)]
+    return wandb.Table(columns=list(frame.columns), data=rows, allow_mixed_types=True)  # type: ignore[arg-type]
+
+
+def _mistakes(run: Run) -> wandb.Table | None:
+    """The test images that the winner is most confidently wrong about, a row each."""
+    import wandb
+
+    columns = [name for name in MISTAKE if name != "image"]
+    rows = [
+        [image, *(one[name] for name in columns)]
+        for one in run.scored(MISTAKES) or []
+        if (image := _image(one["image"])) is not None
+    ]
+    return wandb.Table(columns=["image", *columns], data=rows) if rows else None  # type: ignore[arg-type]
+
+
+def _image(encoded: str) -> wandb.Image | None:
+    """A PNG in base64; None where it is damaged."""
+    from PIL import Image
+
+    import wandb
+
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
+            picture.load()
+            return wandb.Image(picture)
+    except (OSError, binascii.Error, SyntaxError):
+        return None
+
+
+def _orders(run: Run) -> wandb.Table | None:
+    """What users told the search while it ran, and what became of it."""
+    import wandb
+
+    rows = [
+        [event["verb"], json.dumps(event["arguments"]), event["by"], OUTCOMES[event["event"]], event["message"]]
+        for event in run.events
+        if event["event"] in OUTCOMES
+    ]
+    columns = ["order", "arguments", "by", "outcome", "answer"]
+    return wandb.Table(columns=columns, data=rows) if rows else None  # type: ignore[arg-type]
