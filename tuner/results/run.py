@@ -194,8 +194,7 @@ class Run(Steerable):
     @property
     def best_metrics(self) -> dict[str, Any]:
         """The winner's metrics at its best epoch, with the test metrics where it was scored."""
-        best = self.best
-        if best is None:
+        if (best := self.best) is None:
             return {}
         found = self.record.best_of(best.trial)
         metrics = dict(best.epochs[found[0]].metrics) if found else {}
