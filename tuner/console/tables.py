@@ -16,7 +16,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, ending, outcome, plural, settings, short
+from tuner.results.text import best_so_far, duration, ending, outcome, plural, report_of, settings, short
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -178,8 +178,9 @@ def print_winner(run: Run) -> None:
     if why:
         console.print(f"the search ended as {why}")
     console.print(f"run folder: {run.path}")
-    if run.report:
-        console.print(f"report: {run.report}")
+    report = report_of(run)
+    if report:
+        console.print(f"report: {report}")
 
 
 def print_refinement(found: Refinement, path: Path) -> None:

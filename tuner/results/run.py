@@ -18,6 +18,7 @@ from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.orders.steerable import Steerable
+from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
@@ -192,8 +193,7 @@ class Run(Steerable):
     @property
     def best_metrics(self) -> dict[str, Any]:
         """The winner's metrics at its best epoch, with the test metrics where it was scored."""
-        best = self.best
-        if best is None:
+        if (best := self.best) is None:
             return {}
         found = self.record.best_of(best.trial)
         metrics = dict(best.epochs[found[0]].metrics) if found else {}
@@ -309,14 +309,8 @@ class Run(Steerable):
             },
             "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
             "wall_seconds": round(self.record.wall_seconds, 3),
-            "report": self.report,
+            "report": report_of(self),
         }
-
-    @property
-    def report(self) -> str | None:
-        """Path or URI of `report.html` where the run lies now, also after it was copied; None if it wasn't written."""
-        written = self.info.get("report")
-        return self.folder.child(Path(written).name).uri if isinstance(written, str) else None
 
     @property
     def best_epoch(self) -> int | None:

@@ -80,3 +80,9 @@ def ending(run: Run) -> str | None:
 def outcome(trial: TrialRecord) -> str:
     """A trial's status, with the cause of a failure."""
     return f"failed: {trial.cause}" if trial.status == "failed" else trial.status
+
+
+def report_of(run: Run) -> str | None:
+    """Path or URI of `report.html` where the run lies now, also after it was copied; None if it wasn't written."""
+    written = run.info.get("report")
+    return run.folder.child(Path(written).name).uri if isinstance(written, str) else None
