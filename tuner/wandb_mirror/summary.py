@@ -22,7 +22,6 @@ from tuner.results.text import plural
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-
     import wandb
 
 SECTIONS = {  # W&B gathers panels by what stands before the slash
@@ -39,6 +38,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]")  # of an artifact
 def contents(run: Run) -> dict[str, Any]:
     """All panels of the run that have something to show, by their keys."""
     import wandb
+
     from tuner.html_report import REPORT
 
     found: dict[str, Any] = {}
@@ -138,9 +138,8 @@ def _mistakes(run: Run) -> wandb.Table | None:
 
 def _image(encoded: str) -> wandb.Image | None:
     """A PNG in base64; None where it is damaged."""
-    from PIL import Image
-
     import wandb
+    from PIL import Image
 
     try:
         with Image.open(io.BytesIO(base64.b64decode(encoded))) as picture:
