@@ -1,5 +1,7 @@
 """Pages opened in a real headless browser, where there is one."""
 
+import base64
+import gzip
 import re
 import shutil
 from collections.abc import Iterator
@@ -64,3 +66,8 @@ def opened(browser: Any, path: str, *, width: int = 1400, scripts: bool = True, 
         viewport={"width": width, "height": 900}, java_script_enabled=scripts, color_scheme=scheme
     )
     return Visit(context.new_page(), path)
+
+
+def unpacked(source: str) -> str:
+    """What a page packed, as its script unpacks it."""
+    return gzip.decompress(base64.b85decode(source.replace(",", "<"))).decode()

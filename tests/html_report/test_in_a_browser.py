@@ -38,7 +38,7 @@ def visit(browser: Any, written: str) -> Iterator[Visit]:
 @needs_browser
 def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
     wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
-    assert len(wanted) == 13  # no memory is reported, so there is no figure of it
+    assert len(wanted) == 14  # no memory is reported, so there is no figure of it
     visit.page.locator("details.more > summary").click()
     assert visit.drawn() == wanted | {"plot-explorer"}
     empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"

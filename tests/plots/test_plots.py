@@ -95,7 +95,7 @@ def test_the_lowest_rank_is_the_best_trials(run: Run) -> None:
 def test_importance_names_what_matters(run: Run) -> None:
     found = space.importances(run)
     assert found.table["hyperparameter"].iloc[0] == "lr"
-    assert found.figure.layout.title.text.startswith("Of the variance, lr alone explains ")
+    assert found.figure.layout.title.text.startswith("lr matters most: ")
 
 
 def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(tmp_path: Path) -> None:

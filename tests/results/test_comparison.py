@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.html_report.browsing import unpacked
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random
 from tuner.cli import main
@@ -91,10 +92,10 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Run], tmp_path: Pat
 def test_a_comparison_is_a_page_with_every_run_on_the_same_axes(runs: list[Run]) -> None:
     page = comparison_html(compare(runs))
     assert compare(runs).conclusion[1:] in page
-    sources = re.findall(r'<script type="application/json" data-plot="([^"]*)">(.*?)</script>', page)
+    sources = re.findall(r'<script type="application/gzip" data-plot="([^"]*)">(.*?)</script>', page)
     assert [name for name, _ in sources] == [f"plot-comparison-against-{axis}" for axis in ("epochs", "time", "trials")]
     for _, source in sources:
-        assert [trace["name"] for trace in json.loads(source)["data"]] == ["stopping", "whole"]
+        assert [trace["name"] for trace in json.loads(unpacked(source))["data"]] == ["stopping", "whole"]
     for run in runs:
         assert run.best is not None
         assert f"{run.best.config['lr']:.4g}" in page
