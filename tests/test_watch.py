@@ -13,7 +13,7 @@ from tests.results.simulated import simulated
 STUDY = """
 def train(config):
     for epoch in range(3):
-        time.sleep(0.5)
+        time.sleep(0.2)
         tuner.report(loss=config["lr"] / (epoch + 1))
 
 study = Study("slow", trial=train, space={"lr": uniform(0, 1)}, metric="loss", mode="min", search=Random(), scheduler=NoEarlyStopping(),
