@@ -128,15 +128,6 @@ def test_an_error_of_the_search_itself_leaves_a_run_that_goes_on(tmp_path: Path)
     assert finished.json["trials"]["total"] == 30
 
 
-def test_a_trial_that_reports_to_ray_itself_fails_with_a_sentence(tmp_path: Path) -> None:
-    body = "def train(config):\n    from ray import tune\n\n    tune.report({'loss': 1.0})\n"
-    path = study_file(tmp_path, study(body, "search=Random()", trials=2))
-    finished = tuner("run", path, "--storage", "out", folder=tmp_path)
-    assert finished.code == 1
-    assert "the function called ray.tune.report; call tuner.report(...) instead" in finished.err
-    assert "Traceback" not in finished.err
-
-
 @pytest.mark.slow
 def test_a_trial_that_hangs_does_not_outlive_the_hours(tmp_path: Path) -> None:
     body = "def train(config):\n    tuner.report(loss=config['x'])\n    time.sleep(3600)\n"

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, Finished, study_file, tuner
+from tests.loop.simulation import build, drive
 from tests.searches import CURVE, RESUMABLE, study
+from tuner import load_study
+from tuner.history.records import TrialRecord
 from tuner.results import Run, load_run
+from tuner.space import Config
 
 pytestmark = pytest.mark.ray
 
@@ -202,19 +206,28 @@ def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path:
     assert "trial 00000 started" in finished.err
 
 
+def outcomes(trials: dict[str, TrialRecord]) -> list[tuple[Config, int, str]]:
+    return [(trial.config, trial.epoch, trial.status) for trial in trials.values()]
+
+
+def simulated(space: Path, folder: Path, *, saves: bool = True) -> list[tuple[Config, int, str]]:
+    """What the search of a file comes to in this process, without Ray."""
+    loop = build(load_study(space), folder / "simulated")
+    drive(loop, saves=saves)
+    return outcomes(loop.record.trials)
+
+
 def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:
     space = 'space={"x": quniform(0, 1, 0.1), "k": choice(["a", None, True])}'
     body = study(CURVE, "search=HyperOpt(startup_trials=3), scheduler=ASHA()").replace(
         'space={"x": uniform(0, 1)}', space
     )
     path = study_file(tmp_path, body)
-    runs = []
-    for name in ("one", "two"):
-        finished = tuner("run", path, "--concurrency", "1", "--storage", name, "--quiet", folder=tmp_path)
-        assert finished.code == 0, finished.err
-        runs.append([(t.config, t.epoch, t.status) for t in load_run(tmp_path / name).record.trials.values()])
-    assert runs[0] == runs[1]
-    assert len(runs[0]) == 6
+    finished = tuner("run", path, "--concurrency", "1", "--storage", "out", "--quiet", folder=tmp_path)
+    assert finished.code == 0, finished.err
+    under_ray = load_run(tmp_path / "out").record.trials
+    assert outcomes(under_ray) == simulated(path, tmp_path, saves=False)
+    assert len(under_ray) == 6
 
 
 @pytest.mark.slow
@@ -242,16 +255,10 @@ def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
     ],
 )
 def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
-    from tests.loop.simulation import build, drive
-    from tuner import load_study
-
-    space = study_file(tmp_path, study(RESUMABLE, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
+    body = RESUMABLE.replace("time.sleep(0.15)", "pass")
+    space = study_file(tmp_path, study(body, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
     assert tuner("run", space, "--concurrency", "1", "--storage", "out", folder=tmp_path).code == 0
-    loop = build(load_study(space), tmp_path / "simulated")
-    drive(loop)
-    under_ray = load_run(tmp_path / "out").record.trials.values()
-    simulated = loop.record.trials.values()
-    assert [(t.config, t.epoch, t.status) for t in under_ray] == [(t.config, t.epoch, t.status) for t in simulated]
+    assert outcomes(load_run(tmp_path / "out").record.trials) == simulated(space, tmp_path)
 
 
 @pytest.mark.parametrize("scheduler", ['ASHA(rule="promote")', pytest.param("HyperBand()", marks=pytest.mark.slow)])

@@ -153,11 +153,33 @@ def test_a_worker_that_dies_every_time_is_a_lost_trial(tmp_path: Path) -> None:
     assert finished.json["failures"] == {"lost": 1}
 
 
-def test_a_trial_that_calls_exit_fails_and_the_worker_lives(tmp_path: Path) -> None:
-    body = "import sys\n\ndef train(config):\n    sys.exit(3)\n"
-    finished = tuner("run", study_file(tmp_path, study(body, trials=2)), "--storage", "out", folder=tmp_path)
+MISTAKEN = """
+import sys
+
+def train(config):
+    if config["x"] % 2:
+        sys.exit(3)
+    from ray import tune
+
+    tune.report({"loss": 1.0})
+
+study = Study(
+    "mistaken", trial=train, space={"x": grid_search([0, 1, 2, 3])}, metric="loss", mode="min", search=Grid(),
+    budget=Budget(max_epochs=9),
+)
+"""
+
+
+def test_trials_that_call_exit_or_report_to_ray_itself_fail_with_a_sentence_and_the_worker_lives(
+    tmp_path: Path,
+) -> None:
+    finished = tuner("run", study_file(tmp_path, MISTAKEN), "--storage", "out", folder=tmp_path)
     assert finished.code == 1
     assert "the trial's code called exit(3); raise an exception instead" in finished.err
+    assert "the function called ray.tune.report; call tuner.report(...) instead" in finished.err
+    assert "Traceback" not in finished.err
+    trials = load_run(tmp_path / "out").record.trials.values()
+    assert [(trial.status, trial.losses) for trial in trials] == [("failed", 0)] * 4
 
 
 @pytest.mark.parametrize(
@@ -190,16 +212,62 @@ def test_imagenet_weights_that_cannot_be_had_are_refused_before_the_search(tmp_p
     assert not (tmp_path / "runs").exists()
 
 
+# The network
+
+
+def listening(pids: set[int]) -> list[str]:
+    """Local addresses on which processes listen, from the kernel's tables."""
+    inodes = set()
+    for pid in pids:
+        try:
+            links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        except OSError:
+            continue
+        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
+    rows = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1].rsplit(":", 1)[0] for row in rows if row[3] == "0A" and row[9] in inodes]
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+def assert_only_this_machine_reaches(sessions: set[int]) -> None:
+    """Ray, while it runs, listens on loopback."""
+    pids = {int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _session_of(e) in sessions}
+    addresses = listening(pids)
+    assert len(pids) > 4
+    assert addresses
+    assert set(addresses) <= LOOPBACK
+
+
+def assert_no_token_is_left(home: Path) -> None:
+    """That others could read."""
+    readable = [path for path in home.rglob("*token*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert readable == []
+
+
+def _session_of(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
+    except OSError:
+        return -1
+
+
 # Ctrl-C, and going on
 
 
 def interrupt(space: Path, folder: Path, signal_number: int, reports: int = 8) -> Finished:
-    process = start("run", space, "--storage", "out", folder=folder)
+    (home := folder / "home").mkdir()
+    process = start("run", space, "--storage", "out", folder=folder, HOME=str(home))
     wait_for(lambda: epochs_reported(folder / "out") >= reports)
     sessions = sessions_of(process.pid)
+    assert_only_this_machine_reaches(sessions)
     os.kill(process.pid, signal_number)
     out, err = process.communicate(timeout=60)
     wait_for(lambda: processes_of(sessions) == [], 20)
+    assert_no_token_is_left(home)
     return Finished(process.returncode, out, err)
 
 
@@ -243,49 +311,3 @@ def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
     again = tuner("resume", "out", folder=tmp_path)
     assert again.code == 2
     assert "--trials is the total number of trials and must be above 6, which the run already has" in again.err
-
-
-# The network
-
-
-def listening(pids: set[int]) -> list[str]:
-    """Local addresses on which processes listen, from the kernel's tables."""
-    inodes = set()
-    for pid in pids:
-        try:
-            links = [str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-        except OSError:
-            continue
-        inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
-    rows = [
-        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-    ]
-    return [row[1].rsplit(":", 1)[0] for row in rows if row[3] == "0A" and row[9] in inodes]
-
-
-LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-
-
-def test_ray_listens_on_loopback_only_and_leaves_no_token(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    space = study_file(tmp_path, study(RESUMABLE.replace("0.15", "0.5"), "search=Random()"))
-    process = start("run", space, "--storage", "out", folder=tmp_path, HOME=str(home))
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= 2)
-    sessions = sessions_of(process.pid)
-    pids = {int(e.name) for e in Path("/proc").iterdir() if e.name.isdigit() and _session_of(e) in sessions}
-    addresses = listening(pids)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert len(pids) > 4
-    assert addresses
-    assert set(addresses) <= LOOPBACK
-    readable = [path for path in home.rglob("*token*") if path.is_file() and path.stat().st_mode & 0o077]
-    assert readable == []
-
-
-def _session_of(entry: Path) -> int:
-    try:
-        return int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3])
-    except OSError:
-        return -1

@@ -42,15 +42,6 @@ def what_is_wrong(folder: Path, file: StudyFile, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("part", range(5))
-def test_every_fifth_malformed_file_gets_a_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], part: int
-) -> None:
-    files = malformed(ALL)[5 * part :: 25]
-    assert [wrong for file in files if (wrong := what_is_wrong(folder, file, capsys))] == []
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_all_malformed_files_get_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = malformed(ALL)
     assert len({file.content for file in files}) == ALL

@@ -16,7 +16,7 @@ from tuner.results.run import write_info
 STUDY = """
 def train(config):
     for epoch in range(3):
-        time.sleep(0.5)
+        time.sleep(0.2)
         tuner.report(loss=config["lr"] / (epoch + 1))
 
 study = Study("slow", trial=train, space={"lr": uniform(0, 1)}, metric="loss", mode="min", search=Random(), scheduler=NoEarlyStopping(),

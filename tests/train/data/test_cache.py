@@ -1,11 +1,12 @@
 import json
 import multiprocessing
 import os
+import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -141,50 +142,55 @@ def test_the_datas_own_missing_file_is_no_fault_of_the_cache(tmp_path: Path) -> 
         ArrayCache(tmp_path / "cache").get("key", lambda builder: (tmp_path / "image.png").read_bytes() and None)
 
 
-def slow_build(builder: Builder) -> None:
-    with (Path(os.environ["COUNT"])).open("a") as file:
-        file.write("built\n")
-    time.sleep(0.5)
-    build(builder)
+@pytest.fixture(scope="module")
+def processes() -> multiprocessing.context.ForkServerContext:
+    """Starts processes that have this module, and with it torch: imported once for all of them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
-def get_in_process(folder: str) -> None:
-    assert ArrayCache(Path(folder)).get("key", slow_build).arrays["numbers"].sum() == 15
+def get_slowly(folder: Path, count: Path) -> None:
+    def slow_build(builder: Builder) -> None:
+        with count.open("a") as file:
+            file.write("built\n")
+        time.sleep(0.5)
+        build(builder)
+
+    assert ArrayCache(folder).get("key", slow_build).arrays["numbers"].sum() == 15
 
 
 def test_processes_that_want_the_same_entry_at_once_build_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
 ) -> None:
-    monkeypatch.setenv("COUNT", str(tmp_path / "count"))
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=get_in_process, args=(str(tmp_path / "cache"),)) for _ in range(3)]
-    for process in processes:
+    started = [processes.Process(target=get_slowly, args=(tmp_path / "cache", tmp_path / "count")) for _ in range(3)]
+    for process in started:
         process.start()
-    for process in processes:
+    for process in started:
         process.join(60)
-    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert [process.exitcode for process in started] == [0, 0, 0]
     assert (tmp_path / "count").read_text() == "built\n"
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from tuner.train.data.cache import ArrayCache
-def build(builder):
-    builder.put("numbers", np.arange(6).reshape(2, 3))
-    print("half", flush=True)
-    time.sleep(60)
-ArrayCache(Path(sys.argv[1])).get("key", build)
-"""
+def build_half(folder: Path, half: Connection) -> None:
+    def build_and_wait(builder: Builder) -> None:
+        builder.put("numbers", np.arange(6).reshape(2, 3))
+        half.send("half")
+        time.sleep(60)
+
+    ArrayCache(folder).get("key", build_and_wait)
 
 
-def test_a_build_that_was_killed_is_never_taken_for_a_whole_one(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "half\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def test_a_build_that_was_killed_is_never_taken_for_a_whole_one(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
+) -> None:
+    said, says = processes.Pipe(duplex=False)
+    process = processes.Process(target=build_half, args=(tmp_path, says))
+    process.start()
+    assert said.poll(60)
+    process.kill()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert any(path.name.startswith(".building-") for path in tmp_path.iterdir())
     assert ArrayCache(tmp_path).get("key", build).facts == {"classes": ["a", "b"]}
 
@@ -197,27 +203,37 @@ def test_without_room_or_a_writable_folder_the_cache_is_unavailable(tmp_path: Pa
         ArrayCache(tmp_path / "file" / "cache").get("key", build)
 
 
-FULL = """
-import resource, signal, sys
-from pathlib import Path
-import numpy as np
-from tuner.train.data.cache import ArrayCache, CacheUnavailable
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-if sys.argv[2:]:
+def fill(folder: Path) -> str:
+    """What is said of an entry that doesn't fit."""
+    with pytest.raises(CacheUnavailable) as caught:
+        ArrayCache(folder).get("key", lambda builder: builder.put("big", np.zeros(1_000_000)))
+    return str(caught.value)
+
+
+def fill_what_is_limited(folder: Path, says: Connection) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-try:
-    ArrayCache(Path(sys.argv[1])).get("key", lambda builder: builder.put("big", np.zeros(1_000_000)))
-except CacheUnavailable as error:
-    print(error)
-"""
+    says.send(fill(folder))
 
 
-def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), "limited"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"decoded images need a folder to be kept in, got {tmp_path}: File too large")
+def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext
+) -> None:
+    said, says = processes.Pipe(duplex=False)
+    process = processes.Process(target=fill_what_is_limited, args=(tmp_path, says))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert said.recv().startswith(f"decoded images need a folder to be kept in, got {tmp_path}: File too large")
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
+
+
+FULL = """
+import sys
+from pathlib import Path
+from tests.train.data.test_cache import fill
+print(fill(Path(sys.argv[1])))
+"""
 
 
 @needs_mounts
@@ -234,25 +250,25 @@ import sys
 from pathlib import Path
 from tuner.train.data import cache
 entry = cache.ArrayCache(Path(sys.argv[1])).get("key", None)
-print(entry.arrays["numbers"].sum(), entry.facts, entry.notes, len(cache._FITTED))
+print(entry.arrays["numbers"].sum(), entry.facts, entry.notes, len(cache._FITTED), flush=True)
+cache.ArrayCache(Path(sys.argv[1])).get("damaged", None)
 """
 
 
 @needs_mounts
 @pytest.mark.parametrize("marked", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_cache_that_is_read_only_is_verified_and_read(tmp_path: Path, marked: bool) -> None:
-    ArrayCache(tmp_path).get("key", build)
+    for key in ("key", "damaged"):
+        ArrayCache(tmp_path).get(key, build)
     if not marked:
-        for marker in (tmp_path / "key").glob("verified-*"):
+        for marker in tmp_path.glob("*/verified-*"):
             marker.unlink()
+    flip(tmp_path / "damaged" / "numbers.npy")
     mount = 'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"'
-    run = (mount, tmp_path, sys.executable, "-c", READ_ONLY, tmp_path)
-    done = run_mounted(*run)
-    assert (done.stdout, done.stderr) == ("15 {'classes': ['a', 'b']} () 1\n", "")
-    flip(tmp_path / "key" / "numbers.npy")
-    done = run_mounted(*run)
+    done = run_mounted(mount, tmp_path, sys.executable, "-c", READ_ONLY, tmp_path)
+    assert done.stdout == "15 {'classes': ['a', 'b']} () 1\n", done.stderr
     assert done.stderr.splitlines()[-1] == (
-        f"tuner.train.data.cache.CacheUnavailable: a cache entry must be what was built, got {tmp_path}/key: "
+        f"tuner.train.data.cache.CacheUnavailable: a cache entry must be what was built, got {tmp_path}/damaged: "
         "numbers.npy isn't what was written; set TUNER_CACHE to a folder that can be written to"
     )
 
