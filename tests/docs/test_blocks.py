@@ -165,7 +165,9 @@ def tuner_arguments(command: str) -> list[str] | None:
     words = shlex.split(command)
     if words[:3] != ["python", "-m", "tuner"]:
         return None
-    matches = ((word, sorted(map(str, Path().glob(word))) or [word]) if "*" in word else (word, [word]) for word in words[3:])
+    matches = (
+        (word, sorted(map(str, Path().glob(word))) or [word]) if "*" in word else (word, [word]) for word in words[3:]
+    )
     return [name for _, names in matches for name in names]
 
 
