@@ -123,13 +123,16 @@ def two_nodes(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_nodes: str) -> None:
-    study_file(tmp_path, UNPAUSED.replace("EPOCHS", "1000").replace('"ddp"', '"ddp", placement="spread"'))
+    spread = UNPAUSED.replace("EPOCHS", "1000").replace('"ddp"', '"ddp", placement="spread"')
+    study_file(tmp_path, spread.replace("    return nn", "    print('a network')\n    return nn"))
     search = start("run", "space.py", "--trials", "1", "--address", two_nodes, folder=tmp_path, **ON_LOOPBACK)
     while not list(tmp_path.glob("runs/several/*/events/*.jsonl")) or not load_run(tmp_path / "runs").record.epochs():
         assert search.poll() is None, search.communicate()[1]
         time.sleep(0.2)
     started = rank_processes(tmp_path)
     assert len({parent_of(parent_of(pid)) for pid in started}) == 2  # the workers' raylets
+    printed = load_run(tmp_path / "runs").log("00000")
+    assert all(f"epoch 1 rank {rank} | a network" in printed for rank in (0, 1))
     os.kill(started[-1], signal.SIGKILL)
     while not (notices := load_run(tmp_path / "runs").record.notices) or "was killed by signal 9" not in notices[-1]:
         assert search.poll() is None, search.communicate()[1]

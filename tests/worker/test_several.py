@@ -1,5 +1,9 @@
 """What a worker does with the processes of its trial: reports, checkpoints, and going on where one fails."""
 
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,21 +13,25 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.commands import ROOT
+from tests.worker.test_output import lines
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import ImageClassifier
 from tuner.errors import TrialOutOfMemory
+from tuner.history.stacks import take_stacks
+from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
-from tuner.worker.output import NO_OUTPUT
+from tuner.worker.hanging import HangWatch
+from tuner.worker.output import NO_OUTPUT, Output, captured
 from tuner.worker.several import train_on_several
 
 
 class Session:
     """Takes what the worker's session would hand to Ray."""
 
-    output = NO_OUTPUT
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.notes = folder, []
+    def __init__(self, folder: Path, output: Output = NO_OUTPUT, hung_seconds: float | None = None) -> None:
+        self.folder, self.notes, self.output = folder, [], output
+        self.watch = HangWatch(LocalFolder(folder), "00001", hung_seconds)
         self.reports: list[tuple[int, dict[str, Any], bool]] = []
 
     def checkpoints(self) -> list[Path]:
@@ -137,3 +145,61 @@ def test_a_model_that_does_not_fit_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(TrialOutOfMemory, match="of 2: no room for weights"):
         train_on_several(ImageClassifier(data, oversized), asked(), session)  # type: ignore[arg-type]
     assert session.notes == []
+
+
+class Stuck(nn.Module):
+    """Says who it is, and is in one process never heard of again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+
+    def forward(self, images: Tensor) -> Tensor:
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        print(f"process {rank} begins")
+        if rank == 1:
+            waits_for_ever()
+        return self.layers(images)  # type: ignore[no-any-return]
+
+
+def waits_for_ever() -> None:
+    while True:
+        time.sleep(3600)
+
+
+def stuck(config: dict[str, Any]) -> nn.Module:
+    return Stuck()
+
+
+def hangs(folder: Path) -> None:
+    """A trial of two processes that hangs, watched as a worker is; runs in a process of its own, which is killed."""
+    with captured("00001", str(folder), "begins") as output:
+        session = Session(folder, output, hung_seconds=600.0)
+
+        def watch_closely() -> None:
+            while not (folder / "logs/00001.log").exists() or "process 1 begins" not in log_text(folder):
+                time.sleep(0.1)
+            session.watch._seconds = 1.0  # from now on, however long the processes took to begin
+            session.watch.start()
+
+        threading.Thread(target=watch_closely, daemon=True).start()
+        train_on_several(ImageClassifier(data, stuck), asked(), session)  # type: ignore[arg-type]
+
+
+def log_text(folder: Path) -> str:
+    return (folder / "logs/00001.log").read_text()
+
+
+@pytest.mark.slow
+def test_what_hangs_in_another_process_leaves_the_stacks_of_all_in_the_log(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from tests.worker.test_several import hangs; hangs(Path(sys.argv[1]))"
+    killed = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=ROOT, timeout=280, check=False)
+    assert killed.returncode == 1
+    assert "in its log" in (take_stacks(LocalFolder(tmp_path), "00001") or "")
+    until = time.monotonic() + 10
+    while not any("waits_for_ever" in text for _, text in lines(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)  # the log's process outlives the worker for a moment
+    said = lines(tmp_path)
+    assert ("epoch 1 rank 1", "process 1 begins") in said
+    assert any(source == "epoch 1 rank 1" and "in waits_for_ever" in text for source, text in said)
+    assert any(source == "epoch 1 rank 0" and "most recent call first" in text for source, text in said)

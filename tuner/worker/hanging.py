@@ -1,8 +1,9 @@
 """Kills the process of a trial that hangs, and says first what its threads were doing.
 
 The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
-hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, a Python
-thread comes before it; where that can't run, the process is killed without a word of what it did.
+hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, and
+where other processes train the trial, a Python thread comes before it; where that can't run, the process is killed
+without a word of what these did.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import faulthandler
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
@@ -19,6 +21,8 @@ from tuner.history.stacks import drop_stacks, stacks_name
 from tuner.storage.folder import Folder, LocalFolder
 
 SECONDS_TO_WRITE = 15.0  # to an object store, before the process is killed anyway
+SECONDS_TO_SHOW = 1.0  # that other processes of the trial have for printing their stacks
+IN_THE_LOG = b"What the processes that train the trial were doing is in its log. Their worker:\n"
 
 
 class HangWatch:
@@ -28,6 +32,7 @@ class HangWatch:
         self._folder, self._trial, self._seconds = folder, trial, seconds
         self._file: IO[bytes] | None = None
         self._timer: threading.Timer | None = None
+        self._show: Callable[[], None] | None = None
 
     def start(self) -> None:
         """The time begins, anew if it had begun."""
@@ -35,10 +40,10 @@ class HangWatch:
             return
         self.stop()
         self._file = self._file or self._open()
-        local = isinstance(self._folder, LocalFolder)
-        seconds = self._seconds if local else self._seconds + SECONDS_TO_WRITE
+        alone = isinstance(self._folder, LocalFolder) and self._show is None
+        seconds = self._seconds if alone else self._seconds + SECONDS_TO_WRITE
         faulthandler.dump_traceback_later(seconds, exit=True, file=self._file.fileno())
-        if not local:
+        if not alone:
             self._timer = threading.Timer(self._seconds, self._kill)
             self._timer.daemon = True
             self._timer.start()
@@ -61,6 +66,18 @@ class HangWatch:
             drop_stacks(self._folder, self._trial)
 
     @contextmanager
+    def of_several(self, show: Callable[[], None]) -> Iterator[None]:
+        """Within the block other processes train the trial; `show` lets them print what they do into its log."""
+        self._show = show
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            self._show = None
+            self.start()
+
+    @contextmanager
     def reporting(self) -> Iterator[None]:
         """Within the block the trial waits for the driver, which is not its fault."""
         self.stop()
@@ -79,8 +96,16 @@ class HangWatch:
     def _kill(self) -> None:
         if self._file is None:
             return
-        with suppress(OSError, ValueError):
-            faulthandler.dump_traceback(self._file, all_threads=True)
-            self._file.seek(0)
-            self._folder.write(stacks_name(self._trial), self._file.read())
+        with suppress(Exception):  # whatever keeps it from being told, the process is killed
+            self._tell(self._file)
         os._exit(1)
+
+    def _tell(self, file: IO[bytes]) -> None:
+        if self._show is not None:
+            self._show()
+            time.sleep(SECONDS_TO_SHOW)
+            file.write(IN_THE_LOG)
+        faulthandler.dump_traceback(file, all_threads=True)
+        if not isinstance(self._folder, LocalFolder):
+            file.seek(0)
+            self._folder.write(stacks_name(self._trial), file.read())

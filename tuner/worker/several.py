@@ -50,7 +50,10 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
             checkpoints=tuple(worker.checkpoints()),
         )
         try:
-            with _started(task, assignment, count, worker.output) as ranks:
+            with (
+                _started(task, assignment, count, worker.output) as ranks,
+                worker.watch.of_several(ranks.show_stacks),
+            ):
                 _follow(ranks, assignment, worker, policy)
                 return
         except TrialOutOfMemory as error:
@@ -74,15 +77,15 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
 @contextmanager
 def _started(task: Task, assignment: Assignment, count: int, output: Output) -> Iterator[Ranks]:
     """The processes: on this machine, or each in its bundle."""
+    pipes = [output.pipe(f"rank {index}") for index in range(count)]
     if assignment.placement != "spread":
-        devices = [f"cuda:{index}" if assignment.gpus else "cpu" for index in range(count)]
-        places = [Here(device, output.pipe(f"rank {index}")) for index, device in enumerate(devices)]
+        places = [Here(f"cuda:{index}" if assignment.gpus else "cpu", pipes[index]) for index in range(count)]
         with Ranks(task, places) as ranks:
             yield ranks
         return
     from tuner.worker.spread import in_bundles
 
-    bundles, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus))
+    bundles, store, meeting = in_bundles(count, cpus=assignment.cpus / count, gpus=bool(assignment.gpus), pipes=pipes)
     with Ranks(task, bundles, meeting) as ranks:
         yield ranks
     del store  # it had to be there until now

@@ -12,9 +12,10 @@ import socket
 import struct
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any
 
 import ray
@@ -23,7 +24,8 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from tuner.train.parallel.processes import Here, Place, RankLost, ending_of, rank_command, rank_environment
+from tuner.train.parallel.processes import SHOW_STACKS, Here, Place, RankLost, ending_of, rank_command, rank_environment
+from tuner.worker.far_output import FarOutput
 
 SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, which imports torch
 SECONDS_TO_AUTHENTICATE = 10
@@ -35,14 +37,19 @@ KEPT_ALIVE = {  # silence of ten seconds is looked into, and after three more tr
 }
 
 
-def in_bundles(count: int, *, cpus: float, gpus: bool) -> tuple[list[Place], TCPStore, str]:
-    """A place in each bundle of this trial, the first one on this machine; a store where they meet, and its address."""
+def in_bundles(
+    count: int, *, cpus: float, gpus: bool, pipes: Sequence[int | None]
+) -> tuple[list[Place], TCPStore, str]:
+    """A place in each bundle of this trial, the first one on this machine; a store where they meet, and its address.
+
+    What each process prints goes into its one of the `pipes`; None: to where its worker prints.
+    """
     host = own_address()
     listening = socket.create_server((host, 0))  # of its own choice the store would listen on every interface
     port = listening.getsockname()[1]
     store = TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
-    others = [Bundle(index, cpus=cpus, gpus=1 if gpus else 0) for index in range(1, count)]
-    return [First("cuda:0" if gpus else "cpu"), *others], store, f"{host}:{store.port}"
+    others = [Bundle(index, cpus=cpus, gpus=1 if gpus else 0, output=pipes[index]) for index in range(1, count)]
+    return [First("cuda:0" if gpus else "cpu", pipes[0]), *others], store, f"{host}:{store.port}"
 
 
 class First(Here):
@@ -54,10 +61,15 @@ class First(Here):
 
 
 class Bundle(Place):
-    """The bundle number `index` of the current placement group; `cpus` and `gpus` are what it holds."""
+    """The bundle number `index` of the current placement group; `cpus` and `gpus` are what it holds.
 
-    def __init__(self, index: int, *, cpus: float, gpus: float) -> None:
+    What the process prints goes into the file descriptor `output` of this machine.
+    """
+
+    def __init__(self, index: int, *, cpus: float, gpus: float, output: int | None = None) -> None:
         self._index, self._key = index, secrets.token_bytes(32)
+        self._pipe = output
+        self._output: FarOutput | None = None
         strategy = PlacementGroupSchedulingStrategy(get_current_placement_group(), placement_group_bundle_index=index)
         self._actor: Any = (
             ray.remote(Starter).options(num_cpus=cpus, num_gpus=gpus, scheduling_strategy=strategy).remote()
@@ -68,7 +80,14 @@ class Bundle(Place):
         """See `Place.start`; a port is taken until the process has connected."""
         host = own_address()
         self._server = socket.create_server((host, 0))
-        self._started = self._actor.start.remote(host, self._server.getsockname()[1], self._key)
+        self._started = self._actor.start.remote(*self._address(host))
+
+    def _address(self, host: str) -> tuple[str, int, bytes, tuple[int, bytes] | None]:
+        """Where on this host the process finds its worker, and where it prints to."""
+        if self._pipe is not None:
+            self._output = FarOutput(host, self._pipe, _known, SECONDS_TO_CONNECT)
+        printed = None if self._output is None else (self._output.port, self._output.key)
+        return host, self._server.getsockname()[1], self._key, printed
 
     def connected(self) -> tuple[Connection[Any, Any], str]:
         """See `Place.connected`."""
@@ -95,6 +114,13 @@ class Bundle(Place):
         """See `Place.kill`: the kernel kills the process with the actor that started it."""
         with suppress(RayError):
             ray.kill(self._actor)
+        if self._output is not None:
+            self._output.close()
+
+    def show_stacks(self) -> None:
+        """See `Place.show_stacks`."""
+        with suppress(RayError):
+            self._actor.show_stacks.remote()
 
     def ending(self) -> str:
         """See `Place.ending`."""
@@ -136,13 +162,24 @@ class Starter:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, host: str, port: int, key: bytes) -> None:
-        """Start a process that connects to the address."""
+    def start(self, host: str, port: int, key: bytes, printed: tuple[int, bytes] | None = None) -> None:
+        """Start a process that connects to the address; what is `printed` goes to that port of the host, with its key.
+
+        It goes to where this process prints if that can't be reached.
+        """
         environment = rank_environment() | _interface()
-        self._process = subprocess.Popen(rank_command(f"{host}:{port}"), env=environment, stdin=subprocess.PIPE)
+        with _printing_to(host, printed) as output:
+            self._process = subprocess.Popen(
+                rank_command(f"{host}:{port}"), env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output
+            )
         assert self._process.stdin is not None
         self._process.stdin.write(key)
         self._process.stdin.close()
+
+    def show_stacks(self) -> None:
+        """Let the process print what its threads do."""
+        if self._process is not None:
+            self._process.send_signal(SHOW_STACKS)
 
     def ended(self) -> bool:
         """Whether the process is over."""
@@ -151,6 +188,20 @@ class Starter:
     def ending(self) -> str:
         """How the process ended."""
         return "was never started" if self._process is None else ending_of(self._process)
+
+
+@contextmanager
+def _printing_to(host: str, printed: tuple[int, bytes] | None) -> Iterator[int | None]:
+    """A connection as a file descriptor that a process may print into; None without one."""
+    try:
+        connection = None if printed is None else Client((host, printed[0]), authkey=printed[1])
+    except (OSError, EOFError, AuthenticationError):  # a trial is worth more than its log
+        connection = None
+    if connection is None:
+        yield None
+        return
+    with connection:
+        yield connection.fileno()
 
 
 def own_address() -> str:

@@ -8,6 +8,7 @@ would wait for it for ever: all are killed.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -25,6 +26,7 @@ from tuner.machine import python_environment
 from tuner.temporary import OwnedFolder
 
 LOST = "lost"
+SHOW_STACKS = signal.SIGURG  # a process ignores it until it knows what to do
 # glibc's malloc, which else gives freed tensors back to the kernel and takes them again, page by page, in every step:
 # with the gradients of DistributedDataParallel in between that costs two processes a tenth of their time
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**32), "MALLOC_MMAP_THRESHOLD_": str(2**32)}
@@ -122,6 +124,10 @@ class Place(ABC):
         """End it now, whatever it does; nothing where it never started."""
 
     @abstractmethod
+    def show_stacks(self) -> None:
+        """Let it print what its threads do, whatever that is; nothing where it never started."""
+
+    @abstractmethod
     def ending(self) -> str:
         """How it ended by itself, as "was killed by signal 9"."""
 
@@ -159,6 +165,11 @@ class Here(Place):
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def show_stacks(self) -> None:
+        """See `Place.show_stacks`."""
+        if self.process is not None:
+            self.process.send_signal(SHOW_STACKS)
 
     def ending(self) -> str:
         """See `Place.ending`."""
@@ -220,6 +231,11 @@ class Ranks:
     def save(self, folder: Path) -> None:
         """Write a checkpoint; raises as `next_epoch` does."""
         self._all(str(folder))
+
+    def show_stacks(self) -> None:
+        """Let all processes print what their threads do."""
+        for place in self.places:
+            place.show_stacks()
 
     def kill(self) -> None:
         """End all processes now, whatever they do."""

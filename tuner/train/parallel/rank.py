@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import pickle
 import signal
@@ -19,7 +20,7 @@ from tuner.train import Trainer
 from tuner.train.checkpoint import load_first_whole, write_checkpoint
 from tuner.train.memory import is_out_of_memory
 from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
-from tuner.train.parallel.processes import Epoch, Failure, Task
+from tuner.train.parallel.processes import SHOW_STACKS, Epoch, Failure, Task
 from tuner.train.step import SMALLER
 
 SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
@@ -91,4 +92,7 @@ def _end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     _end_with(int(sys.argv[2]))
+    for stream in (sys.stdout, sys.stderr):  # each line at once: a process that is killed keeps nothing back
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    faulthandler.register(SHOW_STACKS, all_threads=True)  # by the kernel's signal: also where C code hangs
     main(_connected(sys.argv[1]))
