@@ -91,7 +91,8 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[Run], tmp_path: Pat
 
 def test_a_comparison_is_a_page_with_every_run_on_the_same_axes(runs: list[Run]) -> None:
     page = comparison_html(compare(runs))
-    assert compare(runs).conclusion[1:] in page
+    conclusion = compare(runs).conclusion
+    assert f'<p class="lead">{conclusion[0].upper()}{conclusion[1:]}.</p>' in page
     sources = re.findall(r'<script type="application/gzip" data-plot="([^"]*)">(.*?)</script>', page)
     assert [name for name, _ in sources] == [f"plot-comparison-against-{axis}" for axis in ("epochs", "time", "trials")]
     for _, source in sources:
