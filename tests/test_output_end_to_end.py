@@ -71,5 +71,7 @@ def test_what_trials_print_is_kept_with_where_they_ran(tmp_path: Path) -> None:
     assert "| a child's \\x1b[2J words\n" in shown.out.partition("the last lines that it printed")[2]
     assert "the third layer is loose" in run.log(failed)
     page = Path(run.path, "report.html").read_text()
-    assert re.search(r"The last lines that it printed</summary><pre>.*a child&#39;s \\x1b\[2J words", page, re.DOTALL)
+    assert re.search(
+        r"The last lines that it printed</summary><pre[^>]*>.*a child&#39;s \\x1b\[2J words", page, re.DOTALL
+    )
     assert finished.err.index("copying the winner") < finished.err.index("writing the report")

@@ -1,5 +1,6 @@
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,12 @@ def test_a_search_is_shown_and_goes_on_there_when_it_is_extended(tmp_path: Path)
 def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> None:
     study_file(tmp_path, STUDY)
     with wandb_server("stalls") as server:
-        reach = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "WANDB_INIT_TIMEOUT": "2"}
+        reach = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "WANDB_BASE_URL": server.url,
+            "WANDB_API_KEY": "0" * 40,
+            "WANDB_INIT_TIMEOUT": "2",
+        }
         finished = tuner("run", "space.py", folder=tmp_path, **reach)
         assert server.requests > 0
     assert finished.code == 0, finished.err

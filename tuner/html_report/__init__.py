@@ -1,6 +1,7 @@
 """`report.html`: a run, or several compared, as one page that needs nothing but itself."""
 
 from tuner.html_report.comparison_page import comparison_html
-from tuner.html_report.page import REPORT, report_html, write_report
+from tuner.html_report.page import report_html, write_report
+from tuner.results.text import REPORT
 
 __all__ = ["REPORT", "comparison_html", "report_html", "write_report"]

@@ -20,12 +20,11 @@ from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
-from tuner.results.text import best_so_far, ending, outcome, short
+from tuner.results.text import REPORT, best_so_far, ending, outcome, short
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-REPORT = "report.html"
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")

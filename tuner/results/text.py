@@ -13,6 +13,8 @@ from tuner.history.records import RunRecord, TrialRecord, flat_config
 if TYPE_CHECKING:
     from tuner.results import Run
 
+REPORT = "report.html"  # in the run's folder
+
 
 def short(value: Any) -> str:
     """A value in few characters: 0.00093 as 0.00093, 0.123456789 as 0.1235."""
@@ -84,5 +86,4 @@ def outcome(trial: TrialRecord) -> str:
 
 def report_of(run: Run) -> str | None:
     """Path or URI of `report.html` where the run lies now, also after it was copied; None if it wasn't written."""
-    written = run.info.get("report")
-    return run.folder.child(Path(written).name).uri if isinstance(written, str) else None
+    return run.folder.child(REPORT).uri if isinstance(run.info.get("report"), str) else None
