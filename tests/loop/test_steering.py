@@ -366,6 +366,15 @@ def test_orders_after_a_stop_are_told_that_the_search_ends(tmp_path: Path) -> No
     )
 
 
+def test_a_limit_that_leaves_no_room_for_an_ordered_trial_is_raised_by_the_command_that_is_told(tmp_path: Path) -> None:
+    loop = build(study(), tmp_path / "a run")
+    drive(loop, reports=5)
+    obeyed(loop, "set", total_epochs=5)
+    assert refused(loop, "try", config={"x": 0.5}).endswith(
+        f"one that ends by total_epochs; set it anew first: python -m tuner set '{tmp_path}/a run' --total-epochs N"
+    )
+
+
 def test_a_function_of_the_study_that_fails_refuses_the_order_and_ends_nothing(tmp_path: Path) -> None:
     def strict(config: dict[str, Any]) -> bool:
         if config["x"] == 0.5:

@@ -146,6 +146,7 @@ def test_hours_that_are_too_short_are_said_before_a_search_runs(
         (["stop"], "'stop' needs a search that runs, got"),
         (["stop", "--trial", "3"], "trial 00003 has ended"),
         (["pause"], "'pause' needs a search that runs, got"),
+        (["pause"], "which is finished: there is nothing to pause; go on with it by: "),
         (["set"], "set needs a limit or --concurrency"),
         (["set", "--trials", "3"], "trials counts the whole run and needs at least the 24"),
         (["set", "--trials", "0"], "needs a whole number of at least 1"),

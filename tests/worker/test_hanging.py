@@ -84,6 +84,22 @@ def test_what_hangs_is_killed_and_its_stack_is_there(tmp_path: Path, body: str, 
     assert take_stacks(LocalFolder(tmp_path), "00007") is None  # the file is gone
 
 
+def test_the_stacks_name_files_as_their_owner_does(tmp_path: Path) -> None:
+    source = tmp_path / "Prüfung_数据_🎈.py"
+    source.write_text("import time\n\ndef stubborn():\n    time.sleep(3600)\n")
+    assert (
+        run(f"watch.start()\nsys.path.insert(0, {str(tmp_path)!r})\n__import__({source.stem!r}).stubborn()\n", tmp_path)
+        == 1
+    )
+    assert f'File "{source}", line 4 in stubborn\n' in (take_stacks(LocalFolder(tmp_path), "00007") or "")
+
+
+def test_what_is_no_letter_stays_escaped_in_the_stacks(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    folder.write(stacks_name("00007"), rb"a\x1b[31m \udcfc \U00110000 \x41 \xfc")
+    assert take_stacks(folder, "00007") == r"a\x1b[31m \udcfc \U00110000 \x41 ü"
+
+
 def test_what_reports_in_time_lives_and_leaves_nothing(tmp_path: Path) -> None:
     assert run(CAREFUL, tmp_path) == 0
     assert not (tmp_path / stacks_name("00007")).exists()

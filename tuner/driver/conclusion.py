@@ -13,14 +13,16 @@ from typing import Any
 
 from tuner.driver.interruption import Interruption
 from tuner.driver.watchdog import RAY_IS_GONE
-from tuner.driver.winner import ScoringInterrupted, is_written, write_winner
+from tuner.driver.winner import NEW, ScoringInterrupted, is_written, write_winner
 from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
+from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.run import BEST, Run, now, write_info
 from tuner.storage.lease import Lease
+from tuner.storage.locations import no_space
 from tuner.worker.implementation import implementation_of
 
 _log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
@@ -63,7 +65,10 @@ class Conclusion:
     def perform(self, outcome: Outcome) -> Outcome:
         """Do all steps; the outcome, which is another one where the conclusion itself was cut off."""
         record, folder = self.loop.record, self.loop.folder
-        self._step("the last events", lambda: self.loop.end(outcome.interrupted_by))
+        if self.loop.stopped and outcome.error is None and outcome.interrupted_by != RAY_IS_GONE:
+            outcome = Outcome()  # the order was obeyed: what cut the search off in the same moment takes nothing of it
+        if no_space(self._step("the last events", lambda: self.loop.end(outcome.interrupted_by))):
+            outcome = self._disk_full()
         self._step("the tables", self._write_tables)
         if outcome.finished:
             outcome = self._write_winner(outcome)
@@ -94,6 +99,9 @@ class Conclusion:
         except ScoringInterrupted:
             return Outcome(interrupted_by=self.interrupted.reason or "the run was taken over")
         except Exception as error:
+            if no_space(error):
+                self._step(NEW, lambda: folder.delete(NEW))
+                return self._disk_full()
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.info["unscored"] = lines[-1]
             self._notice(
@@ -103,6 +111,10 @@ class Conclusion:
             if not is_written(folder, record):
                 self._step(f"{BEST}/", lambda: folder.delete(BEST))  # of another winner
         return outcome
+
+    def _disk_full(self) -> Outcome:
+        """The rest is done by `resume` once there is room."""
+        return Outcome(disk_too_full(self.loop.folder.uri, None, "none"))
 
     def _must_leave(self) -> bool:
         """Whether scoring has to end: half of the grace period is for what follows."""
@@ -140,14 +152,16 @@ class Conclusion:
     def _notice(self, message: str) -> None:
         self._step("a notice", lambda: self.loop.notice(message))
 
-    def _step(self, what: str, step: Callable[[], object]) -> None:
-        """A step that can't be done, on a full disk say, doesn't keep the others from being done.
+    def _step(self, what: str, step: Callable[[], object]) -> Exception | None:
+        """A step that can't be done, on a full disk say, doesn't keep the others from being done; why it can't.
 
         Nothing is written once another driver has taken the run over.
         """
         if self.lease.lost:
-            return
+            return None
         try:
             step()
         except Exception as error:
             _log.warning("%s could not be written: %s", what, error)
+            return error
+        return None

@@ -96,7 +96,7 @@ class Search:
         with self.orders:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self._check_lease()
-            self.orders.obey_the_last(self.loop, interrupted=not outcome.finished)
+            self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
         conclusion = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease, self._concludes)
         outcome = conclusion.perform(outcome)
         self._check_lease()

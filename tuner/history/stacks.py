@@ -5,6 +5,8 @@ The worker is dead by then and can't report it. The driver makes it part of the 
 
 from __future__ import annotations
 
+import re
+import sys
 from contextlib import suppress
 
 from tuner.storage.folder import Folder
@@ -12,6 +14,7 @@ from tuner.storage.folder import Folder
 STACKS = "stacks"  # the folder of their files
 HUNG = "hung"  # the cause
 LONGEST = 100_000  # characters
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def stacks_name(trial: str) -> str:
@@ -27,7 +30,7 @@ def take_stacks(folder: Folder, trial: str) -> str | None:
         folder.remove(name)
     except OSError:
         return None
-    return content.decode("utf-8", "replace").replace("\0", "")[:LONGEST].strip() or None
+    return _legible(content.decode("utf-8", "replace")).replace("\0", "")[:LONGEST].strip() or None
 
 
 def drop_stacks(folder: Folder, trial: str) -> None:
@@ -39,3 +42,14 @@ def drop_stacks(folder: Folder, trial: str) -> None:
 def hung_message(minutes: float | None) -> str:
     """What a hung trial's record says."""
     return f"it reported nothing for {minutes or 0:g} minutes (hung_minutes), so it was killed; its stacks show where"
+
+
+def _legible(stacks: str) -> str:
+    """With the letters that faulthandler writes as escapes, which are all but ASCII; what is no letter stays one."""
+    return _ESCAPED.sub(_letter, stacks)
+
+
+def _letter(escaped: re.Match[str]) -> str:
+    code = int(next(digits for digits in escaped.groups() if digits), 16)
+    letter = chr(code) if 0x80 <= code <= sys.maxunicode else ""
+    return letter if letter.isprintable() and letter else escaped[0]

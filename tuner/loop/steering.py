@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tuner.budget import NAMES
+from tuner.budget import LIMITS, NAMES
 from tuner.errors import RunFolderError, StudyError, describe_error, shown
 from tuner.history.records import TrialRecord
 from tuner.loop.failing import to_retry
-from tuner.loop.limits import FAILURES, STOP, Limits
+from tuner.loop.limits import Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
 from tuner.quoting import command
@@ -219,11 +219,11 @@ class Steering:
         """Raise StudyError where the trial would never start."""
         reached, begun = self._limits.reached(), trials_begun(self._loop.record)
         if reached is not None:
-            fix = (
-                "resume the run first"
-                if reached in (STOP, FAILURES)
-                else f"raise {reached} first, with `python -m tuner set`"
-            )
+            limit = next((limit for limit in LIMITS if limit.name == reached), None)
+            fix = "resume the run first"
+            if limit is not None:
+                again = command("set", self._loop.folder.uri, limit.option, limit.metavar)
+                fix = f"set it anew first: {again}"
             raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; {fix}")
         if begun >= study.search_space.size:
             raise StudyError(f"a trial needs a configuration that is left, got a space whose {begun} were all tried")

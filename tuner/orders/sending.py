@@ -115,7 +115,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
         _check_driver(now, session)
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
-        what = f"trial {arguments['trial']} has ended" if "trial" in arguments else "there is nothing to end"
+        what = f"trial {arguments['trial']} has ended" if "trial" in arguments else f"there is nothing to {verb}"
         instead = command("retry", run.path) if verb == "retry" else _resumed_by(run)
         why = state if verb == "retry" else f"{state}: {what}"
         raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
