@@ -168,6 +168,17 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     assert not (searched / "inbox").exists()
 
 
+def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path):
+        assert load_run(tmp_path).note("look", trial=0).outcome == "obeyed"
+    run = load_run(tmp_path)  # as its driver left it: nobody ended the trial
+    assert run.trial("0").live
+    assert main(["stop", str(tmp_path), "--trial", "0"]) == 2
+    assert "trial 00000 doesn't run now; go on with it by" in capsys.readouterr().err
+    assert main(["stop", str(tmp_path), "--trial", "77"]) == 2
+    assert "a trial is named by its id, got '00077'" in capsys.readouterr().err
+
+
 def test_an_unknown_limit_is_named_from_python(finished: Run) -> None:
     with pytest.raises(StudyError, match="a search has no limit 'trails'; did you mean 'trials'"):
         finished.set(trails=3)
