@@ -169,12 +169,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
 
 
 def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(tmp_path):
-        assert load_run(tmp_path).note("look", trial=0).outcome == "obeyed"
-    run = load_run(tmp_path)  # as its driver left it: nobody ended the trial
-    assert run.trial("0").live
+    info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026", "format": FORMAT}
+    write_info(LocalFolder(tmp_path), info)
+    loop = build(study(), tmp_path)
+    loop.next_action()
+    loop.end(interrupted_by="Ctrl-C")
+    loop.close()
+    assert load_run(tmp_path).trial("0").live
     assert main(["stop", str(tmp_path), "--trial", "0"]) == 2
-    assert "trial 00000 doesn't run now; go on with it by" in capsys.readouterr().err
+    assert "trial 00000 does not run now; go on with it by" in capsys.readouterr().err
     assert main(["stop", str(tmp_path), "--trial", "77"]) == 2
     assert "a trial is named by its id, got '00077'" in capsys.readouterr().err
 
