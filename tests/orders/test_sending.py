@@ -169,7 +169,14 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
 
 
 def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    info = {"study": "simulated", "metric": "loss", "mode": "min", "status": "running", "started": "2026", "format": FORMAT}
+    info = {
+        "study": "simulated",
+        "metric": "loss",
+        "mode": "min",
+        "status": "running",
+        "started": "2026",
+        "format": FORMAT,
+    }
     write_info(LocalFolder(tmp_path), info)
     loop = build(study(), tmp_path)
     loop.next_action()
