@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands import ROOT, environment, start, study_file, tuner
+from tests.searches import wait_for
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
 from tuner.driver.pipelines import check_splits
 from tuner.machine import Machine
@@ -131,8 +132,8 @@ def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_n
         time.sleep(0.2)
     started = rank_processes(tmp_path)
     assert len({parent_of(parent_of(pid)) for pid in started}) == 2  # the workers' raylets
-    printed = load_run(tmp_path / "runs").log("00000")
-    assert all(f"epoch 1 rank {rank} | a network" in printed for rank in (0, 1))
+    printed = [f"epoch 1 rank {rank} | a network" for rank in (0, 1)]
+    wait_for(lambda: all(line in load_run(tmp_path / "runs").log("00000") for line in printed), seconds=20)
     os.kill(started[-1], signal.SIGKILL)
     while not (notices := load_run(tmp_path / "runs").record.notices) or "was killed by signal 9" not in notices[-1]:
         assert search.poll() is None, search.communicate()[1]

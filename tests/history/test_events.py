@@ -310,6 +310,18 @@ def test_on_an_object_store_no_event_waits_for_the_next(tmp_path: Path, monkeypa
     assert messages(tmp_path) == ["one", "two"]
 
 
+def test_on_an_object_store_answers_to_orders_hurry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "OBJECT_STORE_SECONDS", 3600)
+    monkeypatch.setattr(events, "ANSWER_SECONDS", 0.05)
+    (tmp_path / "events").mkdir()
+    log = EventLog(ObjectFolder("s3://bucket/run", LocalFileSystem(), str(tmp_path)))
+    log.append("notice", message="one")
+    log.append("order_obeyed", message="two")
+    assert arrived(segment(tmp_path), 2)
+    log.close()
+    assert messages(tmp_path) == ["one"]  # the other is no notice
+
+
 def test_an_object_store_that_fails_is_tried_again_and_raises_with_the_next_event_while_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

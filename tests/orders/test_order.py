@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from typing import Any
 
 import pytest
@@ -108,6 +109,13 @@ def test_any_json_is_an_order_or_refused_in_a_sentence(told: dict[str, Any]) -> 
 @settings(max_examples=100, deadline=None)
 def test_any_bytes_are_an_order_or_refused_in_a_sentence(content: bytes) -> None:
     assert refusal(content)
+
+
+def test_users_without_a_name_are_told_apart_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)  # which /etc/passwd doesn't have
+    assert sender().startswith("uid 4000000@")
 
 
 def test_a_sender_is_a_user_at_a_host() -> None:

@@ -169,6 +169,27 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     assert not (searched / "inbox").exists()
 
 
+def test_a_trial_that_waits_for_resume_has_not_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    info = {
+        "study": "simulated",
+        "metric": "loss",
+        "mode": "min",
+        "status": "running",
+        "started": "2026",
+        "format": FORMAT,
+    }
+    write_info(LocalFolder(tmp_path), info)
+    loop = build(study(), tmp_path)
+    loop.next_action()
+    loop.end(interrupted_by="Ctrl-C")
+    loop.close()
+    assert load_run(tmp_path).trial("0").live
+    assert main(["stop", str(tmp_path), "--trial", "0"]) == 2
+    assert "trial 00000 does not run now; go on with it by" in capsys.readouterr().err
+    assert main(["stop", str(tmp_path), "--trial", "77"]) == 2
+    assert "a trial is named by its id, got '00077'" in capsys.readouterr().err
+
+
 def test_an_unknown_limit_is_named_from_python(finished: Run) -> None:
     with pytest.raises(StudyError, match="a search has no limit 'trails'; did you mean 'trials'"):
         finished.set(trails=3)

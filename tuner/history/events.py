@@ -75,6 +75,7 @@ __all__ = [
 
 SEGMENT_EVENTS = 20_000
 OBJECT_STORE_SECONDS = 20.0
+ANSWER_SECONDS = 1.0  # the same for answers to orders, which somebody waits for
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, one of a pair included
 _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 
@@ -118,6 +119,8 @@ class EventLog:
             self._begin_segment()
         self._count += 1
         self._write(written(event) + b"\n")
+        if self._uploads is not None and kind in ("order_obeyed", "order_refused"):
+            self._uploads.hurry()
         return event
 
     def close(self) -> None:
@@ -179,10 +182,17 @@ class _Uploads:
                 self._timer.cancel()
         self._upload()
 
-    def _start_timer(self) -> None:
+    def hurry(self) -> None:
+        """Write what is held back within ANSWER_SECONDS."""
+        with self._changing:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._start_timer(ANSWER_SECONDS)
+
+    def _start_timer(self, seconds: float | None = None) -> None:
         if self._closed:
             return
-        self._timer = threading.Timer(OBJECT_STORE_SECONDS, self._on_time)
+        self._timer = threading.Timer(OBJECT_STORE_SECONDS if seconds is None else seconds, self._on_time)
         self._timer.daemon = True
         self._timer.start()
 

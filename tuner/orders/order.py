@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ def sender() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a user id without an entry, as in containers
-        user = "unknown"
+        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
     return f"{user}@{platform.node() or 'unknown'}"[:LONGEST_NAME]
 
 

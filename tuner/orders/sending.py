@@ -115,7 +115,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
         _check_driver(now, session)
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
-        what = f"trial {arguments['trial']} has ended" if "trial" in arguments else f"there is nothing to {verb}"
+        what = _trial_now(now, arguments["trial"]) if "trial" in arguments else f"there is nothing to {verb}"
         instead = command("retry", run.path) if verb == "retry" else _resumed_by(run)
         why = state if verb == "retry" else f"{state}: {what}"
         raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
@@ -124,6 +124,12 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
     follower = EventFollower(run.folder)
     follower.new()  # what has happened before is no answer
     return Sent(run, put(run.folder, verb, arguments), follower, running=running)
+
+
+def _trial_now(run: Run, name: str) -> str:
+    """Why a trial can't be ended in a run that nobody drives."""
+    trial = run.trial(name)
+    return f"trial {trial.trial} {'does not run now' if trial.live else 'has ended'}"
 
 
 def _resumed_by(run: Run) -> str:
