@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of them
-DRIFT = 0.06  # of the logarithm of all that is left: what no model knows, such as other work on the machine
-CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.6  # tables, winner and report, at least
+DRIFT = 0.05  # of the logarithm of all that is left: what no model knows, such as other work on the machine
+CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.4  # tables, winner and report, at least
 CONCLUSION_STARTS, SCORING_EPOCHS = 0.6, 0.3  # and of a worker's start, which loads as much; of an epoch, for scoring
 
 
