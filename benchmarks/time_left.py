@@ -107,8 +107,8 @@ def simulated(kind: str, seed: int) -> Watched:
     events = search.run()
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
-    limits, kind = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
-    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *kind)
+    limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
+    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule)
     return Watched(events[:-1], events[-1]["time"], ahead)
 
 

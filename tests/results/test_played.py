@@ -29,7 +29,7 @@ def games(events: list[Event], ahead: Ahead, now: float, planned: int) -> list[f
     pace = pace_of(record, ahead.workers or 1)
     assert pace is not None
     rest = Rest(record, ahead, pace, np.random.default_rng(0), now)
-    return np.unique(np.round(rest.games(planned, ahead.workers or 1), 6)).tolist()
+    return sorted({round(float(seconds), 6) for seconds in rest.games(planned, ahead.workers or 1)})
 
 
 @pytest.mark.parametrize("brackets", [False, True])
