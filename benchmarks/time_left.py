@@ -36,7 +36,7 @@ from tuner import (
 )
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, ahead_of, has_brackets, reduction_factor, time_left
+from tuner.results.time_left import Ahead, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
 
 MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end
 KINDS: dict[str, dict[str, Any]] = {
@@ -107,8 +107,8 @@ def simulated(kind: str, seed: int) -> Watched:
     events = search.run()
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
-    limits, brackets = vars(study.budget), has_brackets(repr(scheduler))
-    ahead = Ahead(trials, longest, rungs, factor, workers, limits, brackets=brackets)
+    limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
+    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule)
     return Watched(events[:-1], events[-1]["time"], ahead)
 
 

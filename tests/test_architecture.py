@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "results": (
         {
             *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search", "orders"),
-            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay"),
+            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay", "schedule"),
         },
         {"pandas", "optuna", "scipy"},
     ),

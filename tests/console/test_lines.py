@@ -31,7 +31,7 @@ class Search:
             self.lines.on_event(one)
         self.lines.break_silence()
         printed = self._stream.getvalue()[before:].splitlines()
-        return [re.sub("; (about .* left .*|[^;]* so far|[^;]* in all)$", "", line) for line in printed]
+        return [re.sub("; (about .* left .*|[^;]* so far|the trials took [^;]*)$", "", line) for line in printed]
 
 
 @pytest.fixture

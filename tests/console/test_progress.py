@@ -35,7 +35,7 @@ def test_lines_name_every_start_and_end_and_the_best_so_far(tmp_path: Path) -> N
     )
     assert len(printed) == 1 + 2 * 6 + 1
     assert printed[-1].startswith("6 of 6 trials: ")
-    assert printed[-1].endswith(" in all")
+    assert "; the trials took " in printed[-1]
 
 
 def test_the_live_table_shows_trials_bar_totals_and_best_on_lines_of_their_own(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
         event("study_started", now - 60, trials=2), *trained(0, 10, "completed"), *trained(1, 10, "completed"),
         plan=Plan("digits", "accuracy", "max", 2, 10),
     )  # fmt: skip
-    assert progress.eta() == "1 min 00 s in all"
+    assert progress.eta() == "the trials took 1 min 00 s"
     progress.on_event(event("study_ended", now, reason="trials"))
-    assert progress.eta() == "1 min 00 s in all"
+    assert progress.eta() == "the trials took 1 min 00 s"
 
 
 def test_a_plan_of_a_study_knows_its_rungs() -> None:

@@ -15,7 +15,7 @@ from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.text import duration, plural, short
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, reduction_factor, time_left
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -65,9 +65,9 @@ class Plan:
     @property
     def ahead(self) -> Ahead:
         """What the time left follows from."""
-        factor, brackets = reduction_factor(self.scheduler), has_brackets(self.scheduler)
+        factor, kind = reduction_factor(self.scheduler), (has_brackets(self.scheduler), has_own_rule(self.scheduler))
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
-        return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, brackets)
+        return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, *kind)
 
 
 def answered(event: Event) -> str:
@@ -150,14 +150,17 @@ class Progress:
         return saved_share(self.record.trials.values(), self.plan.max_epochs)
 
     def eta(self) -> str:
-        """The time left with its 80 % interval, or how long it has taken where nobody can know."""
+        """The time left with its 80 % interval, or how long it has taken where nobody can know.
+
+        After the last trial the winner is scored and the report written: that is not "in all" yet.
+        """
         if self.record.ended is not None:
-            return f"{duration(self.record.wall_seconds)} in all"
+            return f"the trials took {duration(self.record.wall_seconds)}"
         now = time.time()
         elapsed = max(0.0, now - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
         if self.plan.trials is not None and ended >= self.plan.trials:
-            return f"{duration(elapsed)} in all"
+            return f"the trials took {duration(elapsed)}"
         left = self.time_left(now)
         return f"{duration(elapsed)} so far" if left is None else str(left)
 

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.pace import Pace, pace_of
-from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.records import RunRecord
+from tuner.results.played import PRIOR_SPREAD, Rest
 from tuner.results.text import duration
 
 if TYPE_CHECKING:
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of them
-PRIOR_TRIALS = 2.0  # what is expected of lengths before any trial has ended counts like so many that have
-PRIOR_SPREAD = 0.35  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
-OVER_PROMOTION = 1.1  # how many more than the share of a rung go on at most, relative to it
-ALONE = (0.4, 1.4)  # of the longest stretch at the end, which few workers share
-DRIFT = 0.1  # of the logarithm of all that is left: what no model knows, such as other work on the machine
-CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.6  # tables, winner and report, at least
+DRIFT = 0.05  # of the logarithm of all that is left: what no model knows, such as other work on the machine
+CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.4  # tables, winner and report, at least
 CONCLUSION_STARTS, SCORING_EPOCHS = 0.6, 0.3  # and of a worker's start, which loads as much; of an epoch, for scoring
 
 
@@ -50,7 +47,8 @@ class Ahead:
 
     `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
     `workers` is how many trials run at once, None where only the record tells; `limits` are those of the budget by
-    their names; `devices` is what a running trial holds; `brackets` is true of HyperBand, whose brackets differ.
+    their names; `devices` is what a running trial holds; `brackets` is true of HyperBand, whose brackets differ;
+    `own_rule` of a scheduler that is neither it nor ASHA: there those that have ended say how long trials will be.
     """
 
     trials: int | None
@@ -61,6 +59,7 @@ class Ahead:
     limits: Mapping[str, Any] | None = None
     devices: float = 1.0
     brackets: bool = False
+    own_rule: bool = False
 
 
 def ahead_of(run: Run) -> Ahead:
@@ -68,10 +67,9 @@ def ahead_of(run: Run) -> Ahead:
     rungs = tuple(run.info.get("rungs") or ())
     scheduler = run.info.get("scheduler") or ""
     factor = reduction_factor(scheduler)
-    workers, limits = run.info.get("concurrency"), run.budget
-    return Ahead(
-        limits.get("trials"), run.longest_trial, rungs, factor, workers, limits, run.devices, has_brackets(scheduler)
-    )
+    workers, limits, longest = run.info.get("concurrency"), run.budget, run.longest_trial
+    kind = has_brackets(scheduler), has_own_rule(scheduler)
+    return Ahead(limits.get("trials"), longest, rungs, factor, workers, limits, run.devices, *kind)
 
 
 def reduction_factor(scheduler: str) -> float:
@@ -85,14 +83,19 @@ def has_brackets(scheduler: str) -> bool:
     return scheduler.startswith("HyperBand")
 
 
+def has_own_rule(scheduler: str) -> bool:
+    """Whether a scheduler's `repr` is of one that is neither ASHA nor HyperBand; where it is missing, it is ASHA."""
+    return bool(scheduler) and not scheduler.startswith(("ASHA(", "HyperBand("))
+
+
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     """How long it takes from `now` (seconds since 1970) until the report is written; None where nobody can know.
 
-    That is before the first epoch was reported by the present driver, and where no limit says how much is left. Some
-    hundred futures are drawn: how many epochs are left (of trials that pause at rungs, one in `reduction_factor` goes
-    on; others are as long as those that have ended), what an epoch of a trial takes (as in trials so far), starts of
-    trials, workers without work at the end, scoring, and the report. The interval is their 10 % and 90 % quantiles; how
-    often it holds is measured by benchmarks/time_left.py.
+    That is before the first epoch was reported by the present driver, and where no limit says how much is left. The
+    rest of the search is played some tens of times by its own early stopping, see `tuner.results.played`: with starts,
+    epochs as long as in trials so far, trials as good and failures as frequent, workers without work at the end; then
+    come scoring and the report. The interval is their 10 % and 90 % quantiles; how often it holds is measured by
+    benchmarks/time_left.py.
     """
     pace = pace_of(record, ahead.workers or 1)
     if pace is None or record.ended is not None:
@@ -152,122 +155,11 @@ class _Futures:
         return np.asarray(drawn * np.exp(doubt * self._generator.standard_normal(DRAWS)))
 
     def _all_trials(self, planned: int) -> Floats:
-        """Seconds until every trial has been run: the work shared by the workers, then those that are alone."""
-        to_start = max(0, planned - len(self._record.trials))
-        starts, epochs, stretch = self._by_quota(to_start) if self._pauses else self._by_length(to_start)
-        doubt = math.hypot(0.3 / math.sqrt(len(self._pace.starts)), DRIFT)
-        start = self._pace.start_seconds * np.exp(doubt * self._generator.standard_normal(DRAWS))
-        begun = sum(min(self._now - since, self._pace.median_epoch) for since in self._since_reports())
-        work = np.maximum(0.0, epochs * self._new + starts * start - begun)
-        share = ALONE[0] + (ALONE[1] - ALONE[0]) * self._generator.random(DRAWS)
-        alone = np.minimum(share * stretch * self._last_epoch_seconds(), work)
-        shared = (work + alone * (self._workers - 1)) / self._workers
-        return np.asarray(np.maximum(np.maximum(alone, shared), self._stays_under_way()))
-
-    def _stays_under_way(self) -> float:
-        """Seconds that the running trials need at least, each at its own pace, until it pauses or ends."""
-        levels = (*self._ahead.rungs, self._ahead.max_epochs) if self._pauses else ()
-        needed = [0.0]
-        for trial, since in zip(self._running, self._since_reports(), strict=True):
-            to = next((level for level in levels if level > trial.epoch), trial.epoch + 1)
-            own = self._pace.own.get(trial.trial, self._pace.median_epoch)
-            needed.append((to - trial.epoch) * own - (self._now - since))
-        return max(needed)
-
-    @property
-    def _failing(self) -> float:
-        """The share of the epochs at which a trial failed."""
-        failed = sum(trial.status == "failed" for trial in self._record.trials.values())
-        return failed / max(1, self._record.epochs() + failed)
-
-    @property
-    def _running(self) -> list[TrialRecord]:
-        return [trial for trial in self._live if trial.status == "running"]
-
-    def _last_epoch_seconds(self) -> Floats:
-        """What an epoch of one trial takes, which may be a slow one."""
-        seen = np.array(self._pace.epoch_seconds)
-        return np.asarray(seen[self._generator.integers(len(seen), size=DRAWS)])
-
-    def _since_reports(self) -> list[float]:
-        """When each running trial reported last, or was started."""
-        return [
-            max(trial.running_since or self._now, trial.epochs[trial.epoch].time if trial.epochs else 0.0)
-            for trial in self._running
-        ]
-
-    @property
-    def _pauses(self) -> bool:
-        """Whether trials wait at rungs to be promoted."""
-        return bool(self._ahead.rungs) and any(
-            epoch.decision == "pause" for trial in self._record.trials.values() for epoch in trial.epochs.values()
-        )
-
-    def _by_quota(self, to_start: int) -> tuple[Floats, Floats, Floats]:
-        """Starts, epochs, and epochs of the longest stretch at the end, where a share goes on at each rung.
-
-        More go on than that share where later trials are better than those that went on before.
-        """
-        levels = (*self._ahead.rungs, self._ahead.max_epochs)
-        trials = list(self._record.trials.values())
-        there = np.full(DRAWS, float(to_start + len(trials)))
-        starts, epochs, stretch = np.full(DRAWS, float(to_start)), np.zeros(DRAWS), np.zeros(DRAWS)
-        before = 0
-        for index, level in enumerate(levels):
-            reached = sum(trial.epoch >= level for trial in trials)
-            lost = sum(before <= trial.epoch < level and trial.status == "failed" for trial in trials)
-            under_way = [t for t in self._live if t.status == "running" and before <= t.epoch < level]
-            coming = np.maximum(float(len(under_way)), there - reached - lost)
-            surviving = (1 - self._failing) ** (level - before)
-            epochs += coming * (level - before) * (1 + surviving) / 2 - sum(t.epoch - before for t in under_way)
-            starts += coming - len(under_way) if index else 0.0
-            stretch = np.where(coming > 0, (level - before) + stretch * self._generator.random(DRAWS), stretch)
-            passed = sum(trial.epoch > level for trial in trials)
-            there = np.maximum(1.0, self._going_on(passed, reached, coming * surviving))
-            before = level
-        return starts, epochs, stretch
-
-    def _going_on(self, passed: int, reached: int, coming: Floats) -> Floats:
-        """How many trials pass a rung in the end, of those that have reached it and those that are coming."""
-        share = 1 / self._ahead.reduction_factor
-        if self._ahead.brackets:  # of which the later ones begin at later rungs
-            rate = np.clip(share + 0.6 * self._generator.random(DRAWS), 0, 1)
-        else:
-            rate = share * (1 + OVER_PROMOTION * self._generator.random(DRAWS))
-        base = max(passed, math.floor(reached * share))
-        quota = np.floor((reached + coming) * share)
-        return np.asarray(np.maximum(quota, np.floor(base + coming * rate)))
-
-    def _by_length(self, to_start: int) -> tuple[Floats, Floats, Floats]:
-        """The same where trials are as long as those that have ended, or as what early stopping makes of them."""
-        lengths, weights = self._lengths()
-        fresh = self._drawn(lengths, weights, 0, to_start)
-        rest = [
-            np.maximum(1.0, self._drawn(lengths, weights, t.epoch, 1)[:, 0]) - t.epoch
-            if t.status == "running"
-            else np.zeros(DRAWS)
-            for t in self._live
-        ]
-        each = [*rest, *fresh.T]
-        epochs = np.sum(each, axis=0) if each else np.zeros(DRAWS)
-        stretch = np.max(each, axis=0) if each else np.zeros(DRAWS)
-        return np.full(DRAWS, float(to_start)), np.asarray(epochs), np.asarray(stretch)
-
-    def _lengths(self) -> tuple[Floats, Floats]:
-        """Lengths that a trial may have, with their weights."""
-        ended = [float(trial.epoch) for trial in self._record.ended_trials if not trial.live]
-        levels = (*self._ahead.rungs, self._ahead.max_epochs)
-        left = self._ahead.reduction_factor ** -np.arange(len(levels), dtype=float)
-        prior = PRIOR_TRIALS * np.append(left[:-1] - left[1:], left[-1])
-        return np.array([*ended, *levels]), np.append(np.ones(len(ended)), prior)
-
-    def _drawn(self, lengths: Floats, weights: Floats, reached: int, count: int) -> Floats:
-        """Lengths [DRAWS, count] of trials that have reached so many epochs."""
-        possible = lengths > reached
-        if not possible.any():
-            return np.full((DRAWS, count), float(reached + 1))
-        chances = weights[possible] / weights[possible].sum()
-        return np.asarray(self._generator.choice(lengths[possible], size=(DRAWS, count), p=chances))
+        """Seconds until every trial has been run."""
+        rest = Rest(self._record, self._ahead, self._pace, self._generator, self._now)
+        games = rest.games(planned, self._workers)
+        drift = np.exp(DRIFT * self._generator.standard_normal(DRAWS))
+        return np.asarray(np.resize(games, DRAWS) * drift)
 
 
 # As text

@@ -1,0 +1,346 @@
+"""The rest of a search, played by a clock of its own: with its early stopping, for trials as they may turn out."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.history.event_lines import finite
+from tuner.history.pace import Pace
+from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.schedule import Decision, EarlyStopper, NoEarlyStopping
+from tuner.schedule.asha import PromotingASHA, StoppingASHA
+from tuner.schedule.hyperband import HyperBandStopper
+
+if TYPE_CHECKING:
+    from tuner.results.time_left import Ahead
+
+Floats = npt.NDArray[np.float64]
+MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is played: stays on workers in all games together
+MOST_TO_START = 500  # trials that are played; of more, the time is as much longer
+PRIOR_TRIALS = 2.0  # what is expected of lengths before any trial has ended counts like so many that have
+PRIOR_SPREAD = 0.25  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
+START_SPREAD = 0.3  # the same of a start's time
+NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
+RECENT = 0.5  # share of the trials, the last ones, that say how good the next ones will be
+EXTREME = 3.0  # standard deviations, beyond which a value says no more
+FAILS = -1  # in place of the epoch that a trial reaches
+
+
+@dataclass(frozen=True)
+class _Past:
+    """What became of a trial, as its early stopper was told it."""
+
+    time: float
+    order: int  # of what happens at the same time
+    what: str
+    trial: str
+    epoch: int = 0
+
+
+class Rest:
+    """What is left of a search for a number of trials; `games` plays it."""
+
+    def __init__(self, record: RunRecord, ahead: Ahead, pace: Pace, generator: np.random.Generator, now: float) -> None:
+        self._record, self._ahead, self._pace, self._generator, self._now = record, ahead, pace, generator, now
+        self._trials = record.trials
+        self._rungs = () if ahead.own_rule else ahead.rungs
+        self._promotes = bool(self._rungs) and not _stops(record, self._rungs)
+        self._past = sorted(_past(record, self._rungs), key=lambda past: (past.time, past.order))
+        self._scores = _scores(record, self._rungs)
+        first = [scores[0] for scores in self._scores.values() if scores]
+        self._recent = first[-max(6, math.ceil(RECENT * len(first))) :]
+        self._failed = sum(trial.status == "failed" for trial in self._trials.values())
+        self._lengths, self._weights = self._known_lengths()
+
+    def games(self, planned: int, workers: int) -> Floats:
+        """Seconds until all of `planned` trials have ended, each time another game."""
+        to_start = max(0, planned - len(self._trials))
+        played = min(to_start, MOST_TO_START)
+        stays = 2 * played + len(self._trials)
+        count = min(MOST_GAMES, max(FEWEST_GAMES, STAYS // max(1, stays)))
+        longer = to_start / played if played else 1.0
+        seconds = [self._game(played, workers).seconds() for _ in range(count)]
+        return longer * np.array(seconds)
+
+    def _game(self, to_start: int, workers: int) -> _Game:
+        stopper, ready = self._replayed(to_start)
+        draw = self._generator
+        seen = np.array(self._pace.epoch_seconds)
+        slower = math.exp(_doubt(seen) * draw.standard_normal())
+        doubt = math.exp(START_SPREAD / math.sqrt(len(self._pace.starts)) * draw.standard_normal())
+        failing = draw.gamma(self._failed) / max(1, self._record.epochs()) if self._failed else 0.0
+        game = _Game(self, stopper, draw, slower * seen, doubt * self._pace.start_seconds, failing, to_start, workers)
+        game.ready = ready
+        for trial in self._trials.values():
+            if trial.status == "running" and trial.due is None:
+                game.go_on(trial, self._elapsed(trial))
+        return game
+
+    def _elapsed(self, trial: TrialRecord) -> float:
+        """Since the last report of a running trial, or since it came to its worker."""
+        reported = trial.epochs[trial.epoch].time if trial.epochs else 0.0
+        return self._now - max(trial.running_since or self._now, reported)
+
+    def _replayed(self, to_start: int) -> tuple[EarlyStopper, list[str]]:
+        """An early stopper that knows what has happened, and the trials that it lets go on and that don't run yet."""
+        stopper = self._stopper(len(self._trials) + to_start)
+        ready: list[str] = [trial.trial for trial in self._trials.values() if trial.status == "interrupted"]
+        handed_out: list[str] = []
+        begun: set[str] = set()
+        for past in self._past:
+            if past.trial not in begun:  # first of all, whatever a clock that was set back says
+                stopper.start(past.trial)
+                begun.add(past.trial)
+            if past.what == "resume":
+                _hand_out(stopper, past.trial, handed_out)
+            else:
+                self._tell(stopper, past)
+        waits = {trial.trial for trial in self._trials.values() if trial.status == "paused"}
+        return stopper, ready + [trial for trial in handed_out if trial in waits]
+
+    def _tell(self, stopper: EarlyStopper, past: _Past) -> None:
+        if past.what == "report":
+            scores = self._scores.get(past.trial, [0.0])  # that of the first rung may be missing
+            rung = sum(rung <= past.epoch for rung in self._rungs) - 1
+            stopper.report(past.trial, past.epoch, scores[min(rung, len(scores) - 1)])
+        elif past.what == "trust":
+            if isinstance(stopper, PromotingASHA):
+                stopper.trust(past.trial)
+        elif past.what == "end":
+            stopper.end(past.trial)
+
+    def _stopper(self, planned: int) -> EarlyStopper:
+        rungs, factor = list(self._rungs), self._ahead.reduction_factor
+        if not rungs:
+            return NoEarlyStopping().build(mode="max", max_epochs=1, can_pause=False, trials=None)
+        if self._ahead.brackets:
+            return HyperBandStopper(rungs, factor, "max", can_pause=self._promotes, trials=planned)
+        return PromotingASHA(rungs, factor, "max", planned) if self._promotes else StoppingASHA(rungs, factor, "max")
+
+    # What trials are like
+
+    def first_score(self) -> float:
+        """How good a new trial is at the first rung: like one of the last ones."""
+        if not self._recent:
+            return float(self._generator.standard_normal())
+        seen = self._recent[self._generator.integers(len(self._recent))]
+        return float(seen + NEAR * self._generator.standard_normal())
+
+    def last_score(self, trial: str) -> float | None:
+        """How good a trial was when it was compared last."""
+        scores = self._scores.get(trial)
+        return scores[-1] if scores else None
+
+    def levels(self, epoch: int, length: int) -> int:
+        """Where a trial that has trained so long is judged or ends next."""
+        return next((rung for rung in self._rungs if epoch < rung < length), length)
+
+    def length(self, reached: int, trial: TrialRecord | None) -> int:
+        """How long a trial is at most: as it was declared, or without rungs as those that have ended."""
+        if trial is not None and self._rungs:
+            return max(reached + 1, full_length(trial.config, self._ahead.max_epochs))
+        possible = self._lengths > reached
+        if not possible.any():
+            return reached + 1
+        chances = self._weights[possible] / self._weights[possible].sum()
+        return int(self._generator.choice(self._lengths[possible], p=chances))
+
+    def own_pace(self, trial: str) -> float | None:
+        """What an epoch of a trial takes, None where that isn't known."""
+        return self._pace.own.get(trial)
+
+    def known(self, trial: str) -> TrialRecord | None:
+        """The trial, if it was started before now."""
+        return self._trials.get(trial)
+
+    def _known_lengths(self) -> tuple[Floats, Floats]:
+        """Lengths that a trial may have, with their weights."""
+        longest = self._ahead.max_epochs
+        if self._rungs:
+            lengths = [full_length(trial.config, longest) for trial in self._trials.values()]
+            return np.array(lengths, dtype=float), np.ones(len(lengths))
+        ended = [float(trial.epoch) for trial in self._record.ended_trials if not trial.live]
+        levels = [*self._ahead.rungs, longest]
+        prior = [PRIOR_TRIALS / 2 / max(1, len(levels) - 1)] * (len(levels) - 1) + [PRIOR_TRIALS / 2]
+        return np.array([*ended, *levels], dtype=float), np.array([*np.ones(len(ended)), *prior])
+
+
+@dataclass
+class _Game:
+    """One way in which the rest may go. `paces` are seconds of an epoch that may be, `start` those of a start."""
+
+    rest: Rest
+    stopper: EarlyStopper
+    draw: np.random.Generator
+    paces: Floats
+    start: float
+    failing: float  # share of the epochs at which a trial fails
+    to_start: int
+    workers: int
+    ready: list[str] = field(default_factory=list)
+    clock: float = 0.0
+    _busy: list[tuple[float, str, int]] = field(default_factory=list)  # until when, trial, to which epoch
+    _reached: dict[str, int] = field(default_factory=dict)
+    _score: dict[str, float] = field(default_factory=dict)
+    _length: dict[str, int] = field(default_factory=dict)
+    _pace: dict[str, float] = field(default_factory=dict)
+    _new: int = 0
+
+    def seconds(self) -> float:
+        """Play it to its end."""
+        self._fill()
+        while self._busy:
+            self.clock, trial, epoch = heapq.heappop(self._busy)
+            self._arrive(trial, epoch)
+            self._fill()
+        return self.clock
+
+    def go_on(self, trial: TrialRecord, elapsed: float) -> None:
+        """A trial that runs: so long ago it was heard of last."""
+        self._meet(trial.trial)
+        epoch = self._reached[trial.trial]
+        start = self.start if not trial.epochs or trial.epochs[epoch].time < (trial.running_since or 0.0) else 0.0
+        to = self.rest.levels(epoch, self._length[trial.trial])
+        self._leave(trial.trial, to, start - elapsed)
+
+    def _fill(self) -> None:
+        while len(self._busy) < self.workers:
+            trial = self.ready.pop(0) if self.ready else self.stopper.resumable()
+            if trial is None:
+                if not self.to_start:
+                    self.stopper.more_coming(False)
+                    trial = self.stopper.resumable()
+                    if trial is None:
+                        return
+                else:
+                    trial = self._begin()
+            self._meet(trial)
+            self._send(trial, self.start)
+
+    def _begin(self) -> str:
+        self.to_start -= 1
+        self._new += 1
+        self.stopper.start(name := f"new{self._new}")
+        return name
+
+    def _meet(self, trial: str) -> None:
+        """Draw what is not known of a trial."""
+        if trial in self._reached:
+            return
+        known = self.rest.known(trial)
+        self._reached[trial] = known.epoch if known else 0
+        self._length[trial] = self.rest.length(self._reached[trial], known)
+        pace = self.rest.own_pace(trial)
+        self._pace[trial] = float(self.paces[self.draw.integers(len(self.paces))]) if pace is None else pace
+        score = self.rest.last_score(trial)
+        if score is not None:
+            self._score[trial] = score
+
+    def _send(self, trial: str, start: float) -> None:
+        epoch = self._reached[trial]
+        to = self.rest.levels(epoch, self._length[trial])
+        self._leave(trial, to, start)
+
+    def _leave(self, trial: str, to: int, start: float) -> None:
+        """Train a trial to an epoch, or to the one at which it fails, which is never reported."""
+        epochs, pace = to - self._reached[trial], self._pace[trial]
+        fails = int(self.draw.geometric(min(self.failing, 0.9))) if self.failing else epochs + 1
+        until = self.clock + max(0.05 * pace, start + min(fails, epochs) * pace)
+        heapq.heappush(self._busy, (until, trial, FAILS if fails <= epochs else to))
+
+    def _arrive(self, trial: str, epoch: int) -> None:
+        if epoch == FAILS:
+            self.stopper.end(trial)
+            return
+        self._reached[trial] = epoch
+        before = self._score.get(trial)
+        score = self.rest.first_score() if before is None else before + CHANGE * float(self.draw.standard_normal())
+        self._score[trial] = score
+        decision = self.stopper.report(trial, epoch, score)
+        if epoch >= self._length[trial] or decision is Decision.STOP:
+            self.stopper.end(trial)
+        elif decision is Decision.CONTINUE:
+            self._send(trial, 0.0)
+
+
+def _doubt(seconds: Floats) -> float:
+    """The standard error of the logarithm of the mean of trials' epochs."""
+    logs = np.log(np.maximum(seconds, 1e-9))
+    squares = PRIOR_TRIALS * PRIOR_SPREAD**2 + float(((logs - logs.mean()) ** 2).sum())
+    return math.sqrt(squares / (PRIOR_TRIALS + len(logs) - 1) / len(logs))
+
+
+def _stops(record: RunRecord, rungs: tuple[int, ...]) -> bool:
+    """Whether trials are judged at rungs without a pause."""
+    decisions = [
+        epoch.decision for trial in record.trials.values() for number, epoch in trial.epochs.items() if number in rungs
+    ]
+    return bool(decisions) and "pause" not in decisions
+
+
+def _past(record: RunRecord, rungs: tuple[int, ...]) -> Iterator[_Past]:
+    """What an early stopper was told of the trials."""
+    for trial in record.trials.values():
+        yield _Past(trial.started, 4, "start", trial.trial)
+        pauses = [epoch.time for epoch in trial.epochs.values() if epoch.decision == "pause"]
+        for rung in rungs:
+            if trial.has_value(rung, record.metric):
+                at = trial.epochs[rung].time
+                if rung == rungs[0] and trial.epochs[rung].decision == "continue":
+                    yield _Past(at, 0, "trust", trial.trial)
+                yield _Past(at, 1, "report", trial.trial, rung)
+        for paused in pauses:
+            again = [at for at in trial.entered if at >= paused]
+            if again:
+                yield _Past(min(again), 3, "resume", trial.trial)
+        if not trial.live and trial.ended is not None:
+            yield _Past(trial.ended, 2, "end", trial.trial)
+
+
+def _hand_out(stopper: EarlyStopper, trial: str, handed_out: list[str]) -> None:
+    """Let the stopper name trials that go on, until it has named this one."""
+    while trial not in handed_out:
+        found = stopper.resumable()
+        if found is None:
+            return
+        handed_out.append(found)
+    handed_out.remove(trial)
+
+
+def _scores(record: RunRecord, rungs: tuple[int, ...]) -> dict[str, list[float]]:
+    """How good each trial was at the rungs that it reached, in standard deviations of all trials: higher is better.
+
+    At later rungs there are only good trials: what they are compared with is what they were before.
+    """
+    sign = 1.0 if record.mode == "max" else -1.0
+    found: dict[str, list[float]] = {}
+    unit = 1.0
+    for index, rung in enumerate(rungs):
+        there = {
+            trial.trial: sign * float(trial.epochs[rung].metrics[record.metric])
+            for trial in record.trials.values()
+            if trial.has_value(rung, record.metric) and (not index or len(found.get(trial.trial, ())) == index)
+        }
+        if not there:
+            break
+        values = np.array(list(there.values()))
+        before = np.array([found[trial][-1] for trial in there]) if index else np.zeros(1)
+        unit = _spread(values, unit) if len(values) > 2 else unit
+        spread = float(before.std()) if index and len(values) > 2 else 1.0
+        scores = before.mean() + spread * np.clip((values - np.median(values)) / unit, -EXTREME, EXTREME)
+        for trial, score in zip(there, scores.tolist(), strict=True):
+            found.setdefault(trial, []).append(score)
+    return found
+
+
+def _spread(values: Floats, otherwise: float) -> float:
+    low, high = np.percentile(values, [25, 75])
+    found = float(high - low) / 1.35 or float(values.std())
+    return found if finite(found) and found > 0 else otherwise
