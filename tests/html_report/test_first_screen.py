@@ -24,7 +24,7 @@ def test_the_gain_is_said_with_the_luck_of_the_best_of_many(tmp_path: Path) -> N
     said = (
         f"{short(gained.first)} better than the first trial" if gained.first > 0 else "No better than the first trial"
     )
-    assert f"{said}. The best of 2 is a little lucky, too." in page
+    assert f"{said}. Part of that is luck, as it is the best of 2." in page
 
 
 def test_a_run_without_a_winner_has_no_gain_no_history_and_nothing_to_copy(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.history.failures import failure_groups
-from tuner.history.records import ENDED, TrialRecord, flat_config
+from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
 from tuner.results.full_length import full_outcomes
 from tuner.results.importance import FEWEST_TRIALS
@@ -85,9 +85,9 @@ def certainty(run: Run) -> Certainty | None:
 class Gains:
     """By how much the winner is better than what was there without a search, in units of the metric; more is better.
 
-    `first` is the gain over the first trial that ended well, `defaults` over the trial of the study's own defaults: the
-    first configuration of `start_from`; each None where no such trial is known. `trials` is how many the winner is the
-    best of: the best of many is so by luck too.
+    `first` is the gain over the trial that was started first, if it reported, `defaults` over the trial of the study's
+    own defaults: the first configuration of `start_from`; each None where no such trial is known. `trials` is how many
+    the winner is the best of: the best of many is so by luck too.
     """
 
     first: float | None
@@ -113,8 +113,7 @@ def gains(run: Run) -> Gains | None:
         value = run.record.best_of(trial.trial) if trial is not None else None
         return None if value is None else sign * (found[1] - value[1])
 
-    ended = [trial for trial, _ in reported if trial.status in ENDED]
-    first = min(ended, key=lambda trial: (trial.ended or math.inf, trial.number), default=None)
+    first = min((trial for trial, _ in reported), key=lambda trial: trial.number, default=None)
     defaults = next((trial for trial, _ in reported if _is_starting_point(run, trial)), None)
     names = [None if one is None else one.trial for one in (first, defaults)]
     return Gains(over(first), over(defaults), len(reported), *names)

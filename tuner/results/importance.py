@@ -55,9 +55,9 @@ class Headline:
 def headline(found: Sequence[Importance]) -> Headline:
     """Which hyperparameter matters most, if the trials can tell: `found` as `importance` gives it.
 
-    One is named if it leads in 70 % of the resamples of the trials. That share is calibrated on simulated searches with
-    known truth, as users run them (benchmarks/importance.py): the headline is right, or says that it can't tell, in at
-    least 95 %.
+    One is named if it leads in 70 % of the resamples of the trials. That share was chosen on simulated searches with
+    known truth, as users run them (benchmarks/importance.py): the headline is right, or says that it can't tell, in
+    95 % of those by the default algorithm, and in 92 % of others that it wasn't chosen on.
     """
     if not found:
         return Headline(None, (), "Too few trials to tell what matters")
