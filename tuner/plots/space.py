@@ -53,13 +53,19 @@ def importances(run: Run) -> Plot | None:
         return None
     rows = [(one.name, one.share, one.deviation) for one in found]
     table = pd.DataFrame(rows, columns=["hyperparameter", "share", "standard error"])
-    figure = new_figure(headline(found).text, x="share of the variance, with its standard error")
+    figure = new_figure(headline(found).text, x="share of the variance")
     figure.add_bar(
         x=table["share"],
         y=[label(name) for name in table["hyperparameter"]],
         orientation="h",
         marker={"color": BEST},
-        error_x={"type": "data", "array": table["standard error"], "color": GREY, "thickness": 2},
+        error_x={
+            "type": "data",
+            "array": table["standard error"],
+            "arrayminus": table[["share", "standard error"]].min(axis=1),  # no share is below nothing
+            "color": GREY,
+            "thickness": 2,
+        },
         hovertemplate="%{y}: %{x:.1%}<extra></extra>",
     )
     figure.update_yaxes(autorange="reversed", type="category").update_xaxes(tickformat=".0%", rangemode="tozero")

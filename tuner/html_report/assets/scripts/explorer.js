@@ -58,7 +58,7 @@ async function explore() {
     font: { family: "system-ui, sans-serif", size: 13, color: text },
     legend: { orientation: "h", y: -0.2 },
     showlegend: true,
-    xaxis: { ...scale("explore-log-x", "x"), title: { text: byId("explore-x").selectedOptions[0].textContent } },
+    xaxis: { ...scale("explore-log-x", "x"), tickformat: axis === "epochs" ? "d" : undefined, title: { text: byId("explore-x").selectedOptions[0].textContent } },
     yaxis: { ...scale("explore-log-y", "y"), title: { text: name } },
   };
   const left = curves && trials.length > MOST_CURVES ? `The first ${MOST_CURVES} of the ${trials.length} trials that the table shows.` : `${trials.length} trials, as the table shows them.`;

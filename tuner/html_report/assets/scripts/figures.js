@@ -29,7 +29,7 @@ function set(object, path, value) {
 
 async function plotted(place, data, layout) {
   const Plotly = await plotly();
-  if (narrow.matches) layout.margin = { ...layout.margin, l: 45, r: 8 };
+  if (narrow.matches && !place.classList.contains("wide")) layout.margin = { ...layout.margin, l: 45, r: 8 };
   for (const [path, value] of Object.entries(themed(layout))) set(layout, path, value);
   const options = { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" };
   await Plotly.react(place, data, layout, options);
