@@ -36,6 +36,7 @@ def photographed(browser: Browser, page: Path, size: tuple[int, int], at: str = 
     """The page in a window of that size, scrolled to where the element `at` begins."""
     tab = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme="light")
     tab.goto(page.as_uri())
+    tab.eval_on_selector("#going", "element => element.scrollIntoView()")  # figures are drawn as they come into view
     tab.wait_for_selector(".js-plotly-plot .main-svg")
     tab.eval_on_selector(at, "element => element.scrollIntoView()")
     tab.wait_for_timeout(DRAWING)
