@@ -8,6 +8,7 @@ import pytest
 
 from tests.storage.folders import store
 from tuner.errors import RunFolderError
+from tuner.history.events import EventLog, read_events
 from tuner.orders.inbox import SECOND_LOOK, Inbox, open_inbox, put, withdraw
 from tuner.orders.order import Malformed, Order
 from tuner.storage.folder import LocalFolder
@@ -169,3 +170,24 @@ def test_orders_on_object_storage_are_read_as_on_a_disk(tmp_path: Path) -> None:
         inbox.done(one)
     inbox.look()
     assert folder.files("inbox") == []
+
+
+def test_on_object_storage_an_order_stays_until_its_answer_is_there(tmp_path: Path) -> None:
+    for name in ("inbox", "events"):
+        (tmp_path / name).mkdir()
+    folder = store(tmp_path)
+    log = EventLog(folder)
+    inbox = Inbox(folder, store_answers=log.flush)
+    folder.write("inbox/mine.json", b'{"verb": "note", "arguments": {"text": "keep it"}}')
+    (order,) = inbox.look()
+    log.append("notice", message="answered")  # held back, as every event on an object store
+    inbox.done(order)
+    assert (len(folder.files("inbox")), list(read_events(folder))) == (1, [])
+    (tmp_path / "events").rename(tmp_path / "away")  # the store fails
+    inbox.look()
+    assert len(folder.files("inbox")) == 1
+    (tmp_path / "away").rename(tmp_path / "events")
+    inbox.look()
+    assert folder.files("inbox") == []
+    assert [event["message"] for event in read_events(folder)] == ["answered"]
+    log.close()

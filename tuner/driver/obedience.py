@@ -33,8 +33,8 @@ class Orders:
     A storage that can't be reached holds up nothing: orders come when it can.
     """
 
-    def __init__(self, folder: Folder) -> None:
-        self._inbox, self._come = Inbox(folder), deque[Order | Malformed]()
+    def __init__(self, folder: Folder, store_answers: Callable[[], None] | None = None) -> None:
+        self._inbox, self._come = Inbox(folder, store_answers=store_answers), deque[Order | Malformed]()
         self._seconds = LOOK_SECONDS if isinstance(folder, LocalFolder) else REMOTE_LOOK_SECONDS
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read_on, name="tuner-inbox", daemon=True)

@@ -80,7 +80,7 @@ class Search:
             pause=self.interrupted.ask,
             share_devices=resources.gpu_count < 1,
         )
-        self.orders = Orders(folder)
+        self.orders = Orders(folder, store_answers=self.loop.flush)
 
     def obey_what_waits(self, *, ended: bool) -> None:
         """Orders that were left in the inbox; `ended` where the search had come to its end before."""

@@ -123,6 +123,15 @@ class EventLog:
             self._uploads.hurry()
         return event
 
+    def flush(self) -> None:
+        """Write what is held back, which only an object store does; may be called from another thread.
+
+        Raises OSError where that can't be done.
+        """
+        uploads = self._uploads
+        if uploads is not None:
+            uploads.flush()
+
     def close(self) -> None:
         """Write what is still held back."""
         if self._file is not None:
@@ -173,14 +182,14 @@ class _Uploads:
             if self._timer is None:
                 self._start_timer()
         if self._failed:
-            self._upload()
+            self.flush()
 
     def close(self) -> None:
         with self._changing:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
-        self._upload()
+        self.flush()
 
     def hurry(self) -> None:
         """Write what is held back within ANSWER_SECONDS."""
@@ -200,13 +209,13 @@ class _Uploads:
         with self._changing:
             self._timer = None
         try:
-            self._upload()
+            self.flush()
         except OSError:
             self._failed = True
             with self._changing:
                 self._start_timer()
 
-    def _upload(self) -> None:
+    def flush(self) -> None:
         with self._writing:
             with self._changing:
                 content, count = b"".join(self._lines), len(self._lines)

@@ -286,6 +286,10 @@ class SearchLoop:
         self._keeper.compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
 
+    def flush(self) -> None:
+        """Events so far are in the run folder; from any thread."""
+        self._log.flush()
+
     def close(self) -> None:
         """Nothing more is written."""
         self._log.close()

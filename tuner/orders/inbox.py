@@ -57,10 +57,17 @@ class Inbox:
 
     Files whose names don't end in `.json`, or begin with a dot, are an editor's own and left alone. A file that can't
     be read, or is no order, gets a second look `SECOND_LOOK` seconds later. `look` takes no lock: one thread calls it.
+    `store_answers` brings answers to where the orders lie, before these are deleted: an order that is in neither place
+    when the driver is killed would be lost. What it fails to store is kept, too.
     """
 
-    def __init__(self, folder: Folder, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(
+        self,
+        folder: Folder,
+        clock: Callable[[], float] = time.monotonic,
+        store_answers: Callable[[], None] | None = None,
+    ) -> None:
+        self._folder, self._clock, self._store_answers = folder, clock, store_answers
         self._handed_out: set[str] = set()
         self._done: deque[str] = deque()
         self._doubtful: dict[str, tuple[float, bytes | None]] = {}  # when it was looked at first, and what was in it
@@ -80,7 +87,13 @@ class Inbox:
         return sorted(found, key=lambda each: (each.time, each.file))
 
     def _remove_done(self) -> None:
-        while self._done:
+        answered = len(self._done)  # by now: of what follows the answer may not be stored yet
+        if answered and self._store_answers is not None:
+            try:
+                self._store_answers()
+            except OSError:
+                return
+        for _ in range(answered):
             name = self._done.popleft()
             try:
                 self._folder.remove(f"{INBOX}/{name}")
