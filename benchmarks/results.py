@@ -41,7 +41,7 @@ SPACE = {
 
 PROGRAMS = {
     "load": "import tuner; run = tuner.load_run({path!r}); run.trials; run.history",
-    "report": "from tuner.results import load_run, write_report; write_report(load_run({path!r}))",
+    "report": "import tuner; from tuner.html_report import write_report; write_report(tuner.load_run({path!r}))",
     "optuna": "import optuna; optuna.logging.set_verbosity(40); "
     "optuna.load_study(study_name={study!r}, storage='sqlite:///{path}.db').trials_dataframe()",
 }
