@@ -61,7 +61,7 @@ def kinds(pattern: Path) -> dict[str, Damage]:
 
 @pytest.fixture(autouse=True)
 def _small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RESAMPLES", "TREES"):
+    for name in ("MOST_RESAMPLES", "FEWEST_RESAMPLES", "TREES"):
         monkeypatch.setattr(importance, name, 2)
     monkeypatch.setattr(importance, "POINTS", 64)
 
