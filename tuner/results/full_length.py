@@ -125,8 +125,8 @@ def _expected(
     for first, together in _chunks(places, curves):
         rows, values = _told(points, curves, together, levels)
         with np.errstate(over="ignore"):  # infinite ones are clipped as well
-        scaled = np.clip((values - middle) / unit, -OUTLIER, OUTLIER)
-    process = _process(space, rows, scaled)
+            scaled = np.clip((values - middle) / unit, -OUTLIER, OUTLIER)
+        process = _process(space, rows, scaled)
         asked = places[first : first + AT_ONCE]
         rows = _rows(points, asked, [levels[-1]] * len(asked), levels[-1])
         expected[0, first : first + AT_ONCE] = process.mean(rows)
