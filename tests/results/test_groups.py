@@ -1,13 +1,16 @@
 """Runs that differ in their seed alone are compared as groups."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.loop.simulation import study
 from tests.results.simulated import simulated
-from tuner import Budget, NoEarlyStopping, Random
+from tuner import Budget, NoEarlyStopping, Random, Resources
 from tuner.cli import main
+from tuner.driver.description import describe_run
 from tuner.html_report import comparison_html
 from tuner.results import Run, compare, load_run
 from tuner.results.groups import difference
@@ -52,6 +55,39 @@ def test_runs_that_differ_in_their_seed_alone_are_a_group(runs: list[Run]) -> No
     assert [(group.name, group.seeds) for group in found.groups] == [("Random", (0, 1, 2)), ("HyperOpt", (0, 1, 2))]
     assert found.has_groups
     assert not compare([runs[0], runs[3]]).has_groups
+
+
+def recorded(folder: Path, seed: int, trial: Callable[[dict[str, Any]], Any]) -> Run:
+    """A run with all that a driver records of a study."""
+    run = simulated(folder, seed=seed, budget=Budget(trials=4, max_epochs=3))
+    declared = study(trial=trial, seed=seed, search=Random(), budget=Budget(trials=4, max_epochs=3))
+    info = describe_run(declared, {"seed": seed}, Resources(cpus=1, gpus=0), None)
+    write_info(run.folder, {**info, "metric": "loss", "mode": "min", "status": "finished"})
+    return load_run(folder)
+
+
+def trial_function() -> Callable[[dict[str, Any]], Any]:
+    """The same function at another address, as another process has it."""
+
+    def train(config: dict[str, Any]) -> None:
+        pass
+
+    return train
+
+
+def test_what_a_driver_records_of_the_seed_parts_no_group(tmp_path: Path) -> None:
+    functions = [trial_function() for _ in range(3)]
+    runs = [recorded(tmp_path / str(seed), seed, function) for seed, function in enumerate(functions)]
+    assert len({run.info["trial"] for run in runs}) == 3  # they say where the function lay in memory
+    assert [group.seeds for group in compare(runs).groups] == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize("name", ["function_sources", "data_fingerprint"])
+def test_runs_of_other_code_or_data_are_no_group(tmp_path: Path, name: str) -> None:
+    first, second = (recorded(tmp_path / str(seed), seed, trial_function()) for seed in (0, 1))
+    other = {"1": "0123456789abcdef"} if name == "function_sources" else "0123456789abcdef"
+    write_info(second.folder, {**second.info, name: other})
+    assert [len(group.runs) for group in compare([first, load_run(second.path)]).groups] == [1, 1]
 
 
 def test_a_group_is_told_by_its_mean_and_standard_error(runs: list[Run]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SURE = 0.05  # a difference by chance alone is less likely than that where one group is called better
-_SAME = ("study", "metric", "mode", "space", "search", "scheduler", "trial", "started_from", "warm_start", "comparable")
+_SAME = (
+    "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
+    "function_sources",
+)  # fmt: skip
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a function lay in memory: another place in each process
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,10 @@ def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
 def _declared(run: Run) -> str:
     options = {name: value for name, value in (run.info.get("options") or {}).items() if name not in ("seed", "name")}
     limits = {name: value for name, value in (run.info.get("budget") or {}).items() if name != "disk_gb"}
-    return json.dumps([*(run.info.get(name) for name in _SAME), options, limits], sort_keys=True, default=str)
+    compared = {name: value for name, value in (run.info.get("comparable") or {}).items() if name != "seed"}
+    trial = _ADDRESS.sub("", run.info.get("trial") or "")
+    told = [*(run.info.get(name) for name in _SAME), trial, compared, options, limits]
+    return json.dumps(told, sort_keys=True, default=str)
 
 
 def _labels(groups: Sequence[Sequence[Run]], first_names: Sequence[str]) -> list[str]:
