@@ -89,7 +89,7 @@ def _declared(run: Run) -> str:
     options = {name: value for name, value in (run.info.get("options") or {}).items() if name not in ("seed", "name")}
     limits = {name: value for name, value in (run.info.get("budget") or {}).items() if name != "disk_gb"}
     compared = {name: value for name, value in (run.info.get("comparable") or {}).items() if name != "seed"}
-    trial = _ADDRESS.sub("", run.info.get("trial") or "")
+    trial = _ADDRESS.sub("", str(run.info.get("trial")))
     told = [*(run.info.get(name) for name in _SAME), trial, compared, options, limits]
     return json.dumps(told, sort_keys=True, default=str)
 
