@@ -62,4 +62,5 @@ def test_the_committed_search_shows_its_live_table() -> None:
 def test_committed_notebooks_tell_nothing_of_the_machine_that_ran_them(name: str) -> None:
     text = json.dumps(nbformat.read(ROOT / "notebooks" / name, as_version=4))
     assert "site-packages" not in text
+    assert "/notebooks/" not in text  # a run's absolute path
     assert '"stderr"' not in text
