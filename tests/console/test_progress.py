@@ -9,9 +9,12 @@ from rich.console import Console
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
 from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
+from tuner.console import standing
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
+from tuner.history.records import RunRecord
 from tuner.results.text import best_so_far, duration, settings, short
+from tuner.results.time_left import Ahead, TimeLeft, time_left
 
 PLAN = Plan("simulated", "loss", "min", trials=6, max_epochs=9)
 
@@ -231,6 +234,30 @@ def test_the_time_left_follows_an_order_that_changes_the_limits() -> None:
     assert before is not None
     assert after is not None
     assert after.low > 3 * before.high
+
+
+def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    reckoned = []
+
+    def counted(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
+        reckoned.append(now)
+        return time_left(record, ahead, now)
+
+    monkeypatch.setattr(standing, "time_left", counted)
+    now = time.time()
+    progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", 400, 10))
+    for number in range(100):
+        progress.on_event(started(number, now - 60))
+        progress.on_event(reported(number, 1, now + number / 100, accuracy=0.1))
+        progress.on_event(ended(number, "completed", 0.1))
+        assert progress.time_left(now + number / 100) is not None
+    assert len(reckoned) == 1
+    first, later = progress.time_left(now + 0.2), progress.time_left(now + 0.7)
+    assert first is not None
+    assert later is not None
+    assert later.middle == pytest.approx(first.middle - 0.5)
+    progress.time_left(now + 3600)
+    assert len(reckoned) == 2
 
 
 def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:

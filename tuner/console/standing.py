@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ORDERS = ("order_obeyed", "order_refused")
 CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.driver.telling`
 SPARKLINE = 10  # characters
+RECKONING_SHARE = 0.02  # of the time, that is spent on the time left at most
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 
@@ -77,6 +78,15 @@ def answered(event: Event) -> str:
     return f"{event['by']}: {event['verb']}{' ' if given else ''}{given}: {refused}{event['message']}"
 
 
+@dataclass(frozen=True)
+class _Reckoned:
+    """The time left at a moment, in seconds since 1970, and for how many seconds it is good enough."""
+
+    left: TimeLeft
+    at: float
+    holds: float
+
+
 class Progress:
     """The numbers that both displays show, from the events alone."""
 
@@ -85,7 +95,7 @@ class Progress:
         self.record = RunRecord(plan.metric, plan.mode)
         self.bests: list[float] = []  # the best value so far, after each report
         self._range: tuple[float, float] | None = None  # of all values reported
-        self._left: tuple[tuple[int, int, int], TimeLeft | None] | None = None  # and what it was reckoned for
+        self._reckoned: _Reckoned | None = None
         self._begun = time.time()
         for event in earlier:
             self.on_event(event)
@@ -100,6 +110,7 @@ class Progress:
             limits = {**self.plan.limits, **self.record.steered.limits}
             trials = self.record.steered.limits.get("trials", self.plan.trials)
             self.plan = replace(self.plan, limits=limits, trials=None if trials is None else int(trials))
+            self._reckoned = None
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
         return True
@@ -167,12 +178,17 @@ class Progress:
     def time_left(self, now: float) -> TimeLeft | None:
         """How long the search still takes from `now` on (seconds since 1970); None where nobody can know.
 
-        It is reckoned once a second at most, and once a report.
+        It is reckoned anew once a second at most, and so seldom that it takes a small share of the time: a search may
+        end a hundred trials a second. What was reckoned last runs on by the clock.
         """
-        key = (self.record.epochs(), len(self.record.ended_trials), int(now))
-        if self._left is None or self._left[0] != key:
-            self._left = key, time_left(self.record, self.plan.ahead, now)
-        return self._left[1]
+        last = self._reckoned
+        if last is not None and 0 <= now - last.at < last.holds:
+            return last.left.after(now - last.at)
+        begun = time.perf_counter()
+        left = time_left(self.record, self.plan.ahead, now)
+        holds = max(1.0, (time.perf_counter() - begun) / RECKONING_SHARE)
+        self._reckoned = None if left is None else _Reckoned(left, now, holds)
+        return left
 
     def sparkline(self, trial: TrialRecord) -> str:
         """The trial's values by epoch, as high as they are among all that were reported."""

@@ -36,6 +36,10 @@ class TimeLeft:
     middle: float
     high: float
 
+    def after(self, seconds: float) -> TimeLeft:
+        """What is left of it so much later."""
+        return TimeLeft(*(max(0.0, value - seconds) for value in (self.low, self.middle, self.high)))
+
     def __str__(self) -> str:
         """Such as "about 4 min left (3 to 6 min)"."""
         return f"about {rounded(self.middle)} left ({_span(self.low, self.high)})"
