@@ -49,13 +49,10 @@ async function explore() {
   const curves = axis === "epochs" || axis === "minutes";
   const data = curves ? curvesAgainst(trials, axis, name) : pointsAgainst(trials, axis, name);
   const scale = (box, key) => ({ type: byId(box).checked && data.every((trace) => trace[key].every((value) => value === null || value > 0)) ? "log" : undefined, automargin: true });
-  const { text } = shades();
   const layout = {
     height: 440,
     margin: { l: 60, r: 20, t: 20, b: 50 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 13, color: text },
+    ...onPage(13),
     legend: { orientation: "h", y: -0.2 },
     showlegend: true,
     xaxis: { ...scale("explore-log-x", "x"), tickformat: axis === "epochs" ? "d" : undefined, title: { text: byId("explore-x").selectedOptions[0].textContent } },

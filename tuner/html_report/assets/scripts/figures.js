@@ -9,6 +9,12 @@ let chosen = null; // the trial's id
 const shades = () => looks.themes[printing || !dark.matches ? "light" : "dark"];
 let printing = false;
 
+// What figures have in common that are drawn by the page itself.
+function onPage(size) {
+  const clear = "rgba(0,0,0,0)";
+  return { paper_bgcolor: clear, plot_bgcolor: clear, font: { family: "system-ui, sans-serif", size, color: shades().text } };
+}
+
 function axesOf(layout) {
   return Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
 }

@@ -33,7 +33,7 @@ function charts(trial) {
 }
 
 async function drawChart(place, trial, names, { x, log }) {
-  const { text, curves } = shades();
+  const { curves } = shades();
   const data = names.map((name, index) => ({
     x: trial[x],
     y: trial.metrics[name],
@@ -44,9 +44,7 @@ async function drawChart(place, trial, names, { x, log }) {
   const layout = {
     height: 210,
     margin: { l: 50, r: 10, t: 8, b: 36 },
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 12, color: text },
+    ...onPage(12),
     showlegend: names.length > 1,
     legend: { orientation: "h", y: 1.15 },
     xaxis: { title: { text: x === "epochs" ? "epoch" : "minutes of the search" }, automargin: true },
