@@ -87,7 +87,6 @@ def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> No
     study_file(tmp_path, STUDY)
     with wandb_server("stalls") as server:
         reach = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "WANDB_BASE_URL": server.url,
             "WANDB_API_KEY": "0" * 40,
             "WANDB_INIT_TIMEOUT": "2",
@@ -112,7 +111,8 @@ def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_
     run = simulated(tmp_path / "my study" / "run 1", budget=Budget(trials=2, max_epochs=3))
     assert MirrorProcess(run.folder, "offline").finish(300) is None
     with wandb_server("answers") as server:
-        reach = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        reach = {"PATH": path, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
         command = ["sh", "-c", sync_command(Path(run.path))]
         sent = subprocess.run(
             command, env=environment(**reach), capture_output=True, text=True, check=False, timeout=120
