@@ -31,6 +31,12 @@ def test_a_run_says_in_a_line_what_won(tmp_path: Path) -> None:
     assert "\n" not in line
 
 
+def test_a_run_below_the_working_directory_is_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = simulated(tmp_path / "runs" / "one")
+    monkeypatch.chdir(tmp_path)
+    assert repr(run).endswith(", runs/one>")
+
+
 def test_a_run_without_a_winner_says_so(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", curve=lambda config, epoch: float("nan"))
     run.info["status"] = "failed"

@@ -107,7 +107,7 @@ def test_the_course_over_time_ends_at_equal_cost(runs: list[Run]) -> None:
     assert last["epochs"] == found.epochs
     assert last["mean"] == pytest.approx(found.by_group[f"mean {found.equal_cost}"][1])
     assert (course["runs"] == 3).all()
-    assert [trace.name for trace in found.plot().figure.data if trace.name] == ["Random", "HyperOpt"]
+    assert [trace.name for trace in found.plot().data if trace.name] == ["Random", "HyperOpt"]
 
 
 def test_a_sure_difference_is_said_with_its_test(runs: list[Run]) -> None:

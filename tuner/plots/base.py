@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ SURFACE = "Viridis"  # of areas, whose steps are to be seen, not their edges
 OUTLINE = {"color": GREY, "width": 1}
 HEIGHT = 420  # pixels
 LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option beside an axis
+LINE, LINE_HEIGHT = 86, 20  # characters and pixels of a title's line
 BAR = {"thickness": 14}  # pixels, of a colour bar
 
 
@@ -85,6 +87,18 @@ def nothing(reason: str) -> go.Figure:
 def escaped(text: str) -> str:
     """Other people's text where plotly would take `<` and `&` for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def in_lines(figure: go.Figure) -> go.Figure:
+    """A figure that stands alone, its title broken into lines that a notebook's width holds."""
+    lines = textwrap.wrap(str(figure.layout.title.text or ""), LINE, break_long_words=False)
+    if len(lines) > 1:
+        more = LINE_HEIGHT * (len(lines) - 1)
+        height = figure.layout.height + more
+        top = 1 - LINE_HEIGHT / height  # of several lines plotly places the first one's middle there
+        figure.update_layout(title={"text": "<br>".join(lines), "y": top}, height=height)
+        figure.update_layout(margin_t=figure.layout.margin.t + more)
+    return figure
 
 
 def label(text: object, longest: int = LONGEST_LABEL) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tuner.plots.base import CATEGORIES, Plot, new_figure
+from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
 from tuner.plots.progress import AXES
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def means(comparison: Comparison) -> Plot:
     """The mean of the best values so far against the epochs trained, a line for each group of runs."""
     table = comparison.over_time
     title = comparison.conclusion
-    figure = new_figure(title[0].upper() + title[1:], x=AXES["epochs"], y=comparison.runs[0].metric)
+    figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES["epochs"], y=label(comparison.runs[0].metric))
     for index, name in enumerate(dict.fromkeys(table["group"])):
         rows = table[table["group"] == name]
         colour = CATEGORIES[index % len(CATEGORIES)]
@@ -37,7 +37,7 @@ def means(comparison: Comparison) -> Plot:
         figure.add_scatter(
             x=rows["epochs"],
             y=rows["mean"],
-            name=name,
+            name=escaped(name),
             legendgroup=name,
             mode="lines",
             line={"color": colour, "shape": "hv"},
