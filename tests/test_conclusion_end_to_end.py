@@ -45,7 +45,7 @@ def network(config):
 
 study = Study(
     "scored", trial=ImageClassifier(images, network), space={"lr": loguniform(1e-3, 1e-2), "batch_size": 32},
-    search=Random(), scheduler=NoEarlyStopping(), budget=Budget(trials=2, max_epochs=20),
+    search=Random(), scheduler=NoEarlyStopping(), budget=Budget(trials=1, max_epochs=30),
 )
 """
 
@@ -65,9 +65,9 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     space.unlink()
     reported = epochs_reported(tmp_path / "out")
     process = start("resume", *options, folder=tmp_path, STEP_SECONDS="0.05", SLOW="yes")
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1, 120)
     (tmp_path / "slow").touch()
-    wait_for((tmp_path / "scoring").exists)
+    wait_for((tmp_path / "scoring").exists, 120)
     os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
     _, err = process.communicate(timeout=60)
     before = load_run(tmp_path / "out")
@@ -82,9 +82,8 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     assert run.status == "finished"
     assert "test_accuracy" in run.best_metrics
     assert Path(str(run.info["report"])).is_file()
-    assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 21))] * 2
-    started = [event for event in run.events if event["event"] == "trial_started" and event["trial"] == "00000"]
-    first, second = (event["from_epoch"] for event in started)
+    assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 31))]
+    first, second = (event["from_epoch"] for event in run.events if event["event"] == "trial_started")
     assert first == 0
     assert second >= 1
     assert tuner("resume", "out", folder=tmp_path).code == 2
