@@ -1,5 +1,7 @@
 import gzip
 import os
+import re
+import shlex
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -8,8 +10,14 @@ from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+from tests.commands import Finished, tuner
+from tests.docs.blocks import blocks
 
 ROOT = Path(__file__).parent.parent
+README_SEARCH = "the search of README"
+_SEARCHES = re.compile(rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/")
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -17,8 +25,15 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")
-        alone = file.endswith("_end_to_end.py") and "the_demo" not in test  # these share one search
-        return nodeid if alone else file
+        if "the_demo" in test or "a_page_about_runs" in test:
+            return README_SEARCH
+        return nodeid if file.endswith("_end_to_end.py") else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Whole searches first, then the files with most tests, so that no process waits long for another's last one."""
+        first = max(self.workqueue, key=lambda scope: (_SEARCHES.search(scope) is not None, len(self.workqueue[scope])))
+        self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -30,6 +45,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Decoded images and features of the tests stay out of the user's cache, also in processes that tests start."""
     os.environ["TUNER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def readme_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Path]:
+    """The search that README's blocks make, with `--json`, and its storage folder, which a test that changes it copies."""
+    folder = tmp_path_factory.mktemp("readme")
+    for block in blocks(ROOT / "README.md"):
+        if block.title:
+            (folder / block.title).write_text(block.text)
+        elif block.shortened is not None:
+            (command,) = block.commands()
+            words = shlex.split(f"{command} {block.shortened} --json")
+            assert words[:3] == ["python", "-m", "tuner"]
+            finished = tuner(*words[3:], folder=folder)
+            assert finished.code == 0, finished.err
+    return finished, folder / "runs"
 
 
 @pytest.fixture(scope="session")

@@ -35,24 +35,39 @@ def images():
 def network(config):
     import torch
 
-    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    class Paced(torch.nn.Sequential):
+        def forward(self, x):
+            time.sleep(self.training * float(os.environ.get("STEP_SECONDS", 0)))
+            return super().forward(x)
+
+    return Paced(torch.nn.Flatten(), torch.nn.Linear(64, 4))
 
 
 study = Study(
     "scored", trial=ImageClassifier(images, network), space={"lr": loguniform(1e-3, 1e-2), "batch_size": 32},
-    search=Random(), budget=Budget(trials=3, max_epochs=3),
+    search=Random(), scheduler=NoEarlyStopping(), budget=Budget(trials=1, max_epochs=30),
 )
 """
 
 
 @pytest.mark.parametrize("end", ["kill -9", pytest.param("Ctrl-C", marks=pytest.mark.slow)])
-def test_a_run_that_is_cut_off_while_its_winner_is_scored_is_concluded_by_resume(tmp_path: Path, end: str) -> None:
+def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_concluded_by_resume(
+    tmp_path: Path, end: str
+) -> None:
     """The splits are made once for each worker, and anew where the winner is scored."""
     space = study_file(tmp_path, SCORED_SLOWLY)
-    process = start("run", space, "--storage", "out", folder=tmp_path, SLOW="yes")
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= 1)
+    options = ("out", "--concurrency", "1")
+    process = start("run", space, "--storage", *options, folder=tmp_path, STEP_SECONDS="0.1")
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    space.unlink()
+    reported = epochs_reported(tmp_path / "out")
+    process = start("resume", *options, folder=tmp_path, STEP_SECONDS="0.05", SLOW="yes")
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1, 120)
     (tmp_path / "slow").touch()
-    wait_for((tmp_path / "scoring").exists)
+    wait_for((tmp_path / "scoring").exists, 120)
     os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
     _, err = process.communicate(timeout=60)
     before = load_run(tmp_path / "out")
@@ -61,13 +76,16 @@ def test_a_run_that_is_cut_off_while_its_winner_is_scored_is_concluded_by_resume
         assert process.returncode == 130
         assert err.splitlines()[-1] == f"python -m tuner resume {before.path}"
     (tmp_path / "slow").unlink()
-    finished = tuner("resume", "out", "--json", folder=tmp_path)
+    finished = tuner("resume", *options, "--json", folder=tmp_path)
     assert finished.code == 0, finished.err
     run = load_run(tmp_path / "out")
     assert run.status == "finished"
     assert "test_accuracy" in run.best_metrics
     assert Path(str(run.info["report"])).is_file()
-    assert len(run.record.trials) == 3
+    assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 31))]
+    first, second = (event["from_epoch"] for event in run.events if event["event"] == "trial_started")
+    assert first == 0
+    assert second >= 1
     assert tuner("resume", "out", folder=tmp_path).code == 2
 
 
@@ -149,7 +167,7 @@ def test_of_two_drivers_at_once_one_goes_on_with_the_run_and_the_other_is_refuse
     assert f"process {process.pid}" in refused.err
     process.kill()
     process.communicate(timeout=60)
-    both = [start("resume", "out", folder=tmp_path) for _ in range(2)]
+    both = [start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.05") for _ in range(2)]
     ended = [(each.communicate(timeout=200)[1], each.returncode) for each in both]
     assert sorted(code for _, code in ended) == [0, 2]
     assert all("Traceback" not in err for err, _ in ended)

@@ -1,6 +1,7 @@
 """Whole searches on real Ray, through the command line, as a user runs them."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,16 +23,26 @@ pytestmark = pytest.mark.ray
 KEYS = ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
 
 
-# The demo
+# README's search, and the demo
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Run]:
-    """The search of `make demo`."""
-    storage = tmp_path_factory.mktemp("demo")
-    finished = tuner("run", ROOT / "search_spaces/digits.py", "--storage", storage, "--json", folder=ROOT, timeout=600)
-    assert finished.code == 0, finished.err
+def demo(readme_search: tuple[Finished, Path]) -> tuple[Finished, Run]:
+    """A short form of the demo: what README's blocks search."""
+    finished, storage = readme_search
     return finished, load_run(storage)
+
+
+@pytest.mark.slow
+def test_make_demo_finds_a_network_that_reads_digits_well(tmp_path: Path) -> None:
+    options = ("--storage", tmp_path, "--json")
+    finished = tuner("run", ROOT / "search_spaces/digits.py", *options, folder=ROOT, timeout=600)
+    assert finished.code == 0, finished.err
+    summary = finished.json
+    assert summary["best"]["metrics"]["test_accuracy"] >= 0.95
+    assert (summary["trials"]["total"], summary["trials"]["failed"]) == (10, 0)
+    assert summary["trials"]["stopped"] >= 1
+    assert Path(load_run(tmp_path).path, "study.py").read_text() == (ROOT / "search_spaces/digits.py").read_text()
 
 
 def test_the_demo_finds_a_network_that_reads_digits(demo: tuple[Finished, Run]) -> None:
@@ -40,10 +51,8 @@ def test_the_demo_finds_a_network_that_reads_digits(demo: tuple[Finished, Run]) 
     assert list(summary) == KEYS
     assert Path(summary["report"]).read_text().startswith("<!doctype html>")
     assert summary["status"] == "finished"
-    assert summary["best"]["metrics"]["test_accuracy"] >= 0.95
-    assert summary["trials"]["total"] == 10
-    assert summary["trials"]["stopped"] >= 1
-    assert summary["trials"]["failed"] == 0
+    assert summary["best"]["metrics"]["test_accuracy"] >= 0.8
+    assert summary["trials"] == {"total": 4, "completed": 4, "stopped": 0, "failed": 0}
     assert summary == run.summary()
 
 
@@ -55,7 +64,7 @@ def test_the_demos_winner_is_loaded_back_and_scores_the_same(demo: tuple[Finishe
     finished, run = demo
     metrics = finished.json["best"]["metrics"]
     model = load_model(run)
-    splits = load_splits(ImageClassifier("digits", weights=None), seed=0, image_size=16)
+    splits = load_splits(ImageClassifier("digits", weights=None), seed=0, image_size=8)
     scored = model.evaluate(splits.test)
     assert scored.accuracy == pytest.approx(metrics["test_accuracy"], abs=1e-9)
     assert scored.loss == pytest.approx(metrics["test_loss"], rel=1e-4)
@@ -79,7 +88,7 @@ def test_the_demos_run_folder_holds_everything(demo: tuple[Finished, Run]) -> No
             "tune",
         )
     ]
-    assert (folder / "study.py").read_text() == (ROOT / "search_spaces/digits.py").read_text()
+    assert (folder / "study.py").read_text() == (folder.parents[2] / "space.py").read_text()
     info = json.loads((folder / "run.json").read_text())
     assert info["status"] == "finished"
     assert info["data_fingerprint"]
@@ -113,7 +122,7 @@ def test_the_demos_winner_classifies_an_image_file(demo: tuple[Finished, Run], t
     finished = tuner("predict", demo[1].path, *paths, "--json", folder=tmp_path)
     assert finished.code == 0, finished.err
     labels = [int(prediction["label"]) for prediction in finished.json]
-    assert sum(label == truth for label, truth in zip(labels, digits.target, strict=False)) >= 18
+    assert sum(label == truth for label, truth in zip(labels, digits.target, strict=False)) >= 16
 
 
 @pytest.mark.slow
@@ -192,11 +201,11 @@ def test_a_search_says_why_it_ended_and_goes_on_with_another_limit(tmp_path: Pat
 
 
 def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path: Path) -> None:
-    space = study_file(tmp_path, study(CURVE, "search=Random(), scheduler=NoEarlyStopping()"))
-    elsewhere = {
-        "RAY_ADDRESS": "127.0.0.1:9"
-    }  # no address was asked for: Ray starts here, whatever the environment says
-    finished = tuner("run", space, "--json", "--storage", "out", folder=tmp_path, **elsewhere)
+    body = CURVE.replace("tuner.report(", "tuner.report(niceness=os.nice(0), ")
+    space = study_file(tmp_path, "import os\n" + study(body, "search=Random(), scheduler=NoEarlyStopping()"))
+    # no address was asked for: Ray starts here, whatever the environment says; and nobody is logged in to W&B
+    around = {"RAY_ADDRESS": "127.0.0.1:9", "HOME": str(tmp_path), "WANDB_API_KEY": ""}
+    finished = tuner("run", space, "--json", "--storage", "out", "--nice", "7", folder=tmp_path, **around)
     assert finished.code == 0, finished.err
     assert finished.out.count("\n") == 1
     assert finished.json["trials"] == {"total": 6, "completed": 6, "stopped": 0, "failed": 0}
@@ -204,6 +213,9 @@ def test_a_function_of_ones_own_is_searched_and_only_json_is_on_stdout(tmp_path:
     assert len(run.history) == 54
     assert finished.json["best"]["config"] == run.best.config  # type: ignore[union-attr]
     assert "trial 00000 started" in finished.err
+    assert set(run.history["niceness"] - os.nice(0)) == {7}
+    assert finished.err.count("W&B is off") == 1
+    assert run.info["wandb"] == "off"
 
 
 def outcomes(trials: dict[str, TrialRecord]) -> list[tuple[Config, int, str]]:
@@ -218,13 +230,15 @@ def simulated(space: Path, folder: Path, *, saves: bool = True) -> list[tuple[Co
 
 
 def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:
+    """Also where trials never save, and are stopped instead of paused, with a notice."""
     space = 'space={"x": quniform(0, 1, 0.1), "k": choice(["a", None, True])}'
     body = study(CURVE, "search=HyperOpt(startup_trials=3), scheduler=ASHA()").replace(
         'space={"x": uniform(0, 1)}', space
     )
     path = study_file(tmp_path, body)
-    finished = tuner("run", path, "--concurrency", "1", "--storage", "out", "--quiet", folder=tmp_path)
+    finished = tuner("run", path, "--concurrency", "1", "--storage", "out", folder=tmp_path)
     assert finished.code == 0, finished.err
+    assert finished.err.count("note: trials save no checkpoint, so they can't pause") == 1
     under_ray = load_run(tmp_path / "out").record.trials
     assert outcomes(under_ray) == simulated(path, tmp_path, saves=False)
     assert len(under_ray) == 6
@@ -255,18 +269,25 @@ def test_a_search_starts_where_the_one_before_it_ended(tmp_path: Path) -> None:
     ],
 )
 def test_the_search_under_ray_is_the_search_without_it(tmp_path: Path, search: str) -> None:
-    body = RESUMABLE.replace("time.sleep(0.15)", "pass")
-    space = study_file(tmp_path, study(body, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
-    assert tuner("run", space, "--concurrency", "1", "--storage", "out", folder=tmp_path).code == 0
-    assert outcomes(load_run(tmp_path / "out").record.trials) == simulated(space, tmp_path)
+    space = study_file(tmp_path, study(RESUMABLE, f"search={search}, scheduler=ASHA(grace_epochs=1)", trials=12))
+    options = ("--concurrency", "1", "--storage", "out")
+    assert tuner("run", space, *options, folder=tmp_path, EPOCH_SECONDS="0").code == 0
+    run = load_run(tmp_path / "out")
+    assert outcomes(run.record.trials) == simulated(space, tmp_path)
+    assert_no_epoch_was_lost(run)
 
 
-@pytest.mark.parametrize("scheduler", ['ASHA(rule="promote")', pytest.param("HyperBand()", marks=pytest.mark.slow)])
-def test_pausing_and_going_on_loses_no_epoch(tmp_path: Path, scheduler: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ['ASHA(rule="promote")', "HyperBand()"])
+def test_pausing_and_going_on_two_at_a_time_loses_no_epoch(tmp_path: Path, scheduler: str) -> None:
     space = study_file(tmp_path, study(RESUMABLE, f"search=Random(), scheduler={scheduler}", trials=8))
     finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)
     assert finished.code == 0, finished.err
-    run = load_run(tmp_path / "out")
+    assert_no_epoch_was_lost(load_run(tmp_path / "out"))
+
+
+def assert_no_epoch_was_lost(run: Run) -> None:
+    """By trials that paused and went on from their checkpoints."""
     assert run.record.notices == []
     assert any(event["event"] == "trial_resumed" for event in run.events)
     for trial in run.record.trials.values():
@@ -274,13 +295,6 @@ def test_pausing_and_going_on_loses_no_epoch(tmp_path: Path, scheduler: str) -> 
         assert reported == list(range(1, trial.epoch + 1))
         firsts = [trial.epochs[epoch].metrics["first"] for epoch in reported]
         assert firsts == sorted(firsts)
-
-
-def test_a_function_that_never_saves_is_stopped_instead_of_paused_with_a_notice(tmp_path: Path) -> None:
-    space = study_file(tmp_path, study(CURVE, 'search=Random(), scheduler=ASHA(rule="promote")'))
-    finished = tuner("run", space, "--storage", "out", folder=tmp_path)
-    assert finished.code == 0, finished.err
-    assert finished.err.count("note: trials save no checkpoint, so they can't pause") == 1
 
 
 # One worker, many trials

@@ -14,11 +14,12 @@ from tuner.results import find_runs
 @pytest.mark.ray
 @pytest.mark.slow
 def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_path: Path) -> None:
-    body = study(RESUMABLE.replace("sleep(0.15)", "sleep(1)"), "scheduler=NoEarlyStopping(), search=Random()", trials=1)
+    body = study(RESUMABLE, "scheduler=NoEarlyStopping(), search=Random()", trials=1)
     study_file(tmp_path, body.replace('"simple"', '"größe"'))
     with s3_endpoint("bucket") as endpoint:
         storage = f"s3://bucket/my runs/?endpoint_override={endpoint}&scheme=http"
-        search = start("run", "space.py", "--storage", storage, "--wandb", "off", folder=tmp_path)
+        command = ("run", "space.py", "--storage", storage, "--wandb", "off")
+        search = start(*command, folder=tmp_path, EPOCH_SECONDS="1")
 
         def saved() -> bool:
             runs = find_runs(storage)

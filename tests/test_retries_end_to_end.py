@@ -12,6 +12,7 @@ pytestmark = pytest.mark.ray
 
 ACCIDENTS = """
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -38,12 +39,14 @@ def train(config):
             raise OSError("the disk was away for a moment")
         if epoch == 4 and config["x"] == 2 and first_time("hung"):
             hang()
+        if epoch == 4 and config["x"] == 3 and first_time("killed"):
+            os.kill(os.getpid(), signal.SIGKILL)
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "epoch").write_text(str(epoch))
             tuner.report(loss=config["x"] + 1 / epoch, first=first, checkpoint=folder)
 
 study = Study(
-    "accidents", trial=train, space={"x": grid_search([0, 1, 2])}, metric="loss", mode="min", search=Grid(),
+    "accidents", trial=train, space={"x": grid_search([0, 1, 2, 3])}, metric="loss", mode="min", search=Grid(),
     scheduler=NoEarlyStopping(), budget=Budget(max_epochs=5), failures=Failures(error=1, hung_minutes=0.1),
 )
 """
@@ -56,14 +59,16 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_trial_that_raises_and_one_that_hangs_go_on_from_their_checkpoints(tmp_path: Path) -> None:
+def test_trials_that_raise_hang_or_lose_their_worker_go_on_from_their_checkpoints(tmp_path: Path) -> None:
     finished = tuner("run", study_file(tmp_path, ACCIDENTS), "--storage", "out", folder=tmp_path, MARKS=str(tmp_path))
     assert finished.code == 0, finished.err
     run = load_run(tmp_path / "out")
-    well, raised, hung = sorted(run.record.trials.values(), key=lambda trial: trial.config["x"])
-    assert [trial.status for trial in (well, raised, hung)] == ["completed"] * 3
-    for trial in (raised, hung):
+    well, raised, hung, killed = trials = sorted(run.record.trials.values(), key=lambda trial: trial.config["x"])
+    assert [trial.status for trial in trials] == ["completed"] * 4
+    for trial in (raised, hung, killed):
         assert [trial.epochs[epoch].metrics["first"] for epoch in range(1, 6)] == [0, 0, 0, 3, 3]
+    assert [trial.losses for trial in (well, raised, killed)] == [0, 0, 1]
+    assert [(attempt.kind, attempt.cause) for attempt in killed.attempts.failed] == [("lost", "lost")]
     (error,) = raised.attempts.failed
     assert (error.cause, error.message) == ("error", "OSError: the disk was away for a moment")
     (hang,) = hung.attempts.failed

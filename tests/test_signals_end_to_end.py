@@ -15,7 +15,7 @@ from tuner.results import load_run
 
 pytestmark = pytest.mark.ray
 
-SECONDS_TO_END = 30  # a search whose Ray is gone
+SECONDS_TO_END = 30  # also where Ray is gone
 ONE_BY_ONE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=4)
 
 
@@ -50,7 +50,7 @@ def assert_resumed(folder: Path) -> None:
     before = {
         (trial.trial, epoch) for trial in load_run(folder / "out").record.trials.values() for epoch in trial.epochs
     }
-    finished = tuner("resume", "out", "--json", folder=folder)
+    finished = tuner("resume", "out", "--json", folder=folder, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
     trials = list(load_run(folder / "out").record.trials.values())
     assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(4)]
@@ -58,22 +58,50 @@ def assert_resumed(folder: Path) -> None:
     assert before <= {(trial.trial, epoch) for trial in trials for epoch in trial.epochs}
 
 
-@pytest.mark.parametrize(
-    ("number", "reason"),
-    [
-        (signal.SIGTERM, "SIGTERM"),
-        pytest.param(signal.SIGINT, "Ctrl-C", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, "SIGHUP", marks=pytest.mark.slow),
-    ],
-)
+def assert_ended_in_order(process: "subprocess.Popen[str]", folder: Path, end: Callable[[int], None], why: str) -> None:
+    """Whatever `end` does to a driver: the search's state is saved, it says how to go on, and no process is left."""
+    sessions = sessions_of(process.pid)
+    end(process.pid)
+    assert_saved(ended(process, SECONDS_TO_END), folder, why)
+    wait_for(lambda: processes_of(sessions) == [], 20)
+
+
+def kill_raylet(driver: int) -> None:
+    os.kill(ray_process(driver, "raylet"), signal.SIGKILL)
+
+
+def kill_gcs_server(driver: int) -> None:
+    os.kill(ray_process(driver, "gcs_server"), signal.SIGKILL)
+
+
+def kill_raylet_and_workers(driver: int) -> None:
+    os.killpg(ray_process(driver, "raylet"), signal.SIGKILL)
+
+
+def test_a_search_whose_group_is_signalled_and_that_then_loses_ray_is_saved_each_time_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    process = started(tmp_path)
+    assert_ended_in_order(process, tmp_path, lambda driver: os.killpg(driver, signal.SIGTERM), "SIGTERM")
+    process = start("resume", "out", folder=tmp_path)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 16 or process.poll() is not None, 300)
+    assert_ended_in_order(process, tmp_path, kill_raylet, "Ray is gone")
+    assert_resumed(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGINT, "Ctrl-C"), (signal.SIGHUP, "SIGHUP")])
 def test_a_signal_to_the_whole_group_ends_the_search_in_order(
     tmp_path: Path, number: signal.Signals, reason: str
 ) -> None:
-    process = started(tmp_path)
-    sessions = sessions_of(process.pid)
-    os.killpg(process.pid, number)
-    assert_saved(ended(process), tmp_path, reason)
-    wait_for(lambda: processes_of(sessions) == [], 20)
+    assert_ended_in_order(started(tmp_path), tmp_path, lambda driver: os.killpg(driver, number), reason)
+    assert_resumed(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [kill_gcs_server, kill_raylet_and_workers])
+def test_a_search_that_loses_ray_ends_with_its_state_saved(tmp_path: Path, kill: Callable[[int], None]) -> None:
+    assert_ended_in_order(started(tmp_path), tmp_path, kill, "Ray is gone")
     assert_resumed(tmp_path)
 
 
@@ -93,32 +121,3 @@ def test_a_killed_driver_leaves_neither_process_nor_folder(tmp_path: Path, tempo
     process.communicate()
     wait_for(lambda: processes_of(sessions) == [], 20)
     assert [path.name for path in temporary.iterdir() if path.name.startswith("tuner-ray")] == []
-
-
-def kill_raylet(driver: int) -> None:
-    os.kill(ray_process(driver, "raylet"), signal.SIGKILL)
-
-
-def kill_gcs_server(driver: int) -> None:
-    os.kill(ray_process(driver, "gcs_server"), signal.SIGKILL)
-
-
-def kill_raylet_and_workers(driver: int) -> None:
-    os.killpg(ray_process(driver, "raylet"), signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    "kill",
-    [
-        kill_raylet,
-        pytest.param(kill_gcs_server, marks=pytest.mark.slow),
-        pytest.param(kill_raylet_and_workers, marks=pytest.mark.slow),
-    ],
-)
-def test_a_search_that_loses_ray_ends_with_its_state_saved(tmp_path: Path, kill: Callable[[int], None]) -> None:
-    process = started(tmp_path)
-    sessions = sessions_of(process.pid)
-    kill(process.pid)
-    assert_saved(ended(process, SECONDS_TO_END), tmp_path, "Ray is gone")
-    wait_for(lambda: processes_of(sessions) == [], 20)
-    assert_resumed(tmp_path)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.commands import tuner
+from tests.commands import Finished, tuner
 from tests.docs.blocks import PAGES, ROOT, RUNNABLE, Block, blocks, runs_wanted
 from tuner.cli import main
 from tuner.cli.main import parser
@@ -65,20 +65,6 @@ def test_every_block_has_a_language() -> None:
 # Running them
 
 
-@pytest.fixture(scope="session")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage folder with the run that README's blocks make."""
-    folder = tmp_path_factory.mktemp("readme")
-    for block in blocks(ROOT / "README.md"):
-        if block.title:
-            (folder / block.title).write_text(block.text)
-        elif block.shortened is not None:
-            (command,) = block.commands()
-            finished = tuner(*tuner_arguments(command), *shlex.split(block.shortened), folder=folder)
-            assert finished.code == 0, finished.err
-    return folder / "runs"
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder that is the working directory, whose modules can be imported."""
@@ -114,9 +100,9 @@ def test_the_blocks_of_a_page_run(page: Path, folder: Path, capfd: pytest.Captur
 @pytest.mark.ray
 @pytest.mark.parametrize("page", with_runnable_blocks(runs=True), ids=page_name)
 def test_the_blocks_of_a_page_about_runs_run(
-    page: Path, folder: Path, finished_run: Path, capfd: pytest.CaptureFixture[str]
+    page: Path, folder: Path, readme_search: tuple[Finished, Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(finished_run, folder / "runs")
+    shutil.copytree(readme_search[1], folder / "runs")
     if runs_wanted(page) == 2:
         (first,) = (folder / "runs" / "digits").iterdir()
         shutil.copytree(first, first.with_name(f"{first.name}-2"))

@@ -20,21 +20,8 @@ from tuner.results import Run, load_run
 
 pytestmark = pytest.mark.ray
 
-SLOW = """
-import tempfile
-from pathlib import Path
-
-def train(config):
-    folder = tuner.checkpoint()
-    first = int((folder / "epoch").read_text()) if folder else 0
-    for epoch in range(first + 1, 10):
-        time.sleep(config.get("seconds", 0.3))
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "epoch").write_text(str(epoch))
-            tuner.report(loss=(config["x"] - 0.3) ** 2 + 1 / epoch, checkpoint=folder)
-"""
-TWO_AT_ONCE = study(SLOW, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=6)
-LONG_EPOCHS = TWO_AT_ONCE.replace('config.get("seconds", 0.3)', '0.3 if config["x"] == 0.25 else 600')
+TWO_AT_ONCE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=6)
+LONG_EPOCHS = TWO_AT_ONCE.replace("time.sleep(", "time.sleep(600 if config['x'] != 0.25 else ")
 
 
 searches: "list[subprocess.Popen[str]]" = []
@@ -53,9 +40,10 @@ def trials_started(folder: Path) -> int:
     return sum(file.read_text().count('"trial_started"') for file in folder.glob("out/*/*/events/*.jsonl"))
 
 
-def started(folder: Path, body: str = TWO_AT_ONCE, reports: int = 2) -> "subprocess.Popen[str]":
+def started(folder: Path, body: str = TWO_AT_ONCE, reports: int = 2, seconds: float = 0.3) -> "subprocess.Popen[str]":
+    """A search that has come to its first reports, with epochs of so many seconds."""
     space = study_file(folder, body)
-    process = start("run", space, "--storage", "out", folder=folder)
+    process = start("run", space, "--storage", "out", folder=folder, EPOCH_SECONDS=str(seconds))
     searches.append(process)
     wait_for(lambda: epochs_reported(folder / "out") >= reports or process.poll() is not None, 200)
     assert process.poll() is None, process.communicate()
@@ -147,8 +135,8 @@ def test_epochs_of_ten_minutes_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
-    body = RESUMABLE.replace("0.15", "0.4")  # the first trial has not ended when the command comes
-    process = started(tmp_path, study(body, "search=Random(), scheduler=NoEarlyStopping()", trials=3))
+    body = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()", trials=3)
+    process = started(tmp_path, body, seconds=0.4)  # the first trial has not ended when the command comes
     sessions = sessions_of(process.pid)
     begun = time.monotonic()
     paused = tuner("pause", "out", folder=tmp_path)
@@ -166,16 +154,16 @@ def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
     waits = run.set(trials=4)
     assert waits.outcome == "waiting"
     put(run.folder, "stop", {"trial": "00000"})
-    resumed = start("resume", "out", folder=tmp_path)
-    time.sleep(random.Random(os.getpid()).uniform(0, 8))  # whatever it has come to
+    resumed = start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.1")
+    time.sleep(random.Random(os.getpid()).uniform(0, 6))  # whatever it has come to
     os.kill(resumed.pid, signal.SIGKILL)
     resumed.communicate()
-    finished = tuner("resume", "out", folder=tmp_path)
+    finished = tuner("resume", "out", folder=tmp_path, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
     run = run_in(tmp_path)
     assert (run.status, len(run.record.trials), run.record.trials["00000"].ended_by) == ("finished", 4, "stop")
     assert run.set(trials=5).outcome == "waiting"
-    assert tuner("resume", "out", folder=tmp_path).code == 0
+    assert tuner("resume", "out", folder=tmp_path, EPOCH_SECONDS="0").code == 0
     assert len(run_in(tmp_path).record.trials) == 5
 
 
@@ -187,7 +175,7 @@ def test_a_driver_killed_right_after_an_order_has_obeyed_it_once_when_resumed(tm
     time.sleep(random.Random(os.getpid()).uniform(0, 0.8))
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    finished = tuner("resume", "out", folder=tmp_path)
+    finished = tuner("resume", "out", folder=tmp_path, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
     run = run_in(tmp_path)
     assert [event["verb"] for event in events_of(tmp_path, "order_obeyed")] == ["set", "try"]
@@ -225,7 +213,7 @@ def _steered(folder: Path, number: int) -> Iterator[tuple[str, float]]:
     """Orders with the seconds until each was answered, by the times of the events."""
     draw = random.Random(number)
     body = study(
-        SLOW, f"search=Random(), scheduler={SCHEDULERS[number % 4 % 3]}, resources=Resources(cpus=1)", trials=9
+        RESUMABLE, f"search=Random(), scheduler={SCHEDULERS[number % 4 % 3]}, resources=Resources(cpus=1)", trials=9
     )
     name = "x"
     if number % 4 == 3:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.replay.recorded import searched
-from tests.replay.test_replaying import FUNCTION, text
+from tests.replay.test_replaying import FUNCTION, plain, text
 from tuner.cli import main
 
 ROW = re.compile(r" +(\d+) +(\S+) +(\S+) +(.*)")
@@ -34,6 +34,15 @@ def test_another_curve_is_shown_with_its_differences_and_exit_code_1(tmp_path: P
     assert rows[1][1] == "99.5"
     assert lines[6:] == ["the curve differs from epoch 2 on, in loss; equal curves are not promised here."]
     assert "said" in shown.err  # what the trial prints
+
+
+def test_epochs_and_threads_are_as_asked_for(tmp_path: Path, capfd: Any) -> None:
+    searched(tmp_path / "run", plain())
+    capfd.readouterr()
+    main(["replay", str(tmp_path / "run"), "0", "--epochs", "3", "--cpus", "2", "--json"])
+    told = json.loads(capfd.readouterr().out)
+    assert told["differences"] == ["the trial had 1 CPU threads, and gets 2"]
+    assert [epoch["epoch"] for epoch in told["epochs"]] == [1, 2, 3]
 
 
 def _record_another_loss(events: Path, *, epoch: int, loss: float) -> None:

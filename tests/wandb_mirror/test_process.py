@@ -99,14 +99,6 @@ def test_a_search_ends_as_ever_beside_a_server_that_stalls(tmp_path: Path) -> No
     assert "Traceback" not in finished.err
 
 
-@pytest.mark.ray
-def test_who_is_not_logged_in_is_told_once_how_to_be(tmp_path: Path) -> None:
-    study_file(tmp_path, STUDY)
-    finished = tuner("run", "space.py", folder=tmp_path, HOME=str(tmp_path), WANDB_API_KEY="")
-    assert finished.err.count("W&B is off") == 1
-    assert load_run(tmp_path / "runs").info["wandb"] == "off"
-
-
 def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_path: Path) -> None:
     run = simulated(tmp_path / "my study" / "run 1", budget=Budget(trials=2, max_epochs=3))
     assert MirrorProcess(run.folder, "offline").finish(300) is None
