@@ -137,7 +137,8 @@ def test_published_files_may_lack_step_counters_and_have_auxiliary_heads_and_old
     old = {key.replace(".norm1.", ".norm.1.").replace(".conv2.", ".conv.2."): value for key, value in state.items()}
     assert old.keys() != state.keys()
     load_state(module, {**old, "aux1.fc.weight": torch.zeros(1)}, source="file", name="densenet121")
-    assert all(torch.equal(module.state_dict()[key], state[key]) for key in state)
+    loaded = module.state_dict()
+    assert all(torch.equal(loaded[key], state[key]) for key in state)
 
 
 def test_the_weights_of_another_model_are_refused(tmp_path: Path) -> None:
