@@ -1,6 +1,7 @@
 """`check` of study files that can't work: an exit code and a sentence, whatever is in them."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.malformed import VALUES_MODULE, VALUES_TEXT, StudyFile, malformed
 from tests.test_study_file import GOOD
 from tuner.cli import main
+from tuner.cli.main import parser
 
 ALL = 1500
 HERE = "that this machine has"  # what no line of the file is wrong about
@@ -42,7 +44,10 @@ def what_is_wrong(folder: Path, file: StudyFile, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_all_malformed_files_get_a_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_malformed_files_get_a_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[parser.__module__], "parser", cache(parser))  # it takes most of the time
     files = malformed(ALL)
     assert len({file.content for file in files}) == ALL
     assert [wrong for file in files if (wrong := what_is_wrong(folder, file, capsys))] == []

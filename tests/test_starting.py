@@ -64,10 +64,24 @@ def shell(line: str, folder: Path) -> int:
     ).returncode
 
 
+STREAMS = ["2>&-", ">&-", "<&-", ">&- 2>&-", "2> >(true)", "| true", "| head -1", "2>&1 | head -1"]
+OF_MESSAGES = ["2>&-", ">&- 2>&-", "2> >(true)", "2>&1 | head -1"]  # what can go wrong where nothing is on stdout
+
+
 @pytest.mark.parametrize(
-    "streams", ["2>&-", ">&-", "<&-", ">&- 2>&-", "2> >(true)", "| true", "| head -1", "2>&1 | head -1"]
+    ("verb", "code", "streams"),
+    [
+        *(("show run", 0, streams) for streams in STREAMS),
+        *(("show nowhere", 2, streams) for streams in OF_MESSAGES),
+        ("runs --frobnicate", 2, "2>&-"),
+        *(
+            pytest.param(verb, 2, streams, marks=pytest.mark.slow)
+            for verb, quick in (("show nowhere", OF_MESSAGES), ("runs --frobnicate", ["2>&-"]))
+            for streams in STREAMS
+            if streams not in quick
+        ),
+    ],
 )
-@pytest.mark.parametrize(("verb", "code"), [("show run", 0), ("show nowhere", 2), ("runs --frobnicate", 2)])
 def test_what_becomes_of_the_output_changes_no_exit_code(run: Path, verb: str, code: int, streams: str) -> None:
     assert shell(f"tuner {verb} {streams}", run.parent) == code
 

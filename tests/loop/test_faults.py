@@ -221,7 +221,11 @@ def small(
 
 SMALL = {
     "promotion": small(Random(), ASHA(1, 2)),
-    "learned": small(Random(sobol=False), NoEarlyStopping(), learned=Learned(({"x": 0.25},), ("before",))),
+    "learned": small(
+        *(Random(sobol=False), NoEarlyStopping()),
+        learned=Learned(({"x": 0.25},), ("before",)),
+        **{"trials": 3, "max_epochs": 3},
+    ),
     "brackets": small(Grid(), HyperBand(1, 2)),
     "limit": small(Random(), ASHA(1, 2), total_epochs=7),
     "never saved": small(Random(), NoEarlyStopping(), saving="never", total_epochs=7),

@@ -39,6 +39,12 @@ def state(running: Trainer) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in running.module.state_dict().items()}
 
 
+def same_state(running: Trainer, expected: dict[str, torch.Tensor]) -> None:
+    found = running.module.state_dict()
+    assert found.keys() == expected.keys()
+    assert [name for name, value in expected.items() if not torch.equal(value, found[name])] == []
+
+
 def test_it_learns_three_colours(colours: ImageClassifier) -> None:
     running = trainer(colours, epochs=4)
     results = run(running)
@@ -110,7 +116,7 @@ def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
     second.load(tmp_path / "checkpoint")
     assert (second.epoch, second.step) == (1, steps)
     assert curve(run(second)) == curve(results[1:])
-    assert all(torch.equal(value, state(second)[name]) for name, value in state(whole).items())
+    same_state(second, state(whole))
     left, right = whole.parts.best_module.state_dict(), second.parts.best_module.state_dict()
     assert all(torch.equal(value, right[name]) for name, value in left.items())
 
@@ -186,7 +192,7 @@ def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
     before = state(fresh)
     assert load_first_whole(fresh, [tmp_path / "2"]) == [problem]
     assert (fresh.epoch, fresh.parts.optimizer.state_dict()["state"]) == (0, {})
-    assert all(torch.equal(value, state(fresh)[name]) for name, value in before.items())
+    same_state(fresh, before)
 
 
 def test_images_per_second_count_images_and_not_batches(

@@ -11,7 +11,7 @@ import pytest
 from tests.results.simulated import simulated
 from tests.wandb_mirror.wandb_files import Shown, shown_runs
 from tests.wandb_mirror.wandb_server import wandb_server
-from tuner import NoEarlyStopping, load_run
+from tuner import Budget, NoEarlyStopping, load_run
 from tuner.history.records import TrialRecord
 from tuner.html_report import write_report
 from tuner.results import Run
@@ -41,7 +41,9 @@ def without_own(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = simulated(tmp_path_factory.mktemp("storage") / "simulated" / "2026-01-31T09-30-00")
+    # a run of W&B takes a second for each trial
+    budget = Budget(trials=10, max_epochs=9)
+    run = simulated(tmp_path_factory.mktemp("storage") / "simulated" / "2026-01-31T09-30-00", budget=budget)
     run.folder.write("best/config.json", b"{}")
     (Path(run.path) / "logs").mkdir()
     for trial in run.record.trials:
@@ -100,7 +102,8 @@ def test_the_summary_has_the_table_the_plots_the_report_and_the_winner(run: Run,
 
 
 def test_a_resumed_search_goes_on_in_the_same_runs_and_tells_nothing_twice(tmp_path: Path) -> None:
-    whole = simulated(tmp_path / "study" / "run", scheduler=NoEarlyStopping())
+    budget = Budget(trials=5, max_epochs=9)
+    whole = simulated(tmp_path / "study" / "run", scheduler=NoEarlyStopping(), budget=budget)
     lines = whole.folder.read("events/000001.jsonl").splitlines(keepends=True)
     (Path(whole.path) / "events/000001.jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
     assert mirror(load_run(whole.path), "offline").returncode == 0
