@@ -77,6 +77,7 @@ MAY_IMPORT = {
             "train",
             "inspection",
             "session",
+            "space",
             "study",
             "study_file",
             "trial",

@@ -11,6 +11,7 @@ import itertools
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -21,6 +22,7 @@ from tuner.space import values
 from tuner.study import Study
 
 STUDY_MODULE = values.STUDY_MODULE
+_files: dict[str, Path] = {}  # of the modules that are in use
 _brought: set[str] = set()  # folders that are searched for modules because a study file lies there
 _REFUSED_CALL = re.compile(
     r"(?P<name>\w+)(?:\.__init__)?\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
@@ -59,7 +61,7 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name], _files[name] = module, path.resolve()
     if str(imports_from) not in sys.path:
         sys.path.append(str(imports_from))
         _brought.add(str(imports_from))
@@ -84,8 +86,8 @@ def _module_name(path: Path) -> str:
 
 
 def _is_held_by_another(name: str, path: Path) -> bool:
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return file is not None and file != str(path) and Path(file).exists()
+    file = _files.get(name, path) if name in sys.modules else path
+    return file != path and file.exists()
 
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
@@ -123,8 +125,9 @@ def _found(name: str) -> str | None:
 def _imported(path: Path) -> set[str]:
     """The modules that the file's own code imports; of those in packages the package."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # which running it will tell
+        with warnings.catch_warnings(action="ignore"):  # of the file, which running it shows
+            tree = ast.parse(path.read_bytes())
+    except Exception:  # whatever is wrong with it, running it will tell
         return set()
     names = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}

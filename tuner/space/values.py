@@ -13,7 +13,7 @@ import numpy as np
 
 RAY_MODULE = "ray.tune.search.sample"
 STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
-_FURTHER = re.compile(rf"({STUDY_MODULE}\w*)-[0-9]+")  # of a file whose name another one has in this process
+_FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # of a file whose name another one has in this process
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -65,8 +65,12 @@ def canonical(value: Any) -> str:
     name = getattr(value, "__qualname__", "<")
     if "<" in name:
         return repr(value)
-    module = _FURTHER.sub(r"\1", str(getattr(value, "__module__", "")))
-    return f"{module}.{name}"
+    return f"{without_number(str(getattr(value, '__module__', '')))}.{name}"
+
+
+def without_number(module: str) -> str:
+    """A module's name, or what begins with it, as any process has it: of a study file without its number here."""
+    return _FURTHER.sub(r"\1", module)
 
 
 def is_writable(value: object) -> bool:
