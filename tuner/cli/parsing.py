@@ -23,7 +23,7 @@ RUN = "a run folder, or a storage folder for its newest run"
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def,override]
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """As the base class does; what a verb doesn't know is refused here, so that its own help is named."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
