@@ -1,13 +1,14 @@
-"""What it costs a trial that its output is kept: seconds with the log, relative to seconds without.
+"""What it costs a trial that its output is kept: seconds with the log, relative to seconds with other places for it.
 
     python benchmarks/output.py [--quick]
 
 Without Ray, in one process: a trial of short steps that prints nothing or a line per step, one that prints 1 GB, and a
-child process that prints 1 GB as fast as it can. With "log", what is printed goes to the log; without, it goes to
-/dev/null. Each pair is run in turn, and the median of the ratios is told. The last line is one JSON object:
-ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB), the same as cpu_ratio_… for the
-CPU time of all processes together, the log's included, which other work on the machine changes less; seconds_… of each
-with the log, the log's largest size in bytes, and milliseconds_per_trial: what opening and closing a log takes.
+child process that prints 1 GB as fast as it can. What is printed goes to /dev/null, to a plain file, and to the log,
+through the same streams; the three are run in turn, and the median of the ratios is told. The last line is one JSON
+object: ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB) relative to /dev/null, and
+the same as file_ratio_… relative to a file; cpu_ratio_… and cpu_file_ratio_… for the CPU time of all processes
+together, the log's included, which other work on the machine changes less; seconds_… of each with the log, the log's
+largest size in bytes, and milliseconds_per_trial: what opening and closing a log takes.
 """
 
 from __future__ import annotations
@@ -64,12 +65,12 @@ def child(size: int) -> Trial:
 
 
 @contextmanager
-def to_nowhere() -> Iterator[None]:
-    """What is printed within the block goes to /dev/null, through the same streams as a trial's."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    with output._redirected(nowhere):
+def to(path: str) -> Iterator[None]:
+    """What is printed within the block goes to this file, through the same streams as a trial's."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with output._redirected(file):
         yield
-    os.close(nowhere)
+    os.close(file)
 
 
 def cost(trial: Trial, where: AbstractContextManager[object]) -> tuple[float, float]:
@@ -88,15 +89,17 @@ def cpu_seconds() -> float:
 
 
 def compared(name: str, trial: Trial, folder: Path, runs: int) -> dict[str, float]:
-    """The median ratios of log to nowhere, and the median seconds with the log."""
-    pairs = []
+    """The median ratios of the log to nowhere and to a file, and the median seconds with the log."""
+    turns = []
     for number in range(runs):
-        without = cost(trial, to_nowhere())
-        pairs.append((cost(trial, output.captured(f"{number:05d}", str(folder), "begins")), without))
+        nowhere, file = cost(trial, to(os.devnull)), cost(trial, to(str(folder / "plain")))
+        turns.append((nowhere, file, cost(trial, output.captured(f"{number:05d}", str(folder), "begins"))))
     return {
-        f"ratio_{name}": statistics.median(log[0] / without[0] for log, without in pairs),
-        f"cpu_ratio_{name}": statistics.median(log[1] / without[1] for log, without in pairs),
-        f"seconds_{name}": statistics.median(log[0] for log, _ in pairs),
+        f"ratio_{name}": statistics.median(log[0] / nowhere[0] for nowhere, _, log in turns),
+        f"file_ratio_{name}": statistics.median(log[0] / file[0] for _, file, log in turns),
+        f"cpu_ratio_{name}": statistics.median(log[1] / nowhere[1] for nowhere, _, log in turns),
+        f"cpu_file_ratio_{name}": statistics.median(log[1] / file[1] for _, file, log in turns),
+        f"seconds_{name}": statistics.median(log[0] for _, _, log in turns),
     }
 
 

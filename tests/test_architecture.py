@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "budget": ({"space", "errors"}, set()),
     "failures": ({"errors"}, set()),
     "study": ({"budget", "failures", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
-    "study_file": ({"study", "errors"}, set()),
+    "study_file": ({"study", "space", "errors"}, set()),
     "train": (
         {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
         {"torch", "torchvision"},
@@ -77,6 +77,7 @@ MAY_IMPORT = {
             "train",
             "inspection",
             "session",
+            "space",
             "study",
             "study_file",
             "trial",

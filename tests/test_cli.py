@@ -178,8 +178,26 @@ def test_a_bad_option_value_is_refused_with_its_rule(
     space: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     code, out, err = run_main(capsys, "check", space, *arguments)
-    verb = "" if message.startswith("unrecognized") else "check "
-    assert (code, out, err) == (2, "", f"tuner: {message}; see `python -m tuner {verb}--help`\n")
+    assert (code, out, err) == (2, "", f"tuner: {message}; see `python -m tuner check --help`\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["run", "space.py", "--epochs", "3"],
+            "--epochs 3; see `python -m tuner run --help`",
+        ),
+        (["stop", "RUN", "--trails=7"], "--trails=7; did you mean --trial? see `python -m tuner stop --help`"),
+        (["stop", "RUN", "7"], "7; see `python -m tuner stop --help`"),
+        (["set", "RUN", "-x"], "-x; see `python -m tuner set --help`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_unknown_option_is_refused_with_the_nearest_one_and_the_help_of_its_verb(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run_main(capsys, *arguments) == (2, "", f"tuner: unrecognized arguments: {message}\n")
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import difflib
 import importlib.util
 import inspect
+import itertools
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from tuner.errors import StudyError, describe_error, one_line, shown
+from tuner.space import values
 from tuner.study import Study
 
-STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
+STUDY_MODULE = values.STUDY_MODULE
+_files: dict[str, Path] = {}  # of the modules that are in use
+_brought: set[str] = set()  # folders that are searched for modules because a study file lies there
 _REFUSED_CALL = re.compile(
     r"(?P<name>\w+)(?:\.__init__)?\(\) (?:got an unexpected keyword argument '(?P<unknown>\w+)'"
     r"|(?P<missing>missing) |(?P<many>takes) .*given)"
@@ -28,7 +34,8 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     """The `study` that the file declares.
 
     The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
-    no such file, it fails to run (with the file's own line), or declares no `study`.
+    no such file, it fails to run (with the file's own line), declares no `study`, or imports a module whose name one
+    beside another study file of this process has.
     """
     path = Path(path)
     if not _is_file(path):
@@ -49,14 +56,16 @@ def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
 
 
 def _execute(path: Path, imports_from: Path) -> ModuleType:
-    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
+    name = _module_name(path.resolve())
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise StudyError(f"a study file needs a name that ends in .py, got {str(path)!r}; rename it")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name], _files[name] = module, path.resolve()
     if str(imports_from) not in sys.path:
         sys.path.append(str(imports_from))
+        _brought.add(str(imports_from))
+    _check_modules_beside(path, imports_from)
     dont_write, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # a check leaves nothing behind
     try:
         spec.loader.exec_module(module)
@@ -67,6 +76,62 @@ def _execute(path: Path, imports_from: Path) -> ModuleType:
     finally:
         sys.dont_write_bytecode = dont_write
     return module
+
+
+def _module_name(path: Path) -> str:
+    """The file's own name, which says nothing of its folder, with a number where another file's module has that."""
+    name = STUDY_MODULE + re.sub(r"\W", "_", path.stem)
+    further = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], further) if not _is_held_by_another(each, path))
+
+
+def _is_held_by_another(name: str, path: Path) -> bool:
+    file = _files.get(name, path) if name in sys.modules else path
+    return file != path and file.exists()
+
+
+def _check_modules_beside(path: Path, folder: Path) -> None:
+    """Raise StudyError where Python would take a module from beside another study file, in place of its own."""
+    for name in _imported(path):
+        own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
+        if (
+            found is None
+            or found in own
+            or not is_beside_a_study(found)
+            or not any(Path(file).exists() for file in own)
+        ):
+            continue
+        raise StudyError(
+            f"modules beside study files need different names in one process, got {name!r} in {str(folder)!r}, where "
+            f"{found!r} is known already; rename one, or load {path.name} in a process of its own"
+        )
+
+
+def is_beside_a_study(file: str) -> bool:
+    """Whether a module's file is found only because a study file lies beside it, or beside its package."""
+    folder = Path(file).parent
+    return str(folder.parent if Path(file).name == "__init__.py" else folder) in _brought
+
+
+def _found(name: str) -> str | None:
+    """The file of the module that an import would give."""
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # __main__, or what a program made itself
+        return None
+    return None if found is None else found.origin
+
+
+def _imported(path: Path) -> set[str]:
+    """The modules that the file's own code imports; of those in packages the package."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the file, which running it shows
+            tree = ast.parse(path.read_bytes())
+    except Exception:  # whatever is wrong with it, running it will tell
+        return set()
+    names = {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    return {name.partition(".")[0] for name in names}
 
 
 def _refusal(error: BaseException, path: Path) -> StudyError:

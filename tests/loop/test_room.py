@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.history.events_of_a_run import ended, event, fold, reported, saved, started
+from tests.loop.failing import work
 from tests.loop.simulation import build, drive, events_of, study
 from tests.mounts import needs_mounts, run_on_tmpfs
 from tuner import ASHA, Budget, HyperBand, NoEarlyStopping
@@ -19,6 +20,7 @@ from tuner.history.records import RunRecord
 from tuner.loop.keeping import Keeper
 from tuner.loop.room import Actions, Room, least_bytes, needed_free
 from tuner.loop.search_loop import SearchLoop
+from tuner.orders.order import Order
 from tuner.storage.folder import LocalFolder
 
 SIZE = 100_000  # bytes of a checkpoint here
@@ -262,6 +264,31 @@ def room_of(record: RunRecord, folder: Path, *, limit_gb: float) -> tuple[Callab
     actions = Actions(end, reasons.append, lambda message, code: None)
     room = Room(record, LocalFolder(folder), keeper, actions, limit_gb=lambda: limit_gb, workers=lambda: 1)
     return room.make, store_gone, reasons
+
+
+def test_a_paused_trial_that_waits_to_be_tried_alone_is_not_ended_for_room(fast: Path) -> None:
+    """Its memory ran out at one image; it was paused later, and goes on once the others are off their workers."""
+    declared = study(scheduler=ASHA(1, 3), budget=Budget(trials=9, max_epochs=9), seed=1)
+    loop = build(declared, fast, concurrency=3)
+    waited: list[str] = []
+
+    def failing(number: int, tries: int, epoch: int) -> str | None:
+        trials = loop.record.trials.values()
+        if any(trial.attempts.alone and trial.status == "paused" for trial in trials):
+            loop.obey(Order("more", "set", {"trials": 40}, by="me@here", time=1.0))  # so that others run meanwhile
+        waiting = [trial for trial in loop._failing.waiting if loop.record.trials[trial].status == "paused"]
+        if waiting and not waited:
+            waited.extend(waiting)
+            before, loop.study = loop.study, limited(1e-9)
+            loop.make_room()
+            loop.study = before
+        return "out_of_memory" if tries == 0 and number in (1, 3, 5, 7) else None
+
+    work(loop, failing, saves=True, reports=1000)
+    assert loop.finished
+    assert waited == ["00007"]
+    assert loop.record.trials["00007"].ended_by != "disk_gb"
+    assert ends_by_disk(loop.record)
 
 
 # A disk that fills up

@@ -366,6 +366,24 @@ def test_orders_after_a_stop_are_told_that_the_search_ends(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.parametrize(
+    ("ordered", "arguments", "named", "command"),
+    [
+        ("stop", {}, ["00001", "00002"], "retry '{}/a run' --trial 00001 --trial 00002"),
+        ("stop", {}, [], "retry '{}/a run'"),
+        ("set", {"total_epochs": 5}, ["00001"], "retry '{}/a run' --trial 00001 --total-epochs N"),
+    ],
+)
+def test_a_retry_that_comes_while_the_search_ends_is_refused_with_the_command_that_will_work_then(
+    tmp_path: Path, ordered: str, arguments: dict[str, Any], named: list[str], command: str
+) -> None:
+    loop = build(study(), tmp_path / "a run")
+    drive(loop, reports=5)
+    obeyed(loop, ordered, **arguments)
+    told = refused(loop, "retry", **({"trials": named} if named else {}))
+    assert told.endswith(f"; once it has ended, run: python -m tuner {command.format(tmp_path)}")
+
+
 def test_a_limit_that_leaves_no_room_for_an_ordered_trial_is_raised_by_the_command_that_is_told(tmp_path: Path) -> None:
     loop = build(study(), tmp_path / "a run")
     drive(loop, reports=5)

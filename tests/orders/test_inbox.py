@@ -1,7 +1,10 @@
 """The inbox as the driver reads it: what others write there, by command and by hand, and what is no order."""
 
 import os
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -149,6 +152,59 @@ def test_an_inbox_that_others_may_write_to_as_the_umask_has_it(tmp_path: Path) -
     finally:
         os.umask(before)
     assert (tmp_path / "inbox").stat().st_mode & 0o777 == 0o775
+
+
+OWNER, SENDER, TEAM = 65533, 65534, 65532
+
+
+@contextmanager
+def acting_as(user: int) -> Iterator[None]:
+    """With the user's rights alone; all of them are of the group TEAM."""
+    groups = os.getgroups()
+    os.setgroups([TEAM])
+    os.setegid(user)
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+@pytest.fixture
+def foreign_run() -> Iterator[Path]:
+    """A run folder that others may read, where pytest's own folders are closed to them."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        Path(temporary).chmod(0o755)
+        os.chown(temporary, OWNER, OWNER)
+        yield Path(temporary)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes other users")
+@pytest.mark.parametrize(("mode", "group"), [(0o1777, OWNER), (0o1770, TEAM), (0o755, OWNER), (0o1770, OWNER)])
+def test_orders_of_another_user_arrive_where_the_inbox_lets_them(foreign_run: Path, mode: int, group: int) -> None:
+    with acting_as(OWNER):
+        looking = Looking(foreign_run)
+    inbox = foreign_run / "inbox"
+    os.chown(inbox, OWNER, group)
+    inbox.chmod(mode)
+    if mode == 0o755 or (mode == 0o1770 and group != TEAM):
+        with acting_as(SENDER), pytest.raises(RunFolderError, match="an order needs write access to the run's inbox/"):
+            put(looking.folder, "note", {"text": "mine"})
+        return
+    before = os.umask(0o077)  # the driver can read it all the same
+    try:
+        with acting_as(SENDER):
+            sent = put(looking.folder, "note", {"text": "mine"})
+    finally:
+        os.umask(before)
+    with acting_as(OWNER):
+        found = [*looking.look(), *looking.look(SECOND_LOOK)]
+        assert [(one.id, one.arguments) for one in found if isinstance(one, Order)] == [(sent.id, {"text": "mine"})]
+        looking.inbox.done(found[0])
+        looking.look()
+        assert list(inbox.iterdir()) == []
 
 
 def test_orders_on_object_storage_are_read_as_on_a_disk(tmp_path: Path) -> None:

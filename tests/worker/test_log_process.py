@@ -72,6 +72,21 @@ def test_a_long_log_keeps_its_first_and_its_last_lines(tmp_path: Path, small: Bo
     assert left_out(content) >= 26 * (lines - len(kept))
 
 
+def test_of_a_full_log_the_last_part_is_as_long_as_it_may_be_whatever_the_length_of_its_lines(
+    tmp_path: Path, small: Bounds
+) -> None:
+    for name, line in (("long", b"x" * 200 + b"\n"), ("short", b"x\n")):
+        log = Log(str(tmp_path / name), "")
+        for _ in range(3):
+            for _ in range(200):
+                log.add("", 1, line * 10)
+            log.flush()
+        content = (tmp_path / name).read_bytes()
+        tail = content.partition(b" bytes of output are left out here\n")[2]
+        assert 0.8 * small.tail < len(tail) <= small.tail
+        assert (len(bare(content)) - 1) * len(line) + left_out(content) >= 6_000 * len(line)
+
+
 def test_a_log_that_was_shortened_is_shortened_again_at_the_same_place(tmp_path: Path, small: Bounds) -> None:
     """On another worker, which knows nothing but the file."""
     before = 0

@@ -126,6 +126,28 @@ def test_a_child_that_never_stops_printing_does_not_hold_up_the_end(tmp_path: Pa
     assert len((tmp_path / log_name("00001")).read_bytes()) <= LIMIT_BYTES
 
 
+def test_a_line_is_there_as_it_ends_and_a_part_of_one_soon(tmp_path: Path) -> None:
+    """Without a flush by the trial, as of a worker that hangs in the middle of a line."""
+    with captured("00001", str(tmp_path), "begins"):
+        print("one", 2, "three")
+        print("half a line", end="")
+        while not (tmp_path / log_name("00001")).exists() or len(lines(tmp_path)) < 3:
+            time.sleep(0.01)
+        assert lines(tmp_path)[1:] == [("epoch 1", "one 2 three"), ("epoch 1", "half a line")]
+
+
+def test_a_part_of_a_line_is_printed_once_where_the_process_forks(tmp_path: Path) -> None:
+    with captured("00001", str(tmp_path), "begins"):
+        print("half", end="")
+        child = os.fork()
+        if child == 0:
+            print(" and the child's")
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("the parent's")
+    assert [text for _, text in lines(tmp_path)] == ["begins", "half and the child's", "the parent's"]
+
+
 KILLED = """
 import os, signal, sys, time
 from tuner.worker.output import captured

@@ -112,6 +112,12 @@ class Failing:
             return self._waiting.pop(0)
         return found
 
+    @property
+    def waiting(self) -> frozenset[str]:
+        """The trials that go on next: once no other one runs, or once a device has room for them."""
+        names = {entry.start.trial for entry, _ in self._waiting}
+        return frozenset(names if self._queue.waiting is None else names | {self._queue.waiting})
+
     def clear(self) -> None:
         """Nothing of what waits will run."""
         self._queue.clear()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
 from tuner.budget import GB
@@ -77,10 +77,10 @@ class Room:
         if self._limit is not None or self._folder.disk is not None:
             self._size(trial, epoch)
 
-    def make(self, waiting: str | None = None) -> None:
+    def make(self, waiting: Set[str] = frozenset()) -> None:
         """Delete the least useful checkpoints where the limit would be passed; pause where only needed ones are left.
 
-        `waiting` is a paused trial that is about to go on. Pauses too where the disk has less free space than the next
+        `waiting` are paused trials that are about to go on. Pauses too where the disk has less free space than the next
         checkpoints and events take.
         """
         if self._limit is not None:
@@ -101,7 +101,7 @@ class Room:
         limit_gb = self._limit_gb()
         return None if limit_gb is None else limit_gb * GB
 
-    def _keep_below(self, limit: float, waiting: str | None) -> None:
+    def _keep_below(self, limit: float, waiting: Set[str]) -> None:
         self._look_at_the_rest()
         dropping = self._droppable(waiting)
         while (excess := self._excess(limit)) > 0:
@@ -134,7 +134,7 @@ class Room:
         self._sizes = {place: self._size(*place) for place in kept}
         return sum(self._sizes.values()) + self._others + self._largest * (self._workers() + 1) - limit
 
-    def _droppable(self, waiting: str | None) -> Iterator[Callable[[], None]]:
+    def _droppable(self, waiting: Set[str]) -> Iterator[Callable[[], None]]:
         """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""
         while (place := self._of_a_failed_trial()) is not None:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
@@ -157,9 +157,9 @@ class Room:
         failed = (trial for trial in self._record.trials.values() if trial.status == "failed")
         return next(((trial.trial, epoch) for trial in failed for epoch in trial.checkpoints), None)
 
-    def _least_promising(self, waiting: str | None) -> TrialRecord | None:
+    def _least_promising(self, waiting: Set[str]) -> TrialRecord | None:
         leader = self._record.best_trial()
-        paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial != waiting)
+        paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial not in waiting)
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
 
     def _least_useful_best(self) -> tuple[str, int] | None:

@@ -227,7 +227,7 @@ class SearchLoop:
 
     def make_room(self) -> None:
         """See to it that the run folder stays below its limit, and its disk doesn't fill up; cheap."""
-        self._room.make(self._queue.waiting)
+        self._room.make(self._failing.waiting)
 
     def returned(self, trial: str) -> None:
         """The trial's code came to its end by itself."""

@@ -208,7 +208,13 @@ class Steering:
         """What `SearchLoop.retry` does, by one event: the answer itself says which trials run again."""
         reached = self._limits.reached()
         if reached is not None:
-            raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; retry it after")
+            which = [word for trial in arguments.get("trials", ()) for word in ("--trial", str(trial))]
+            limit = next((each for each in LIMITS if each.name == reached), None)
+            anew = [] if limit is None else [limit.option, limit.metavar]  # or the run would end by it again
+            again = command("retry", self._loop.folder.uri, *which, *anew)
+            raise StudyError(
+                f"a trial needs a search that goes on, got one that ends by {reached}; once it has ended, run: {again}"
+            )
         try:
             names = to_retry(self._loop.record, arguments.get("trials", ()))
         except RunFolderError as error:

@@ -13,6 +13,7 @@ from tuner.errors import StudyError
 from tuner.foreign_text import printable
 from tuner.space import Domain, SampleFrom, Space
 from tuner.study import Study
+from tuner.study_file import is_beside_a_study
 
 ALWAYS = ("name", "trial", "space", "metric", "mode", "search", "scheduler", "budget", "seed")
 INDENT = " " * 4
@@ -136,6 +137,8 @@ def _module_of(study: Study, path: Path) -> str:
             f"use -o {source.parent / path.name}"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
+    if found is not None and is_beside_a_study(str(found.origin)):  # where a process of its own doesn't look
+        found = None
     if not source.stem.isidentifier() or (found is not None and found.origin != str(source)):
         raise StudyError(
             f"{source.name} needs a name under which its code can be imported, got {source.stem!r}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, TypeGuard
@@ -11,6 +12,8 @@ from typing import Any, TypeGuard
 import numpy as np
 
 RAY_MODULE = "ray.tune.search.sample"
+STUDY_MODULE = "tuner_study_"  # what the modules of study files are called, followed by the file's name
+_FURTHER = re.compile(rf"^({STUDY_MODULE}\w*)-[0-9]+")  # of a file whose name another one has in this process
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -47,7 +50,8 @@ def plain(value: Any) -> Any:
 def canonical(value: Any) -> str:
     """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't.
 
-    The same in any process, but for lambdas, local functions and objects whose repr is their address.
+    The same in any process, but for lambdas, local functions and objects whose repr is their address; so it doesn't
+    say which of several study files of one name a function is from.
     """
     value = plain(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -59,7 +63,14 @@ def canonical(value: Any) -> str:
     if isinstance(value, set | frozenset):
         return "set(" + ", ".join(sorted(map(canonical, value))) + ")"
     name = getattr(value, "__qualname__", "<")
-    return repr(value) if "<" in name else f"{getattr(value, '__module__', '')}.{name}"
+    if "<" in name:
+        return repr(value)
+    return f"{without_number(str(getattr(value, '__module__', '')))}.{name}"
+
+
+def without_number(module: str) -> str:
+    """A module's name, or what begins with it, as any process has it: of a study file without its number here."""
+    return _FURTHER.sub(r"\1", module)
 
 
 def is_writable(value: object) -> bool:

@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tuner.errors import StudyError, describe_error
+from tuner.space.values import without_number
 from tuner.study_file import STUDY_MODULE
 from tuner.trial import MemoryEstimate, Trial
 
@@ -109,6 +110,7 @@ def implementation_of(trial: Trial) -> Implementation[Any]:
 
 
 def _rule(trial: Trial, named: object) -> str:
+    named = without_number(named) if isinstance(named, str) else named
     return (
         'a trial needs implementation = "module:Class" of a tuner.worker.implementation.Implementation, '
         f"got {named!r} in {type(trial).__name__}; name one in a module of its own, which workers import"

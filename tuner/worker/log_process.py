@@ -107,23 +107,45 @@ class Log:
         if self._opening:
             self._put("tuner", stamp("tuner"), self._opening.encode() + b"\n")
             self._opening = ""
-        self._put(source, stamp(f"epoch {epoch} {source}".rstrip()), text)
+        self._put(source, self._begin(source, epoch), text)
         if self._size > AT_ONCE_BYTES and not self._is_full:
             self.flush()
         while self._size > TAIL_BYTES and len(self._pending) > 1:
-            _, _, oldest = self._pending.popleft()
-            self._size -= _cost(oldest)
-            self._skipped = (self._skipped or 0) + len(oldest)
+            self._leave_out()
 
     def _put(self, source: str, begin: bytes, text: bytes) -> None:
         self._pending.append((source, begin, text))
-        self._size += _cost(text)
+        self._size += self._cost(text)
+
+    def _cost(self, text: bytes) -> int:
+        """Bytes in the file; only those of the text where most will be left out, as lines take long to count."""
+        return len(text) if self._is_full else stamped(text)
+
+    def _leave_out(self) -> None:
+        _, _, oldest = self._pending.popleft()
+        self._size -= self._cost(oldest)
+        self._skipped = (self._skipped or 0) + len(oldest)
+
+    def _leave_out_what_is_too_much(self) -> None:
+        """Of a full log all that wouldn't stay in the file once each line has its beginning."""
+        room, kept = TAIL_BYTES, 0
+        for _, _, text in reversed(self._pending):
+            if room <= 0:
+                break
+            room, kept = room - stamped(text), kept + 1
+        while len(self._pending) > kept:
+            self._leave_out()
+
+    def _begin(self, source: str, epoch: int) -> bytes:
+        return stamp(f"epoch {epoch} {source}".rstrip())
 
     def flush(self) -> None:
         """Write what waits."""
         self.flushed = time.monotonic()
         if not self._pending:
             return
+        if self._is_full:
+            self._leave_out_what_is_too_much()
         if self._skipped is not None or self._unwritten:
             self._unfinished = None
         begins_line = self._unfinished is None
@@ -178,7 +200,8 @@ class Log:
             os.close(file)
 
 
-def _cost(text: bytes) -> int:
+def stamped(text: bytes) -> int:
+    """Bytes of a text in the file, about."""
     return len(text) + STAMP_BYTES * (text.count(b"\n") or 1)
 
 
@@ -234,6 +257,8 @@ class Source:
 
     def _mark(self, text: bytes) -> int:
         """Where a mark begins, which may be cut off at the end; -1 where there is none."""
+        if b"\0" not in text:
+            return -1
         start = text.find(self._token)
         if start < 0:
             start = text.rfind(b"\0", -TOKEN_BYTES)

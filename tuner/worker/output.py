@@ -31,6 +31,8 @@ from tuner.worker import log_process
 ANSWER_SECONDS = 5.0  # that a trial waits for the process at most
 UPLOAD_SECONDS = 20.0  # between two copies on an object store
 PIPE_BYTES = 2**20  # the most that a user may ask for; the kernel's default is a sixteenth
+UNFINISHED_SECONDS = 0.3  # after which a part of a line is written
+STDERR = 2
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
 _LINE_BUFFERED = 1  # _IOLBF
 
@@ -132,6 +134,7 @@ def _log_process() -> LogProcess:
     global _process  # noqa: PLW0603 -- one for each worker process
     if _process is None or not _process.works:
         _buffer_by_line()
+        os.register_at_fork(before=flush_streams)  # or the child would print the part of a line, too
         _process = LogProcess()
     return _process
 
@@ -167,8 +170,9 @@ def _redirected(pipe: int) -> Iterator[None]:
     try:
         os.dup2(pipe, 1)
         os.dup2(pipe, 2)
-        sys.stdout, sys.stderr = _stream(1), _stream(2)
-        yield
+        sys.stdout, sys.stderr = stdout, _ = _stream(1), _stream(STDERR)
+        with _unfinished_lines(stdout):
+            yield
     finally:
         flush_streams()
         sys.stdout, sys.stderr = streams
@@ -178,9 +182,34 @@ def _redirected(pipe: int) -> Iterator[None]:
 
 
 def _stream(number: int) -> io.TextIOWrapper:
-    """Unbuffered, so that a worker which is killed loses nothing; what has no UTF-8 is printed as its escape."""
+    """Each line is written as it ends, so that a worker which is killed loses none; what has no UTF-8 as its escape.
+
+    Standard error writes the parts of a line too. For standard output that would be a call of the system for each
+    argument of each `print`, so that `_unfinished_lines` writes them.
+    """
     raw = io.FileIO(number, "w", closefd=False)
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+    return io.TextIOWrapper(
+        raw, encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=number == STDERR
+    )
+
+
+@contextmanager
+def _unfinished_lines(stream: io.TextIOWrapper) -> Iterator[None]:
+    """Bring to the descriptor what the stream holds of a line that has no end yet, every UNFINISHED_SECONDS."""
+    closed = threading.Event()
+
+    def work() -> None:
+        while not closed.wait(UNFINISHED_SECONDS):
+            with suppress(Exception):  # the trial may have closed it
+                stream.flush()
+
+    thread = threading.Thread(target=work, name="tuner-unfinished-lines", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        thread.join()
 
 
 def flush_streams() -> None:

@@ -12,18 +12,18 @@ from tuner.trial import Trial
 
 
 def pickle_trial(trial: Trial) -> bytes:
-    """The trial for another process, with the code of the study file in it: workers can't import that file."""
-    names = {getattr(function, "__module__", "") or "" for function in trial.functions}
-    return _with_code_of(names, trial)
+    """The trial for another process, with the code of study files in it: workers can't import these files."""
+    return _with_code_of_studies(trial)
 
 
 def pickle_study(study: Study) -> bytes:
-    """The study for another process, with the code of study files in it, whatever of the study it belongs to."""
-    return _with_code_of(set(sys.modules), study)
+    """The study for another process, in the same way."""
+    return _with_code_of_studies(study)
 
 
-def _with_code_of(names: set[str], value: object) -> bytes:
-    modules = [sys.modules[name] for name in names if name.startswith(STUDY_MODULE) and name in sys.modules]
+def _with_code_of_studies(value: object) -> bytes:
+    """Pickled with the code of all study files that were loaded here: a partial function doesn't say whose it is."""
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(STUDY_MODULE)]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
