@@ -28,7 +28,7 @@ picture: $(STAMP)  ## the picture of README, from the newest run of the demo; ne
 	$(BIN)/python docs/draw_report.py runs/digits docs/images/report.png
 
 notebooks: $(STAMP)  ## run the notebooks and keep their outputs; needs Chromium to draw the figures
-	cd notebooks && PLOTLY_RENDERER=plotly_mimetype+png ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace first_search.ipynb best_trials.ipynb
+	cd notebooks && PLOTLY_RENDERER=plotly_mimetype+png ../$(BIN)/jupyter nbconvert --to notebook --execute --inplace first_search.ipynb best_trials.ipynb compare_runs.ipynb
 
 bench: $(STAMP)  ## the measured claims
 	$(BIN)/python benchmarks/overhead.py
