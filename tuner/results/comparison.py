@@ -133,11 +133,11 @@ class Comparison:
         return f"after {self.epochs} epochs {best} has the best {self.runs[0].metric}, {value:.4g}{ahead}; {CAVEAT}"
 
     def plot(self, against: Against = "epochs") -> Plot:
-        """The best value so far of every run on the same axes; of groups of runs the mean and its standard error."""
+        """The best value so far of every run on the same axes; of groups the mean and its error, but against trials."""
         from tuner.plots.comparison import best_values
         from tuner.plots.groups import means
 
-        return means(self) if against == "epochs" and self.has_groups else best_values(self, against)
+        return means(self, against) if against != "trials" and self.has_groups else best_values(self, against)
 
     @property
     def has_groups(self) -> bool:
