@@ -31,10 +31,13 @@ def test_a_run_says_in_a_line_what_won(tmp_path: Path) -> None:
     assert "\n" not in line
 
 
-def test_a_run_below_the_working_directory_is_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = simulated(tmp_path / "runs" / "one")
+def test_a_run_below_the_working_directory_names_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
+    run = simulated(tmp_path / "runs" / "one")
     assert repr(run).endswith(", runs/one>")
+    assert str(tmp_path) not in repr(run) + run._repr_html_()
 
 
 def test_a_run_without_a_winner_says_so(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from tests.results.simulated import simulated
 from tuner.html_report import write_report
 from tuner.results import Run
 
+DRAWN = "[...document.querySelectorAll('.js-plotly-plot')].map(e => `${e.id} ${e._fullLayout.width}`)"
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -67,6 +69,46 @@ def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
     assert not visit.page.locator("nav").is_visible()
     assert visit.page.locator("input:visible").count() == 0
     assert visit.page.pdf().startswith(b"%PDF")
+
+
+@needs_browser
+def test_what_was_never_in_view_is_on_paper(visit: Visit) -> None:
+    """A printer waits for nothing that is drawn later: `page.pdf()` is what printing is."""
+    page = visit.page
+    page.wait_for_selector("html[data-printable]")
+    shown = "figure:visible [data-figure]"
+    wanted = {figure.get_attribute("id") for figure in page.locator(shown).all()}
+    assert len(wanted) > page.locator(".js-plotly-plot").count()
+    page.evaluate("window.addEventListener('afterprint', () => { window.onPaper = window.whilePrinting; })")
+    page.evaluate(f"window.addEventListener('beforeprint', () => {{ window.whilePrinting = {DRAWN}; }})")
+    assert page.pdf().startswith(b"%PDF")
+    assert {f"{name} 700" for name in wanted} <= set(page.evaluate("window.whilePrinting"))
+    page.wait_for_function(f"{DRAWN}.every(one => !one.endsWith(' 700'))")
+    assert visit.complaints == []
+
+
+@needs_browser
+def test_figures_that_could_not_be_drawn_are_printed_as_numbers(browser: Any, written: str) -> None:
+    page = browser.new_page()
+    page.add_init_script("window.requestIdleCallback = () => {}")  # as where a printer is faster than the page
+    page.goto(f"file://{written}")
+    done = "figure.as-numbers, figure:has(.js-plotly-plot)"
+    left = f"[...document.querySelectorAll('[data-plot]')].filter(one => !one.closest('{done}')).length"
+    assert page.evaluate(f"(dispatchEvent(new Event('beforeprint')), {left})") == 0
+    page.emulate_media(media="print")
+    assert page.locator("figure.as-numbers:visible details.numbers[open] table:visible").count() > 5
+    assert page.locator("figure.as-numbers .plot:visible").count() == 0
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details.numbers[open]").count() == 0
+    page.context.close()
+
+
+@needs_browser
+def test_on_paper_no_table_is_wider_than_the_page(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 718, "height": 900})
+    visit.page.emulate_media(media="print")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == 718
 
 
 @needs_browser

@@ -67,6 +67,34 @@ def names(page: Any) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]]
 
 
+def test_a_loss_over_decades_is_looked_at_on_a_logarithmic_axis(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["seven_decades"], scheme="dark")
+    visit.drawn()
+    axis = "document.getElementById('plot-explorer')._fullLayout.yaxis.type"
+    assert visit.page.evaluate(axis) == "log"
+    visit.page.locator("#explore-log-y").click()
+    visit.page.wait_for_function(f"{axis} === 'linear'")
+    pressed = visit.page.locator(".updatemenu-item-rect[style*='244, 250, 255']").first
+    assert pressed.evaluate("e => getComputedStyle(e).fill") == "rgb(29, 35, 43)"  # its letters are light
+    visit.page.context.close()
+
+
+def test_a_search_that_saved_no_epoch_has_no_figure_of_that(reports: dict[str, str]) -> None:
+    assert 'id="plot-savings"' not in Path(reports["seven_decades"]).read_text()
+    assert 'id="plot-savings"' in Path(reports["sixty_conditional"]).read_text()
+
+
+def test_no_word_of_the_table_is_broken(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["sixty_conditional"], width=820)
+    lines = (
+        "e => { const all = document.createRange(); all.selectNodeContents(e); return all.getClientRects().length; }"
+    )
+    status = visit.page.locator("tr[data-trial] td:nth-child(2)").first
+    assert status.inner_text() == "completed"
+    assert status.evaluate(lines) == 1
+    visit.page.context.close()
+
+
 def test_without_scripts_tables_take_the_place_of_figures(browser: Any, reports: dict[str, str]) -> None:
     visit = opened(browser, reports["sixty_conditional"], scripts=False)
     assert visit.page.locator(".plot:visible").count() == 0

@@ -61,7 +61,7 @@ def test_confusions_that_are_equally_frequent_are_called_so(
 ) -> None:
     found = mistakes.confusion_matrix(scored(tmp_path, counts))
     assert found is not None
-    assert found.figure.layout.title.text == title
+    assert found.figure.layout.title.text.replace("<br>", " ") == title
 
 
 def test_each_class_has_its_scores_with_errors_the_worst_first(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_damaged_file_of_mistakes_is_left_out(tmp_path: Path) -> None:
 def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_path: Path) -> None:
     found = calibration.reliability(scored(tmp_path, calibration=CALIBRATION))
     assert found is not None
-    assert found.figure.layout.title.text == (
+    assert found.figure.layout.title.text.replace("<br>", " ") == (
         "The winner is surer than it is right: calibration error 20.0%, 3.0% at temperature 2.5"
     )
     assert found.table["confidence"].tolist() == [0.9, 0.73]

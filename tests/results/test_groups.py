@@ -107,7 +107,32 @@ def test_the_course_over_time_ends_at_equal_cost(runs: list[Run]) -> None:
     assert last["epochs"] == found.epochs
     assert last["mean"] == pytest.approx(found.by_group[f"mean {found.equal_cost}"][1])
     assert (course["runs"] == 3).all()
-    assert [trace.name for trace in found.plot().data if trace.name] == ["Random", "HyperOpt"]
+    assert [trace.name for trace in found.plot().figure.data if trace.name] == ["Random", "HyperOpt"]
+
+
+def test_the_course_over_minutes_ends_with_the_shortest_run(runs: list[Run]) -> None:
+    found = compare(runs)
+    drawn = found.plot("time")
+    ends = [max(time - run.events[0]["time"] for time, *_ in run.record.reports()) / 60 for run in runs]
+    assert drawn.table["minutes"].max() == pytest.approx(min(ends))
+    assert (drawn.table["runs"] == 3).all()
+    last = drawn.table[drawn.table["group"] == "HyperOpt"].iloc[-1]
+    assert last["standard error"] > 0
+    assert [trace.name for trace in drawn.figure.data if trace.name] == ["Random", "HyperOpt"]
+
+
+def test_a_cell_that_ends_with_the_plot_shows_it(runs: list[Run]) -> None:
+    drawn = compare(runs).plot()
+    assert drawn._repr_mimebundle_() == drawn.figure._repr_mimebundle_()
+
+
+def test_long_titles_are_broken_for_notebooks_and_whole_on_the_page(runs: list[Run]) -> None:
+    found = compare(runs)
+    lines = found.plot().figure.layout.title.text.split("<br>")
+    assert len(lines) > 1
+    assert all(len(line) <= 84 for line in lines)
+    told = found.conclusion[0].upper() + found.conclusion[1:]
+    assert f'<figcaption id="caption-comparison-against-epochs">{told}' in comparison_html(found)
 
 
 def test_a_sure_difference_is_said_with_its_test(runs: list[Run]) -> None:

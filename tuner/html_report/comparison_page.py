@@ -23,7 +23,7 @@ def comparison_html(comparison: Comparison) -> str:
         conclusion=conclusion[0].upper() + conclusion[1:],
         runs=table_of(comparison.table),
         groups=table_of(comparison.by_group) if comparison.has_groups else None,
-        going=figures_of(comparison.drawn(against) for against in COSTS),
+        going=figures_of(comparison.plot(against) for against in COSTS),
         importances=_importances(comparison),
         winners=_winners(comparison),
     )

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.plots import Plot
-from tuner.plots.base import COLOURS, THEMES
+from tuner.plots.base import COLOURS, THEMES, TITLE_LINE
 from tuner.results.text import duration, hours, outcome, plural, short
 
 if TYPE_CHECKING:
@@ -95,9 +95,10 @@ def figures_of(plots: Iterable[Plot | None]) -> list[Figure]:
 
 
 def _figure(plot: Plot) -> Figure:
-    figure, title = plot.figure, unescape(plot.figure.layout.title.text)
-    height = int(figure.layout.height) - NARROW_HEIGHT
-    figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - NARROW_HEIGHT})
+    figure, lines = plot.figure, plot.figure.layout.title.text.split("<br>")
+    title, room = unescape(" ".join(lines)), NARROW_HEIGHT + TITLE_LINE * (len(lines) - 1)
+    height = int(figure.layout.height) - room
+    figure.update_layout(title=None, height=height, margin={"t": figure.layout.margin.t - room})
     if "trial" in plot.table and len(plot.table):
         figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
     name = plot.name.replace(" ", "-")

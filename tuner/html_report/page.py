@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
+SPENT = (progress.timeline, progress.savings, progress.costs)
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability, curves.winner_curves)
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 
@@ -107,7 +108,7 @@ def report_html(run: Run) -> str:
         ),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
         learned=figures_of(draw(run) for draw in LEARNED) if len(run.outcomes()[1]) else [],
-        spent=figures_of(draw(run) for draw in (progress.timeline, progress.savings, progress.costs)),
+        spent=figures_of(draw(run) for draw in SPENT if draw is not progress.savings or saved),
         wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
         unsure=mistakes.shown_least_sure(run),
         facts=_facts(run),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
-from tuner.plots.base import Plot, in_lines, nothing
+from tuner.plots.base import Plot, nothing
 from tuner.plots.progress import Against
 
 if TYPE_CHECKING:
@@ -115,4 +115,4 @@ class Plots:
 
     @staticmethod
     def _shown(plot: Plot | None, reason: str) -> go.Figure:
-        return nothing(reason) if plot is None else in_lines(plot.figure)
+        return nothing(reason) if plot is None else plot.figure

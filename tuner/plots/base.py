@@ -34,8 +34,8 @@ SCALE = [[0.0, "#0B7BC1"], [0.5, "#8A7A8F"], [1.0, "#D06000"]]  # of lines and m
 SURFACE = "Viridis"  # of areas, whose steps are to be seen, not their edges
 OUTLINE = {"color": GREY, "width": 1}
 HEIGHT = 420  # pixels
+TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a line of a title, and what fits a notebook's 700 of them
 LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option beside an axis
-LINE, LINE_HEIGHT = 86, 20  # characters and pixels of a title's line
 BAR = {"thickness": 14}  # pixels, of a colour bar
 
 
@@ -47,20 +47,37 @@ class Plot:
     figure: go.Figure
     table: pd.DataFrame
 
+    def _repr_mimebundle_(self, *arguments: Any, **options: Any) -> Any:
+        """For notebooks, which show it as they show its figure."""
+        return self.figure._repr_mimebundle_(*arguments, **options)
+
+    def _ipython_display_(self) -> None:
+        self.figure._ipython_display_()
+
 
 def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Figure:
     """An empty figure that says in its title what is to be seen."""
     import plotly.graph_objects as go
 
+    lines = textwrap.wrap(title, TITLE_CHARACTERS, break_long_words=False, break_on_hyphens=False) or [""]
+    more = TITLE_LINE * (len(lines) - 1)
     figure = go.Figure()
     figure.update_layout(
-        title={"text": title, "font": {"size": 15}, "x": 0.01, "xanchor": "left", "y": 0.98, "yanchor": "top"},
+        title={
+            "text": "<br>".join(lines),
+            "font": {"size": 15},
+            "x": 0.01,
+            "xanchor": "left",
+            "y": 0.98,
+            "yanchor": "top",
+            "pad": {"t": more * 0.6},
+        },
         template="plotly_white",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13, "color": THEMES["light"]["text"]},
-        margin={"l": 60, "r": 20, "t": 80, "b": 50},
-        height=HEIGHT,
+        margin={"l": 60, "r": 20, "t": 80 + more, "b": 50},
+        height=HEIGHT + more,
         hoverlabel={"namelength": -1},
         modebar={"bgcolor": "rgba(0,0,0,0)", "color": THEMES["light"]["text"]},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
@@ -74,7 +91,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
 def style_axes(figure: go.Figure) -> go.Figure:
     """Grid lines of the light theme; for all axes that the figure has by now."""
     grid = THEMES["light"]["grid"]
-    lines = {"gridcolor": grid, "zerolinecolor": grid, "automargin": True}
+    lines = {"gridcolor": grid, "zerolinecolor": grid, "automargin": True, "exponentformat": "power"}
     return figure.update_xaxes(**lines).update_yaxes(**lines)
 
 
@@ -87,18 +104,6 @@ def nothing(reason: str) -> go.Figure:
 def escaped(text: str) -> str:
     """Other people's text where plotly would take `<` and `&` for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;")
-
-
-def in_lines(figure: go.Figure) -> go.Figure:
-    """A figure that stands alone, its title broken into lines that a notebook's width holds."""
-    lines = textwrap.wrap(str(figure.layout.title.text or ""), LINE, break_long_words=False)
-    if len(lines) > 1:
-        more = LINE_HEIGHT * (len(lines) - 1)
-        height = figure.layout.height + more
-        top = 1 - LINE_HEIGHT / height  # of several lines plotly places the first one's middle there
-        figure.update_layout(title={"text": "<br>".join(lines), "y": top}, height=height)
-        figure.update_layout(margin_t=figure.layout.margin.t + more)
-    return figure
 
 
 def label(text: object, longest: int = LONGEST_LABEL) -> str:

@@ -5,46 +5,59 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tuner.plots.base import CATEGORIES, Plot, escaped, label, new_figure
-from tuner.plots.progress import AXES
+from tuner.plots.progress import AXES, Against
+from tuner.plots.value_axes import draw_values, is_wide
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
     from tuner.results.comparison import Comparison
 
 BAND = 0.2  # of a colour
 
 
-def means(comparison: Comparison) -> Plot:
-    """The mean of the best values so far against the epochs trained, a line for each group of runs."""
-    table = comparison.over_time
-    title = comparison.conclusion
-    figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES["epochs"], y=label(comparison.runs[0].metric))
+def means(comparison: Comparison, against: Against = "epochs") -> Plot:
+    """The mean of the best values so far, a line for each group of runs: against epochs trained, or minutes."""
+    from tuner.results.courses import over_minutes
+
+    table = comparison.over_time if against == "epochs" else over_minutes(comparison)
+    axis = "epochs" if against == "epochs" else "minutes"
+    metric, mode = comparison.runs[0].metric, comparison.runs[0].mode
+    title = comparison.conclusion if against == "epochs" else f"the mean of the best so far against {AXES[against]}"
+    figure = new_figure(escaped(title[0].upper() + title[1:]), x=AXES[against], y=label(metric))
+    values = table["mean"].to_list()
+    lowest = min(values) / 2 if values and is_wide(values, mode) else None  # a logarithmic axis has no place for less
     for index, name in enumerate(dict.fromkeys(table["group"])):
-        rows = table[table["group"] == name]
-        colour = CATEGORIES[index % len(CATEGORIES)]
-        error = rows["standard error"].fillna(0.0)
-        for edge, fill in ((rows["mean"] - error, None), (rows["mean"] + error, "tonexty")):
-            figure.add_scatter(
-                x=rows["epochs"],
-                y=edge,
-                fill=fill,
-                fillcolor=_faded(colour),
-                mode="lines",
-                line={"width": 0, "shape": "hv"},
-                hoverinfo="skip",
-                showlegend=False,
-                legendgroup=name,
-            )
+        _add_group(figure, table[table["group"] == name], axis, CATEGORIES[index % len(CATEGORIES)], lowest)
+    return Plot(f"comparison against {against}", draw_values(figure, table["mean"], mode), table)
+
+
+def _add_group(figure: go.Figure, rows: pd.DataFrame, axis: str, colour: str, lowest: float | None) -> None:
+    """A line, and a band of one standard error to each side."""
+    name, error = escaped(str(rows["group"].iloc[0])), rows["standard error"].fillna(0.0)
+    for edge, fill in (((rows["mean"] - error).clip(lower=lowest), None), (rows["mean"] + error, "tonexty")):
         figure.add_scatter(
-            x=rows["epochs"],
-            y=rows["mean"],
-            name=escaped(name),
-            legendgroup=name,
+            x=rows[axis],
+            y=edge,
+            fill=fill,
+            fillcolor=_faded(colour),
             mode="lines",
-            line={"color": colour, "shape": "hv"},
-            customdata=error,
-            hovertemplate="%{y:.5g} ± %{customdata:.2g} after %{x} epochs",
+            line={"width": 0, "shape": "hv"},
+            hoverinfo="skip",
+            showlegend=False,
+            legendgroup=name,
         )
-    return Plot("comparison against epochs", figure, table)
+    figure.add_scatter(
+        x=rows[axis],
+        y=rows["mean"],
+        name=name,
+        legendgroup=name,
+        mode="lines",
+        line={"color": colour, "shape": "hv"},
+        customdata=error,
+        hovertemplate=f"%{{y:.5g}} ± %{{customdata:.2g}} after %{{x:.4g}} {axis}",
+    )
 
 
 def _faded(colour: str) -> str:

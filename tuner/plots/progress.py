@@ -194,12 +194,13 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
 
     begun = run.events[0]["time"] if run.events else 0.0
     better = max if run.mode == "max" else min
+    bests = {trial: run.record.best_of(trial) for trial in run.record.trials}
     so_far: list[float] = []
     rows = []
     for count, (time, trial, epoch, value) in enumerate(run.record.reports(), start=1):
         if value is not None and trial.status != "failed":
             so_far = [better(*so_far, value)] if so_far else [value]
-        found = run.record.best_of(trial.trial)
+        found = bests[trial.trial]
         if found is not None and found[0] == epoch:
             place = {"trials": trial.number + 1, "epochs": count, "time": (time - begun) / 60}[against]
             best = so_far[0] if so_far else None

@@ -15,7 +15,6 @@ from tuner.results.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
     from tuner.plots import Against, Plot
 
@@ -133,18 +132,12 @@ class Comparison:
         ahead = f", {abs(value - rest[0][1]):.4g} ahead of {rest[0][0]}" if rest else ""
         return f"after {self.epochs} epochs {best} has the best {self.runs[0].metric}, {value:.4g}{ahead}; {CAVEAT}"
 
-    def plot(self, against: Against = "epochs") -> go.Figure:
-        """The best value so far of every run on the same axes; of groups of runs the mean and its standard error."""
-        from tuner.plots.base import in_lines
-
-        return in_lines(self.drawn(against).figure)
-
-    def drawn(self, against: Against = "epochs") -> Plot:
-        """The same with its numbers, as the report shows it."""
+    def plot(self, against: Against = "epochs") -> Plot:
+        """The best value so far of every run on the same axes; of groups the mean and its error, but against trials."""
         from tuner.plots.comparison import best_values
         from tuner.plots.groups import means
 
-        return means(self) if against == "epochs" and self.has_groups else best_values(self, against)
+        return means(self, against) if against != "trials" and self.has_groups else best_values(self, against)
 
     @property
     def has_groups(self) -> bool:

@@ -41,22 +41,40 @@ function byStatus(trials, mode, partOf) {
   return [...traces.values()];
 }
 
+// A metric over more than two decades has a logarithmic axis from the start, until the reader decides.
+function offerLog(trials, name) {
+  const box = byId("explore-log-y");
+  if (box.dataset.decided) return;
+  let [low, high] = [Infinity, -Infinity];
+  for (const trial of trials) {
+    for (const value of trial.metrics[name] ?? []) {
+      if (value === null) continue;
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+    }
+  }
+  box.checked = low > 0 && high / low > 100 && !(high <= 1 && /acc|f1|precision|recall/i.test(name));
+}
+
+const brief = (name) => (name.length > 28 ? `${name.slice(0, 13)}…${name.slice(-13)}` : name);
+
 async function explore() {
   const found = await details();
   const name = byId("explore-y").value;
   const axis = byId("explore-x").value;
   const trials = trialsShown().map((id) => found.byId.get(id)).filter(Boolean);
+  offerLog(trials, name);
   const curves = axis === "epochs" || axis === "minutes";
   const data = curves ? curvesAgainst(trials, axis, name) : pointsAgainst(trials, axis, name);
-  const scale = (box, key) => ({ type: byId(box).checked && data.every((trace) => trace[key].every((value) => value === null || value > 0)) ? "log" : undefined, automargin: true });
+  const scale = (box, key) => ({ type: byId(box).checked && data.every((trace) => trace[key].every((value) => value === null || value > 0)) ? "log" : undefined, automargin: true, exponentformat: "power" });
   const layout = {
     height: 440,
     margin: { l: 60, r: 20, t: 20, b: 50 },
     ...onPage(13),
     legend: { orientation: "h", y: -0.2 },
     showlegend: true,
-    xaxis: { ...scale("explore-log-x", "x"), tickformat: axis === "epochs" ? "d" : undefined, title: { text: byId("explore-x").selectedOptions[0].textContent } },
-    yaxis: { ...scale("explore-log-y", "y"), title: { text: name } },
+    xaxis: { ...scale("explore-log-x", "x"), dtick: axis === "epochs" && trials.every((trial) => trial.epochs.length <= 10) ? 1 : undefined, title: { text: brief(byId("explore-x").selectedOptions[0].textContent) } },
+    yaxis: { ...scale("explore-log-y", "y"), title: { text: brief(name) } },
   };
   const left = curves && trials.length > MOST_CURVES ? `The first ${MOST_CURVES} of the ${trials.length} trials that the table shows.` : `${trials.length} trials, as the table shows them.`;
   byId("explore-count").textContent = left;
@@ -66,6 +84,7 @@ async function explore() {
 
 if (explorer && canDraw()) {
   drawWhenNear(explorer, explore);
+  byId("explore-log-y").addEventListener("change", (event) => { event.target.dataset.decided = "true"; });
   const again = () => drawers.has(explorer) || explore().catch(plainly);
   for (const control of document.querySelectorAll("#explore select, #explore input")) control.addEventListener("change", again);
   byId("all-trials").addEventListener("filtered", again);

@@ -34,23 +34,31 @@ function set(object, path, value) {
 }
 
 async function plotted(place, data, layout) {
-  const Plotly = await plotly();
+  await plotly();
+  await plottedNow(place, data, layout);
+}
+
+function plottedNow(place, data, layout) {
   if (narrow.matches && !place.classList.contains("wide")) layout.margin = { ...layout.margin, l: 45, r: 8 };
   for (const [path, value] of Object.entries(themed(layout))) set(layout, path, value);
   const options = { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" };
-  await Plotly.react(place, data, layout, options);
-  if (place.dataset.listens) return;
+  const done = window.Plotly.react(place, data, layout, options);
+  if (place.dataset.listens) return done;
   place.dataset.listens = "true";
   place.on("plotly_click", (event) => {
     const { data: trace, pointNumber, pointIndex } = event.points[0];
     const trial = trialOf(trace, pointNumber ?? pointIndex);
     if (trial) choose(trial);
   });
+  return done;
 }
 
 async function draw(source) {
   const place = byId(source.dataset.plot);
-  const { data, layout } = JSON.parse(await unpacked(source));
+  const text = texts.get(place) ?? (await unpacked(source));
+  texts.delete(place);
+  if (place.data) return; // a printer was faster
+  const { data, layout } = JSON.parse(text);
   await plotted(place, data, layout);
   await light(place);
 }
@@ -190,9 +198,43 @@ function drawWhenNear(place, drawer) {
   near.observe(place);
 }
 
-async function drawAll() {
-  [...drawers.keys()].forEach(drawSoon);
-  await queue;
+// A printer waits for nothing: what it is to show has been unpacked before, and is drawn at once.
+const texts = new Map(); // the JSON of figures that are not drawn yet
+const PAPER = 700; // pixels across an A4 or a letter page
+
+async function unpackForPrint() {
+  await plotly();
+  for (const source of document.querySelectorAll("script[data-plot]")) {
+    await new Promise(idle);
+    const place = byId(source.dataset.plot);
+    if (drawers.has(place)) texts.set(place, await unpacked(source));
+    if (!drawers.has(place)) texts.delete(place);
+  }
+  document.documentElement.dataset.printable = "true";
+}
+
+function drawForPrint() {
+  for (const [place, text] of texts) {
+    if (!window.Plotly || place.closest("details:not([open])") || !drawers.delete(place)) continue;
+    texts.delete(place);
+    near.unobserve(place);
+    const { data, layout } = JSON.parse(text);
+    plottedNow(place, data, layout);
+  }
+}
+
+// As wide as the paper; a figure that could not be drawn in time has its numbers in its place.
+function forPaper() {
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) {
+    window.Plotly.relayout(plot, printing ? { autosize: false, width: PAPER } : { autosize: true, width: null });
+    if (!printing) window.Plotly.Plots.resize(plot);
+  }
+  for (const source of document.querySelectorAll("script[data-plot]")) {
+    const figure = source.closest("figure");
+    const missing = printing && !byId(source.dataset.plot).data;
+    if (missing || figure.classList.contains("as-numbers")) figure.querySelector("details.numbers").open = missing;
+    figure.classList.toggle("as-numbers", missing);
+  }
 }
 
 if (canDraw()) {
@@ -201,9 +243,9 @@ if (canDraw()) {
   for (const event of ["beforeprint", "afterprint"]) {
     window.addEventListener(event, () => {
       printing = event === "beforeprint";
-      if (printing) drawAll();
+      if (printing) drawForPrint();
       recolour();
-      document.querySelectorAll(".js-plotly-plot").forEach((plot) => window.Plotly.Plots.resize(plot));
+      forPaper();
     });
   }
 }

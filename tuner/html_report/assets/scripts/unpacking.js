@@ -21,6 +21,7 @@ async function unpacked(source) {
 }
 
 const byId = (id) => document.getElementById(id);
+const idle = window.requestIdleCallback ?? ((call) => setTimeout(call, 200));
 const canDraw = () => document.documentElement.classList.contains("drawn");
 
 // Where figures can't be drawn, the tables stay in their place.
