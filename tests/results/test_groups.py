@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.loop.simulation import study
@@ -32,7 +33,7 @@ def run_of(folder: Path, seed: int, search: str, **changes: Any) -> Run:
 
 
 def better(config: dict[str, Any], epoch: int) -> float:
-    return float(abs(config["lr"] - 0.01)) + 1 / epoch - 5
+    return float(abs(config["lr"] - 0.01)) * 0.5 + 1 / epoch - 5
 
 
 def worse(config: dict[str, Any], epoch: int) -> float:
@@ -139,7 +140,9 @@ def test_a_sure_difference_is_said_with_its_test(runs: list[Run]) -> None:
     found = compare(runs)
     (told,) = found.differences
     assert (told.better, told.kind, told.count, told.sure) == ("HyperOpt", "paired", 3, True)
-    assert found.conclusion.startswith(f"after {found.epochs} epochs HyperOpt is better than Random by 5 ± ")
+    assert found.conclusion.startswith(
+        f"after {found.epochs} epochs HyperOpt is better than Random by 5 (95 % interval "
+    )
     assert "paired t-test of 3 seeds" in found.conclusion
 
 
@@ -159,9 +162,76 @@ def test_a_paired_test_is_that_of_a_textbook() -> None:
     welch = difference("a", dict(enumerate(first)), "b", dict(enumerate(second, start=10)), "min")
     assert paired is not None
     assert welch is not None
-    assert (paired.kind, paired.better, paired.p) == ("paired", "a", pytest.approx(ttest_rel(first, second).pvalue))
+    assert (paired.kind, paired.better) == ("paired", "a")
+    assert paired.p == pytest.approx(ttest_rel(first, second).pvalue)
     by_scipy = ttest_ind(first, second, equal_var=False).pvalue
-    assert (welch.kind, welch.better, welch.p) == ("Welch", "b", pytest.approx(by_scipy))
+    assert (welch.kind, welch.better) == ("Welch", "b")
+    assert welch.p == pytest.approx(by_scipy)
+
+
+def test_the_interval_is_that_of_a_textbook() -> None:
+    """Differences 0.05, 0.02, 0.05, 0.01: mean 0.0325, standard deviation 0.02062, t(3, 97.5 %) = 3.1824."""
+    found = difference("a", {0: 0.9, 1: 0.8, 2: 0.95, 3: 0.7}, "b", {0: 0.85, 1: 0.78, 2: 0.9, 3: 0.69}, "max")
+    assert found is not None
+    assert found.low == pytest.approx(0.0325 - 0.0328, abs=1e-4)
+    assert found.high == pytest.approx(0.0653, abs=1e-4)
+    assert not found.sure  # as the interval holds 0
+    assert str(found).startswith("a and b can't be told apart: a is ahead by 0.0325 (95 % interval -0.00")
+
+
+def test_equal_differences_are_no_proof() -> None:
+    """Of 50 images two seeds gain one each: p was 0."""
+    found = difference("a", {0: 0.52, 1: 0.56, 2: 0.5}, "b", {0: 0.5, 1: 0.54, 2: 0.48}, "max")
+    assert found is not None
+    assert (found.p, found.sure) == (0.25, False)
+    apart = difference("a", dict.fromkeys((0, 1, 2), 0.5), "b", dict.fromkeys((3, 4, 5), 0.4), "max")
+    assert apart is not None
+    assert apart.p == pytest.approx(2 / 20)
+    even = difference("a", {0: 0.5, 1: 0.6}, "b", {0: 0.5, 1: 0.6}, "max")
+    assert even is not None
+    assert even.p == 1.0
+
+
+def test_two_common_seeds_of_ten_are_no_paired_test() -> None:
+    generator = np.random.default_rng(0)
+    first: dict[int | None, float] = dict(enumerate(generator.normal(1.0, 0.1, 10).tolist()))
+    second: dict[int | None, float] = dict(enumerate(generator.normal(0.0, 0.1, 10).tolist(), start=8))
+    found = difference("a", first, "b", second, "max")
+    assert found is not None
+    assert (found.kind, found.sure) == ("Welch", True)
+
+
+def simulated_groups(seed: int, groups: int, seeds: int) -> list[dict[int | None, float]]:
+    """Values of groups that are equally good, where a seed is as lucky in each of them, in part."""
+    generator = np.random.default_rng([seed, groups, seeds])
+    luck = 0.02 * generator.standard_normal(seeds)
+    return [dict(enumerate((0.8 + luck + 0.02 * generator.standard_normal(seeds)).tolist())) for _ in range(groups)]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_the_interval_holds_the_truth_as_often_as_it_says(seeds: int, paired: bool) -> None:
+    held = 0
+    for seed in range(600):
+        first, second = simulated_groups(seed, 2, seeds)
+        alone = simulated_groups(seed + 1000, 1, seeds)[0]
+        apart: dict[int | None, float] = dict(enumerate(alone.values(), start=100))
+        other = second if paired else apart
+        found = difference("a", first, "b", other, "max")
+        assert found is not None
+        held += found.low <= 0 <= found.high
+    assert 0.92 <= held / 600 <= 0.985
+
+
+@pytest.mark.parametrize("groups", [2, 4, 6])
+def test_of_equal_groups_hardly_ever_one_is_called_better(groups: int) -> None:
+    """Each p by itself: the best of six was better than another in a third of the comparisons."""
+    wrong = 0
+    for seed in range(300):
+        values = sorted(simulated_groups(seed, groups, 5), key=lambda each: -sum(each.values()))
+        told = [difference("best", values[0], "other", other, "max", groups) for other in values[1:]]
+        wrong += any(one is not None and one.sure for one in told)
+    assert wrong / 300 < 0.08
 
 
 def test_one_run_each_says_nothing_sure() -> None:

@@ -109,8 +109,9 @@ class Comparison:
         """Of the best group at equal cost from each other one, as far as they have several runs."""
         known = {group.name: values for group in self.groups if (values := self._values(group))}
         ranked = sorted(known, key=lambda name: mean(known[name].values()), reverse=self.runs[0].mode == "max")
+        mode, tested = self.runs[0].mode, sum(len(values) > 1 for values in known.values())
         found = [
-            difference(ranked[0], known[ranked[0]], other, known[other], self.runs[0].mode) for other in ranked[1:]
+            difference(ranked[0], known[ranked[0]], other, known[other], mode, max(2, tested)) for other in ranked[1:]
         ]
         return [one for one in found if one is not None]
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 SURE = 0.05  # a difference by chance alone is less likely than that where one group is called better
+PAIRED = 0.75  # share of the smaller group's seeds in both groups, from which on pairs say more than all runs do
+ROUNDING = 1e-9  # of a difference: a spread of less is none
 _SAME = (
     "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
     "function_sources",
@@ -40,9 +42,11 @@ class Group:
 class Difference:
     """Whether the mean of one group is better than another's: a t-test of two sides.
 
-    `difference` is how much better `better` is, in units of the metric, `error` its standard error, `p` the chance that
-    a difference as large comes about where there is none; `kind` is "paired" where the same seeds are in both groups,
-    else "Welch" (Welch 1947: the variances may differ); `count` is how many pairs, or runs in the smaller group.
+    `difference` is how much better `better` is, in units of the metric, `error` its standard error, from `low` to
+    `high` its 95 % interval. `p` is the chance that a difference as large comes about where there is none. Where the
+    two are among `groups` of more than two, p and interval allow for every pair of them having had that chance
+    (Bonferroni). `kind` is "paired" where the same seeds are in both groups, else "Welch" (Welch 1947: the variances
+    may differ); `count` is how many pairs, or runs in the smaller group.
     """
 
     better: str
@@ -52,6 +56,9 @@ class Difference:
     p: float
     kind: Literal["paired", "Welch"]
     count: int
+    low: float = math.nan
+    high: float = math.nan
+    groups: int = 2
 
     @property
     def sure(self) -> bool:
@@ -62,10 +69,11 @@ class Difference:
         """In a sentence without its end."""
         how = f"p = {self.p:.2g}, " + ("paired t-test" if self.kind == "paired" else "Welch's t-test")
         of = f"of {self.count} seeds" if self.kind == "paired" else f"of {self.count} runs or more each"
-        told = f"{abs(self.difference):.3g} ± {self.error:.2g}"
+        pairs = f", for {self.groups} groups" if self.groups > 2 else ""
+        told = f"{abs(self.difference):.3g} (95 % interval {self.low:.3g} to {self.high:.3g}; {how} {of}{pairs})"
         if self.sure:
-            return f"{self.better} is better than {self.worse} by {told} ({how} {of})"
-        return f"{self.better} and {self.worse} can't be told apart: {told} between them ({how} {of})"
+            return f"{self.better} is better than {self.worse} by {told}"
+        return f"{self.better} and {self.worse} can't be told apart: {self.better} is ahead by {told}"
 
 
 def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
@@ -121,36 +129,75 @@ def standard_error(values: Sequence[float]) -> float | None:
 
 
 def difference(
-    name: str, values: dict[int | None, float], other_name: str, other_values: dict[int | None, float], mode: str
+    name: str,
+    values: dict[int | None, float],
+    other_name: str,
+    other_values: dict[int | None, float],
+    mode: str,
+    groups: int = 2,
 ) -> Difference | None:
     """How much better one of two groups is, given by names and values by seed; None with fewer than two values each.
 
-    Where at least two seeds are in both groups, those are compared in pairs: the same seed starts from the same points.
+    Where most seeds are in both groups, those are compared in pairs: the same seed starts from the same points. With
+    `groups` of more than two, of which the best was chosen, each pair counts as a test that was made.
     """
     sign = 1.0 if mode == "max" else -1.0
-    both = [seed for seed in values if seed is not None and seed in other_values]
-    if len(both) > 1:
-        differences = [sign * (values[seed] - other_values[seed]) for seed in both]
-        error, freedom, count = stdev(differences) / math.sqrt(len(both)), len(both) - 1.0, len(both)
-        ahead, kind = mean(differences), "paired"
-    elif min(len(values), len(other_values)) > 1:
-        first, second = list(values.values()), list(other_values.values())
-        parts = [stdev(each) ** 2 / len(each) for each in (first, second)]
-        error, count = math.sqrt(sum(parts)), min(len(first), len(second))
-        weights = [part**2 / (len(each) - 1) for part, each in zip(parts, (first, second), strict=True)]
-        freedom = sum(parts) ** 2 / sum(weights) if sum(weights) else 1.0
-        ahead, kind = sign * (mean(first) - mean(second)), "Welch"
-    else:
+    smaller = min(len(values), len(other_values))
+    if smaller < 2:
         return None
-    better, worse = (name, other_name) if ahead >= 0 else (other_name, name)
-    chance = _chance(abs(ahead), error, freedom)
-    return Difference(better, worse, abs(ahead), error, chance, kind, count)  # type: ignore[arg-type]
+    both = [seed for seed in values if seed is not None and seed in other_values]
+    kind: Literal["paired", "Welch"] = "paired" if len(both) >= max(2, PAIRED * smaller) else "Welch"
+    if kind == "paired":
+        test, count = _paired([sign * (values[seed] - other_values[seed]) for seed in both]), len(both)
+    else:
+        test, count = _welch(*([sign * value for value in each.values()] for each in (values, other_values))), smaller
+    better, worse = (name, other_name) if test.ahead >= 0 else (other_name, name)
+    pairs = groups * (groups - 1) // 2
+    ahead, within = abs(test.ahead), test.within(SURE / pairs)
+    p = min(1.0, pairs * test.chance)
+    return Difference(better, worse, ahead, test.error, p, kind, count, ahead - within, ahead + within, groups)
 
 
-def _chance(difference: float, error: float, freedom: float) -> float:
-    """Of a difference as large or larger, to either side, where there is none."""
-    from scipy.special import stdtr
+@dataclass(frozen=True)
+class _Test:
+    """A mean difference, its standard error, its degrees of freedom, and the least that p can be.
 
-    if error == 0:
-        return 1.0 if difference == 0 else 0.0
-    return float(2 * stdtr(freedom, -difference / error))
+    `least` counts where all values are alike: a metric of few images has few values, and their spread of 0 is chance.
+    """
+
+    ahead: float
+    error: float
+    freedom: float
+    least: float
+
+    @property
+    def _alike(self) -> bool:
+        return self.error <= ROUNDING * abs(self.ahead)
+
+    @property
+    def chance(self) -> float:
+        """Of a difference as large or larger, to either side, where there is none."""
+        from scipy.special import stdtr
+
+        if self.ahead == 0:
+            return 1.0
+        return self.least if self._alike else float(2 * stdtr(self.freedom, -abs(self.ahead) / self.error))
+
+    def within(self, outside: float) -> float:
+        """How far the truth may lie from `ahead`, but for a chance of `outside`."""
+        from scipy.special import stdtrit
+
+        return 0.0 if self._alike else float(stdtrit(self.freedom, 1 - outside / 2)) * self.error
+
+
+def _paired(differences: Sequence[float]) -> _Test:
+    count = len(differences)
+    return _Test(mean(differences), stdev(differences) / math.sqrt(count), count - 1.0, 2.0 ** (1 - count))
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> _Test:
+    parts = [stdev(each) ** 2 / len(each) for each in (first, second)]
+    weights = [part**2 / (len(each) - 1) for part, each in zip(parts, (first, second), strict=True)]
+    freedom = sum(parts) ** 2 / sum(weights) if sum(weights) else 1.0
+    least = 2 / math.comb(len(first) + len(second), len(first))
+    return _Test(mean(first) - mean(second), math.sqrt(sum(parts)), freedom, min(1.0, least))
