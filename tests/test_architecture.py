@@ -72,6 +72,13 @@ MAY_IMPORT = {
         },
         set(),
     ),
+    "lifecycle": (
+        {
+            *("loop", "study", "budget", "resources", "space", "results", "orders", "history", "storage"),
+            *("html_report", "notify", "quoting", "machine", "errors", "temporary"),
+        },
+        set(),
+    ),
     "worker": (
         {
             "train",
@@ -92,6 +99,7 @@ MAY_IMPORT = {
     "driver": (
         {
             "loop",
+            "lifecycle",
             "worker",
             "study",
             "study_file",

@@ -11,20 +11,20 @@ from typing import Any
 
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
-from tuner.driver.description import describe_run, describe_session
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
-from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.notifying import Notifying
-from tuner.driver.obedience import opening
-from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
-from tuner.driver.resumption import Resumption, decide
 from tuner.driver.search import Search, workers_of
-from tuner.driver.study_changes import StudyText, study_text
 from tuner.errors import RunFolderError
+from tuner.lifecycle.description import describe_run, describe_session
+from tuner.lifecycle.interruption import interruptions
+from tuner.lifecycle.obedience import opening
+from tuner.lifecycle.older_formats import bring_over_checkpoints
+from tuner.lifecycle.resumption import Resumption, decide
+from tuner.lifecycle.study_changes import StudyText, study_text
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder

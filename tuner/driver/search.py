@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
-from tuner.driver.conclusion import Conclusion, Outcome
-from tuner.driver.interruption import Interruption, SearchLeft
-from tuner.driver.obedience import Obedience, Orders
-from tuner.driver.telling import CONCLUDING, tell
+from tuner.driver.winner import write_winner
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
 from tuner.history.stacks import STACKS
+from tuner.lifecycle.conclusion import Conclusion, Outcome
+from tuner.lifecycle.interruption import Interruption, SearchLeft
+from tuner.lifecycle.obedience import Obedience, Orders
+from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.packing import Device
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
@@ -30,6 +32,7 @@ from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
 from tuner.study import Study
 from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
+from tuner.worker.implementation import implementation_of
 
 TUNE = "tune"
 SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for checkpoints
@@ -97,8 +100,7 @@ class Search:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self._check_lease()
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
-        conclusion = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease, self._concludes)
-        outcome = conclusion.perform(outcome)
+        outcome = self._conclusion().perform(outcome)
         self._check_lease()
         if mirror is not None:
             self._concludes("waiting for W&B")
@@ -110,6 +112,12 @@ class Search:
         """Sentences that the user should know before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
+
+    def _conclusion(self) -> Conclusion:
+        scores = implementation_of(self.study.declared_trial).scores
+        step = {"winner_step": "scoring the winner on the test split"} if scores else {}
+        write = partial(write_winner, self.study, self.folder, self.loop.record, self.resources)
+        return Conclusion(self.loop, self.info, self.interrupted, self.lease, write, **step, tell=self._concludes)
 
     def _concludes(self, step: str) -> None:
         tell(self._listeners, CONCLUDING, step=step)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.driver.conclusion import is_concluded
-from tuner.driver.description import function_sources
-from tuner.driver.obedience import extending, foreseen_study, with_orders
-from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
+from tuner.lifecycle.conclusion import is_concluded
+from tuner.lifecycle.description import function_sources
+from tuner.lifecycle.obedience import extending, foreseen_study, with_orders
+from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.orders.foresight import cut_short
