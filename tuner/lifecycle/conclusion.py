@@ -19,6 +19,7 @@ from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
 from tuner.results.run import BEST, Run, now, write_info
+from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
 
@@ -40,6 +41,14 @@ class Outcome:
     def finished(self) -> bool:
         """Whether the search came to its end."""
         return self.interrupted_by is None
+
+
+def outcome_of(error: BaseException, folder: Folder) -> Outcome:
+    """What a search that an error ended comes to; a full disk pauses it: what was written is whole."""
+    if no_space(error):
+        return Outcome(disk_too_full(folder.uri, None, "none"))
+    lines = str(error).strip().splitlines() or [""]
+    return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
 
 
 def is_concluded(run: Run) -> bool:
