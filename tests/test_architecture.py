@@ -36,6 +36,10 @@ MAY_IMPORT = {
     "failures": ({"errors"}, set()),
     "study": ({"budget", "failures", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
     "study_file": ({"study", "errors"}, set()),
+    "study_json": (
+        {"study", "budget", "failures", "resources", "schedule", "search", "space", "trial", "errors"},
+        set(),
+    ),
     "train": (
         {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
         {"torch", "torchvision"},
@@ -248,6 +252,7 @@ IMPLEMENTATIONS = (
     "worker/several.py",
     "worker/external.py",
     "doctor/training.py",
+    "study_json.py",
 )
 
 

@@ -34,6 +34,7 @@ from tuner.space import (
 )
 from tuner.study import Study
 from tuner.study_file import load_study
+from tuner.study_json import study_from_json, study_to_json
 from tuner.trial import External, ImageClassifier
 
 __version__ = "0.1.0"
@@ -89,5 +90,7 @@ __all__ = [
     "run",
     "sample_from",
     "start",
+    "study_from_json",
+    "study_to_json",
     "uniform",
 ]

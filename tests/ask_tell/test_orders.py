@@ -100,7 +100,7 @@ def test_commands_read_and_export_the_run(tmp_path: Path, capsys: pytest.Capture
     assert main(["show", path]) == 0
     assert main(["show", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["status"] == "finished"
-    assert main(["export", path, "--to", "optuna", "-o", str(tmp_path / "optuna.log")]) == 0
+    assert main(["export", path, "--to", "optuna", str(tmp_path / "optuna.db")]) == 0
 
 
 def test_run_and_resume_say_what_to_do_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
