@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
 from tuner.api import load_model, resume, run, start
+from tuner.ask_tell import AskedTrial, Search
 from tuner.budget import Budget
-from tuner.errors import SearchFailed, StudyError, TrialError, TunerError
+from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
 from tuner.failures import Failures
 from tuner.resources import Resources
 from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
@@ -33,15 +34,18 @@ from tuner.space import (
 )
 from tuner.study import Study
 from tuner.study_file import load_study
-from tuner.trial import ImageClassifier
+from tuner.study_json import study_from_json, study_to_json
+from tuner.trial import External, ImageClassifier
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ASHA",
     "BOHB",
+    "AskedTrial",
     "Budget",
     "Comparison",
+    "External",
     "Failures",
     "Grid",
     "History",
@@ -53,8 +57,10 @@ __all__ = [
     "NoEarlyStopping",
     "Optuna",
     "Random",
+    "ReportError",
     "Resources",
     "Run",
+    "Search",
     "SearchFailed",
     "Study",
     "StudyError",
@@ -84,5 +90,7 @@ __all__ = [
     "run",
     "sample_from",
     "start",
+    "study_from_json",
+    "study_to_json",
     "uniform",
 ]

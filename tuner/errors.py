@@ -6,6 +6,7 @@ TunerError
 │   ├── DataError         a data set that is missing or malformed
 │   ├── WeightsError      weights that are missing, or don't fit the model
 │   └── RunFolderError    a folder that is no run, or a run that can't do what was asked
+├── ReportError           what a program tells a `tuner.Search` of a trial can't be; nothing was recorded
 ├── SearchFailed          no trial of a search succeeded; its `run` is there
 └── TrialError            ends one trial; the search goes on
     ├── TrialDiverged     the loss became NaN or infinite
@@ -51,6 +52,10 @@ class WeightsError(StudyError):
 
 class RunFolderError(StudyError):
     """A folder that is no run, or a run that can't do what was asked."""
+
+
+class ReportError(TunerError):
+    """What a program tells a `tuner.Search` of a trial can't be; nothing was recorded."""
 
 
 class SearchFailed(TunerError):  # noqa: N818

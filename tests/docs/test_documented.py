@@ -22,9 +22,10 @@ from tuner.budget import LIMITS
 from tuner.cli.main import parser
 from tuner.doctor.checks import CHECKS
 from tuner.doctor.findings import Status
-from tuner.driver import gpus, interruption
+from tuner.driver import gpus
 from tuner.history import event_lines, events, stacks
 from tuner.history.records import STATUSES
+from tuner.lifecycle import interruption
 from tuner.loop import limits, packing
 from tuner.plots import Plots
 from tuner.results.export import Kind

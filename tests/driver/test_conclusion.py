@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.mounts import needs_mounts, run_on_tmpfs
-from tuner.driver.conclusion import Conclusion, Outcome
-from tuner.driver.interruption import Interruption
-from tuner.driver.watchdog import RAY_IS_GONE
+from tuner.driver.winner import write_winner
+from tuner.lifecycle.conclusion import Conclusion, Outcome
+from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 from tuner.orders.order import Order
 from tuner.resources import Resources
 from tuner.results.run import FORMAT, Run
@@ -33,7 +34,8 @@ def concluded(folder: Path, outcome: Outcome, *, stop: bool) -> Run:
     interrupted = Interruption()
     interrupted.ask(outcome.interrupted_by or "")
     with held(LocalFolder(folder)) as lease:
-        Conclusion(loop, dict(INFO), Resources(), interrupted, lease).perform(outcome)
+        write = partial(write_winner, loop.study, loop.folder, loop.record, Resources())
+        Conclusion(loop, dict(INFO), interrupted, lease, write).perform(outcome)
     return Run(LocalFolder(folder))
 
 
@@ -64,11 +66,13 @@ def test_an_error_of_the_search_itself_is_told_although_it_was_stopped(tmp_path:
 
 FULL = """
 import sys
+from functools import partial
 from pathlib import Path
 from tests.driver.test_conclusion import INFO
 from tests.loop.simulation import build, drive, events_of, study
-from tuner.driver.conclusion import Conclusion, Outcome, is_concluded
-from tuner.driver.interruption import Interruption
+from tuner.lifecycle.conclusion import Conclusion, Outcome, is_concluded
+from tuner.lifecycle.interruption import Interruption
+from tuner.driver.winner import write_winner
 from tuner.orders.order import Order
 from tuner.resources import Resources
 from tuner.results.run import Run, write_info
@@ -80,7 +84,8 @@ def fill(folder):
 
 def conclude(loop, lease):
     info = dict(INFO)
-    outcome = Conclusion(loop, info, Resources(), Interruption(), lease).perform(Outcome())
+    write = partial(write_winner, loop.study, loop.folder, loop.record, Resources())
+    outcome = Conclusion(loop, info, Interruption(), lease, write).perform(Outcome())
     print(outcome.finished, outcome.interrupted_by, info["status"], is_concluded(Run(loop.folder)), sep="|")
 
 folder, left = Path(sys.argv[1]) / "run", int(sys.argv[2])

@@ -3,7 +3,7 @@
 import pytest
 
 from tuner.driver import Driving
-from tuner.driver.interruption import GRACE_SECONDS
+from tuner.lifecycle.interruption import GRACE_SECONDS
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(None, GRACE_SECONDS), (1.5, 1.5), (0.0, 0.0)])

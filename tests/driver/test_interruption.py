@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.searches import wait_for
-from tuner.driver.interruption import Interruption, SearchLeft, interruptions
-from tuner.driver.watchdog import RAY_IS_GONE, Watchdog
+from tuner.driver.watchdog import Watchdog
+from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft, interruptions
 
 SIGNALS = [(signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")]
 
@@ -89,7 +89,7 @@ def test_while_nothing_is_written_a_signal_raises_at_once() -> None:
 
 def test_a_search_under_nohup_goes_on() -> None:
     program = (
-        "import signal\nfrom tuner.driver.interruption import interruptions\n"
+        "import signal\nfrom tuner.lifecycle.interruption import interruptions\n"
         "with interruptions() as i:\n    signal.raise_signal(signal.SIGHUP)\n    print(i.is_set())\n"
     )
     finished = subprocess.run(["nohup", sys.executable, "-c", program], capture_output=True, text=True, check=True)

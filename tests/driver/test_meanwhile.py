@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.errors import DataError
+from tuner.lifecycle.interruption import interruptions
 
 
 def test_work_is_done_in_another_thread_and_its_result_waited_for() -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.history.checkpoints import CheckpointStore
+from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.storage.folder import LocalFolder
 
 

@@ -8,8 +8,8 @@ from tests.loop.simulation import build, drive, events_of, study
 from tests.results.test_results import make_run
 from tests.trial.curve import Curve
 from tuner import ASHA, Budget, History, choice, randint, uniform
-from tuner.driver.description import function_sources
 from tuner.errors import StudyError
+from tuner.lifecycle.description import function_sources
 from tuner.loop.earlier import Lesson, describe, learned, lessons
 from tuner.results.run import write_info
 from tuner.search import Learned

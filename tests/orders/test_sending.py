@@ -16,11 +16,11 @@ import pytest
 from tests.loop.simulation import build, study
 from tests.results.simulated import simulated
 from tuner.cli.main import main
-from tuner.driver.obedience import Orders, foreseen_study, with_orders
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event, read_events
 from tuner.history.steered import Steered
 from tuner.html_report import report_html
+from tuner.lifecycle.obedience import Orders, foreseen_study, with_orders
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import put
 from tuner.orders.order import Order

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner import Study, load_run, load_study, session
-from tuner.driver.description import describe_run
 from tuner.errors import describe_failure
 from tuner.history.events import read_events
+from tuner.lifecycle.description import describe_run
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.resources import Resources

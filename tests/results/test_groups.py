@@ -11,8 +11,8 @@ from tests.loop.simulation import study
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random, Resources
 from tuner.cli import main
-from tuner.driver.description import describe_run
 from tuner.html_report import comparison_html
+from tuner.lifecycle.description import describe_run
 from tuner.results import Run, compare, load_run
 from tuner.results.groups import difference
 from tuner.results.run import write_info

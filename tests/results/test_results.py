@@ -11,10 +11,10 @@ from pyarrow.fs import LocalFileSystem
 
 from tests.loop.simulation import build, drive, study
 from tuner import ASHA, Random
-from tuner.driver.description import function_sources
 from tuner.errors import RunFolderError
 from tuner.history.events import EventLog, read_events
 from tuner.history.records import RunRecord
+from tuner.lifecycle.description import function_sources
 from tuner.results import Run, find_runs, load_run
 from tuner.results.run import FORMAT, write_info
 from tuner.results.tables import write_tables

@@ -14,8 +14,8 @@ from tests.loop.simulation import build, drive
 from tests.trial.curve import Curve
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import Budget, Random, Resources, Study, StudyError, choice, load_run, uniform
-from tuner.driver.description import describe_run
 from tuner.driver.pipelines import check_splits
+from tuner.lifecycle.description import describe_run
 from tuner.machine import Machine
 from tuner.results.findings import advice
 from tuner.results.run import write_info

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tuner.study import Study
 
 ORDERS = ("order_obeyed", "order_refused")
-CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.driver.telling`
+CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.lifecycle.telling`
 SPARKLINE = 10  # characters
 RECKONING_SHARE = 0.02  # of the time, that is spent on the time left at most
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")

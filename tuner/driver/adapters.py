@@ -23,12 +23,12 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 
 from tuner.driver.host_memory import KilledForMemoryError
-from tuner.driver.interruption import SearchLeft
 from tuner.driver.leaving import Leaving, end_all_workers
-from tuner.driver.obedience import Orders
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.stacks import HUNG, hung_message, take_stacks
+from tuner.lifecycle.interruption import SearchLeft
+from tuner.lifecycle.obedience import Orders
 from tuner.loop.packing import Place
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop

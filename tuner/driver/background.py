@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from tuner import errors
-from tuner.driver.interruption import GRACE_SECONDS
 from tuner.errors import StudyError, TunerError, describe_error
+from tuner.lifecycle.interruption import GRACE_SECONDS
 from tuner.machine import python_environment
 from tuner.notify import given_targets
 from tuner.orders.sending import Answer

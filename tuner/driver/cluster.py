@@ -21,12 +21,12 @@ from ray.experimental import internal_kv
 
 from tuner.driver import packing
 from tuner.driver.driving import DEFAULT, Driving
-from tuner.driver.interruption import Interruption
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
 from tuner.driver.quick_start import Workers, any_worker_taken
 from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError
+from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
 from tuner.machine import Machine, this_machine
 from tuner.resources import Resources

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tuner.driver.interruption import GRACE_SECONDS
 from tuner.history.events import Listener
+from tuner.lifecycle.interruption import GRACE_SECONDS
 
 
 @dataclass(frozen=True)

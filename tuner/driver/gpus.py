@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from tuner.doctor.readiness import readiness
 from tuner.driver.patching import changed_variable
-from tuner.driver.telling import tell
 from tuner.errors import StudyError, shown
 from tuner.history.events import Listener
+from tuner.lifecycle.telling import tell
 from tuner.machine import this_machine
 from tuner.study import Study
 from tuner.techniques import TECHNIQUES, VARIABLE, switched_off

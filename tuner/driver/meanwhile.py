@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from tuner.driver.interruption import Interruption
+from tuner.lifecycle.interruption import Interruption
 
 T = TypeVar("T")
 

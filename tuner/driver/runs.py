@@ -11,24 +11,25 @@ from typing import Any
 
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
-from tuner.driver.description import describe_run, describe_session
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
-from tuner.driver.interruption import interruptions
 from tuner.driver.meanwhile import awaited, meanwhile
 from tuner.driver.notifying import Notifying
-from tuner.driver.obedience import opening
-from tuner.driver.older_formats import bring_over_checkpoints
 from tuner.driver.pipelines import check_splits
-from tuner.driver.resumption import Resumption, decide
 from tuner.driver.search import Search, workers_of
-from tuner.driver.study_changes import StudyText, study_text
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, StudyError
+from tuner.lifecycle.description import describe_run, describe_session
+from tuner.lifecycle.interruption import interruptions
+from tuner.lifecycle.obedience import opening
+from tuner.lifecycle.older_formats import bring_over_checkpoints
+from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
+from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
-from tuner.results.run import FORMAT, STUDY_FILE, Run, load_run, new_run_folder
-from tuner.storage.folder import Folder, LocalFolder
+from tuner.results.going_on import going_on_by
+from tuner.results.run import FORMAT, Run, load_run, new_run_folder
+from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
 from tuner.study import Study
@@ -78,7 +79,7 @@ def run(
             lease = leases.enter_context(held(folder))
             telling = Notifying(targets, folder, ready)
             info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
-            _write_study_file(folder, declared)
+            write_study_file(folder, declared)
             search = Search(
                 *(ready, folder, info, resources, driving.concurrency),
                 *([*driving.listeners, *telling.listeners], interrupted),
@@ -116,6 +117,7 @@ def resume(
     """
     check_names(limits)
     targets = given_targets(driving.notify)
+    _check_driven_from_here(load_run(path))
     with (
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -166,7 +168,7 @@ def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
 def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
     """What comes before the first trial: a word on the edited file, failed trials that run again, orders that wait."""
     if going_on.text.changed:
-        _tell_of_changes(search, going_on.text)
+        tell_of_changes(search.loop, going_on.text)
     if going_on.again is not None:
         search.loop.retry(going_on.again)
     search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
@@ -189,28 +191,25 @@ def _storage_of(run: Run) -> str:
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
+def _check_driven_from_here(earlier: Run) -> None:
+    if earlier.info["asked"]:
+        raise RunFolderError(
+            f"resume needs a run whose trials tuner runs, got {earlier.path!r}, whose trials your own program asks "
+            f"for; go on with it in Python by: {going_on_by(earlier)}"
+        )
+
+
 def _check(study: Study, *, cluster: bool) -> None:
+    if study.declared_trial.asked_for:
+        raise StudyError(
+            f"run and resume need a trial that a worker can run, got {study.declared_trial.described}; "
+            "ask for its trials in your own program with tuner.Search(study)"
+        )
     study.check_here(cluster=cluster)
     check_splits(study)
-
-
-def _tell_of_changes(search: Search, text: StudyText) -> None:
-    kept = text.keep_before(search.folder)
-    search.loop.notice(
-        f"{STUDY_FILE} was edited after the run began. New trials use the edited file (see `study_version` in the "
-        f"tables); the earlier file is kept as {kept}. The difference:\n{text.difference}",
-        code="study_changed",
-    )
 
 
 def _download(study: Study) -> None:
     """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
     if study.declared_trial.missing_downloads():
         implementation_of(study.declared_trial).download(study.declared_trial)
-
-
-def _write_study_file(folder: Folder, study: Study) -> None:
-    if study.source is not None:
-        folder.write(STUDY_FILE, study.source.read_bytes())
-    else:
-        folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())

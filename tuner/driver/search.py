@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tuner.driver import packing
 from tuner.driver.cluster import concurrency as cluster_concurrency
-from tuner.driver.conclusion import Conclusion, Outcome
-from tuner.driver.interruption import Interruption, SearchLeft
-from tuner.driver.obedience import Obedience, Orders
-from tuner.driver.telling import CONCLUDING, tell
+from tuner.driver.winner import write_winner
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, Listener
+from tuner.history.records import Status
 from tuner.history.stacks import STACKS
+from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
+from tuner.lifecycle.counting import InfoWriter
+from tuner.lifecycle.interruption import Interruption, SearchLeft
+from tuner.lifecycle.obedience import Obedience, Orders
+from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.packing import Device
-from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
 from tuner.resources import Resources
@@ -27,9 +29,9 @@ from tuner.results.run import Run, write_info
 from tuner.search import Learned
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
-from tuner.storage.locations import no_space
 from tuner.study import Study
 from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
+from tuner.worker.implementation import implementation_of
 
 TUNE = "tune"
 SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for checkpoints
@@ -71,7 +73,7 @@ class Search:
             most_at_once=self.most_workers,
             listeners=[
                 *self._listeners,
-                _InfoWriter(self),
+                InfoWriter(folder, self.info, self._counts),
                 Obedience(self.info, interrupted, lambda: write_info(folder, self.info)),
             ],
             opening={**(opening or {}), **({"devices": [each.record() for each in devices]} if devices else {})},
@@ -97,8 +99,7 @@ class Search:
             outcome = Outcome() if conclude_only or self.loop.stopped else self._search()
             self._check_lease()
             self.orders.obey_the_last(self.loop, interrupted=not (outcome.finished or self.loop.stopped))
-        conclusion = Conclusion(self.loop, self.info, self.resources, self.interrupted, self.lease, self._concludes)
-        outcome = conclusion.perform(outcome)
+        outcome = self._conclusion().perform(outcome)
         self._check_lease()
         if mirror is not None:
             self._concludes("waiting for W&B")
@@ -110,6 +111,15 @@ class Search:
         """Sentences that the user should know before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
+
+    def _counts(self) -> dict[Status, int]:
+        return self.loop.record.counts()
+
+    def _conclusion(self) -> Conclusion:
+        scores = implementation_of(self.study.declared_trial).scores
+        step = {"winner_step": "scoring the winner on the test split"} if scores else {}
+        write = partial(write_winner, self.study, self.folder, self.loop.record, self.resources)
+        return Conclusion(self.loop, self.info, self.interrupted, self.lease, write, **step, tell=self._concludes)
 
     def _concludes(self, step: str) -> None:
         tell(self._listeners, CONCLUDING, step=step)
@@ -130,19 +140,12 @@ class Search:
         except SearchLeft as left:
             if self.interrupted.is_set():
                 return Outcome(self.interrupted.reason)
-            return self._failed(left.__cause__) if left.__cause__ is not None else Outcome()
+            return outcome_of(left.__cause__, self.folder) if left.__cause__ is not None else Outcome()
         except KeyboardInterrupt:
             return Outcome(self.interrupted.reason or "Ctrl-C")
         except Exception as error:
-            return self._failed(error)
+            return outcome_of(error, self.folder)
         return Outcome()
-
-    def _failed(self, error: BaseException) -> Outcome:
-        """What went wrong; a full disk pauses the search: what was written is whole."""
-        if no_space(error):
-            return Outcome(disk_too_full(self.folder.uri, None, "none"))
-        lines = str(error).strip().splitlines() or [""]
-        return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
 
     def _tune(self) -> None:
         from ray import tune
@@ -207,19 +210,3 @@ def workers_of(resources: Resources, limit: int | None, devices: Sequence[Device
     """How many trials the connected cluster runs at once; `devices` are those that trials share."""
     fits = cluster_concurrency(replace(resources, gpus=0) if devices else resources, limit)
     return min(fits, sum(device.most for device in devices)) if devices else fits
-
-
-class _InfoWriter:
-    """Keeps the counts in run.json fresh, every few seconds at most."""
-
-    SECONDS = 5.0
-
-    def __init__(self, search: Search) -> None:
-        self._search, self._written = search, time.monotonic()
-
-    def on_event(self, event: Event) -> None:
-        """Write run.json where it is old."""
-        if time.monotonic() - self._written > self.SECONDS and event["event"] == "trial_ended":
-            self._written = time.monotonic()
-            self._search.info["trials"] = self._search.loop.record.counts()
-            write_info(self._search.folder, self._search.info)

@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from tuner.driver.interruption import Interruption
+from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 
-RAY_IS_GONE = "Ray is gone"
 LOOK_SECONDS = 0.5
 LOST_SECONDS = 2.0  # that a search without Ray has to notice that by itself
 ANSWER_SECONDS = 2.0

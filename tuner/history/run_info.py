@@ -232,6 +232,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     "options": ("options of a study", _are_options, {}),
     "seed": ("a count", _is_count, None),
     "concurrency": ("a count", _is_count, None),
+    "asked": ("true or false", lambda value: isinstance(value, bool), False),
     "shared_gpus": ("a count", _is_count, None),
     "sessions": ("a count", _is_count, 1),
     "pid": ("a process", lambda value: _is_count(value) and isinstance(value, int) and value < 2**31, 0),

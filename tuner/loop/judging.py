@@ -15,7 +15,7 @@ from tuner.study import Study
 
 CANNOT_PAUSE = (
     "trials save no checkpoint, so they can't pause and are stopped early instead; "
-    "pass checkpoint=FOLDER to tuner.report to let them pause and continue"
+    "pass checkpoint=FOLDER with each report to let them pause and continue"
 )
 EARLY_STOPPING = "early_stopping"
 Ending = dict[str, Any]  # fields of the event that ends a trial

@@ -13,6 +13,7 @@ from tuner.orders.foresight import cut_short, too_few_trials, used_up
 from tuner.orders.inbox import put, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
+from tuner.results.going_on import going_on_by
 from tuner.storage.folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -134,11 +135,8 @@ def _trial_now(run: Run, name: str) -> str:
 
 def _resumed_by(run: Run) -> str:
     """What goes on with the run, from the shell or, where it was started from Python, from there."""
-    from_python = run.info.get("study_file", "") is None
     more = len(run.record.trials) + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
-    if from_python:
-        return f"tuner.resume({run.path!r}, study=study{f', trials={more}' if more else ''})"
-    return command("resume", run.path, *(("--trials", str(more)) if more else ()))
+    return going_on_by(run, more)
 
 
 def _newest_session(run: Run) -> list[Event]:

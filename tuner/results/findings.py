@@ -10,6 +10,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
 from tuner.results.full_length import full_outcomes
+from tuner.results.going_on import going_on_by
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
@@ -170,7 +171,7 @@ def advice(run: Run) -> list[Advice]:
 def _going_on(run: Run) -> list[Advice]:
     trials = len(run.record.trials)
     if run.status == "interrupted":
-        return [Advice("The search was interrupted; to continue it:", command("resume", run.path))]
+        return [Advice("The search was interrupted; to continue it:", _resumed(run))]
     best, epochs = run.best, run.record.epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
@@ -184,9 +185,16 @@ def _going_on(run: Run) -> list[Advice]:
         Advice(
             f"The best value came after {before / epochs:.0%} of the epochs, so the search was still improving; "
             f"to run {more} more trials:",
-            command("resume", run.path, "--trials", str(trials + more)),
+            _resumed(run, trials + more),
         )
     ]
+
+
+def _resumed(run: Run, trials: int | None = None) -> str:
+    """The command; of a run whose trials a program asks for, the call in Python."""
+    if run.info["asked"]:
+        return going_on_by(run, trials)
+    return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))
 
 
 def _borders(run: Run) -> list[Advice]:

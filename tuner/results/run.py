@@ -18,6 +18,7 @@ from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.orders.steerable import Steerable
+from tuner.results.going_on import going_on_by
 from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
@@ -124,8 +125,7 @@ class Run(Steerable):
         original = self.info["study_file"]
         if original is None:
             raise RunFolderError(
-                f"a run started from Python is resumed from Python, got {self.path!r}; "
-                f"call tuner.resume({self.path!r}, study=study)"
+                f"a run started from Python is resumed from Python, got {self.path!r}; call {going_on_by(self)}"
             )
         if not trust:
             require_own(self.folder, STUDY_FILE)

@@ -3,6 +3,7 @@
 from tuner.errors import StudyError, shown
 from tuner.trial.base import Trial
 from tuner.trial.classifier import ImageClassifier
+from tuner.trial.external import External
 from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES
@@ -11,6 +12,7 @@ from tuner.trial.memory import MemoryEstimate
 __all__ = [
     "HYPERPARAMETERS",
     "STRATEGIES",
+    "External",
     "FunctionTrial",
     "Hyperparameter",
     "ImageClassifier",

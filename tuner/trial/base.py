@@ -31,6 +31,7 @@ class Trial(ABC):
             promised
         is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
             `source_fingerprint`, say anything about its hyperparameters
+        asked_for: whether the user's own program runs it and asks for it with `tuner.Search`, so that no worker can
     """
 
     kind: ClassVar[str] = "trial"
@@ -39,6 +40,7 @@ class Trial(ABC):
     strategies: ClassVar[tuple[str, ...]] = ()
     reproduced: ClassVar[tuple[str, ...] | None] = None
     is_code: ClassVar[bool] = False
+    asked_for: ClassVar[bool] = False
 
     @property
     @abstractmethod

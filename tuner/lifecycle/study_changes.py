@@ -80,6 +80,14 @@ class StudyText:
         return name
 
 
+def write_study_file(folder: Folder, study: Study) -> None:
+    """Write the study's file as it is, or a word on what it was in Python."""
+    if study.source is not None:
+        folder.write(STUDY_FILE, study.source.read_bytes())
+    else:
+        folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+
+
 def study_text(folder: Folder, history: Sequence[Event] = ()) -> StudyText:
     """The study file in the run folder, beside what the run's events say it was."""
     try:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tuner.driver.study_changes import comparable
+from tuner.lifecycle.study_changes import comparable
 from tuner.machine import this_machine
 from tuner.notify import redacted
 from tuner.resources import Resources

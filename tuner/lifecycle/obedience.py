@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from tuner.budget import NAMES
-from tuner.driver.interruption import Interruption
 from tuner.errors import StudyError
 from tuner.history.events import Event
 from tuner.history.steered import Steered
+from tuner.lifecycle.interruption import Interruption
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import Inbox, open_inbox
 from tuner.orders.order import Malformed, Order

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.driver.conclusion import is_concluded
-from tuner.driver.description import function_sources
-from tuner.driver.obedience import extending, foreseen_study, with_orders
-from tuner.driver.study_changes import StudyText, check_comparable, study_text
 from tuner.errors import RunFolderError
+from tuner.lifecycle.conclusion import is_concluded
+from tuner.lifecycle.description import function_sources
+from tuner.lifecycle.obedience import extending, foreseen_study, with_orders
+from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
+from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, STUDY_FILE, Run
 from tuner.study import Study
@@ -85,6 +86,16 @@ def decide(
         conclude_only=over or stays_stopped,
         anew=stopped and not (over or stays_stopped),
         warnings=(warning,) if warning else (),
+    )
+
+
+def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
+    """Keep the study file as it was before somebody edited it, and tell the user."""
+    kept = text.keep_before(loop.folder)
+    loop.notice(
+        f"{STUDY_FILE} was edited after the run began. New trials use the edited file (see `study_version` in the "
+        f"tables); the earlier file is kept as {kept}. The difference:\n{text.difference}",
+        code="study_changed",
     )
 
 

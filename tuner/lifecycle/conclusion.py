@@ -11,23 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.driver.interruption import Interruption
-from tuner.driver.watchdog import RAY_IS_GONE
-from tuner.driver.winner import NEW, ScoringInterrupted, is_written, write_winner
 from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
+from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
+from tuner.lifecycle.winner import NEW, ScoringInterrupted, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command
-from tuner.resources import Resources
 from tuner.results.run import BEST, Run, now, write_info
+from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
 from tuner.storage.locations import no_space
-from tuner.worker.implementation import implementation_of
 
 _log = logging.getLogger(__name__)  # for what comes to light after the last event; unless set up, it goes to stderr
 SECONDS_FOR_REPORT = 5.0  # of the grace period that have to be left for it
 CONCLUDED = ("finished", "failed")
+
+WriteWinner = Callable[[Callable[[], bool]], None]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,14 @@ class Outcome:
         return self.interrupted_by is None
 
 
+def outcome_of(error: BaseException, folder: Folder) -> Outcome:
+    """What a search that an error ended comes to; a full disk pauses it: what was written is whole."""
+    if no_space(error):
+        return Outcome(disk_too_full(folder.uri, None, "none"))
+    lines = str(error).strip().splitlines() or [""]
+    return Outcome(f"{type(error).__name__}: {lines[-1]}", error)
+
+
 def is_concluded(run: Run) -> bool:
     """Whether all that follows a search was done for the run as it is."""
     return run.info["status"] in CONCLUDED and (is_written(run.folder, run.record) or bool(run.info.get("unscored")))
@@ -52,14 +60,16 @@ def is_concluded(run: Run) -> bool:
 class Conclusion:
     """Concludes one driver's search, within the grace period once something asks it to end.
 
-    `tell` is called with what is done next, for the user who waits.
+    `write_winner` writes `best/`, and raises ScoringInterrupted as soon as the function that it gets says that it has
+    to end; `winner_step` says what it does. `tell` is called with what is done next, for the user who waits.
     """
 
     loop: SearchLoop
     info: dict[str, Any]
-    resources: Resources
     interrupted: Interruption
     lease: Lease
+    write_winner: WriteWinner
+    winner_step: str = "copying the winner"
     tell: Callable[[str], None] = lambda step: None
 
     def perform(self, outcome: Outcome) -> Outcome:
@@ -92,10 +102,9 @@ class Conclusion:
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         if record.best_trial() is not None:
-            scores = implementation_of(self.loop.study.declared_trial).scores
-            self.tell("scoring the winner on the test split" if scores else "copying the winner")
+            self.tell(self.winner_step)
         try:
-            write_winner(self.loop.study, folder, record, self.resources, self._must_leave)
+            self.write_winner(self._must_leave)
         except ScoringInterrupted:
             return Outcome(interrupted_by=self.interrupted.reason or "the run was taken over")
         except Exception as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+RAY_IS_GONE = "Ray is gone"
 GRACE_SECONDS = 25.0  # batch systems send SIGKILL 30 s after SIGTERM
 _NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 NOTICE_SECONDS = 5.0  # that it may take until somebody asks because of what an exception came from

@@ -1,0 +1,126 @@
+"""Users' orders to a search whose trials its own program runs, and the commands on its run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ask_tell.asked import epoch_of, study, train, train_all
+from tuner import Budget, Random, ReportError, Search, StudyError, uniform
+from tuner.ask_tell import AskedTrial
+from tuner.cli.main import main
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Iterator[Search]:
+    with Search(study(budget=Budget(trials=4, max_epochs=3)), storage=tmp_path) as search:
+        yield search
+
+
+@pytest.fixture
+def trial(search: Search) -> AskedTrial:
+    trial = search.ask()
+    assert trial is not None
+    return trial
+
+
+def test_a_trial_that_is_stopped_by_order_is_told_so(search: Search, trial: AskedTrial) -> None:
+    epoch_of(search, trial, 1)
+    assert search.run.stop(trial=trial.id).outcome == "obeyed"
+    assert epoch_of(search, trial, 2) == "stop"
+    assert epoch_of(search, trial, 2) == "stop"
+    search.tell(trial)
+    assert search.run.record.trials[trial.id].ended_by == "stop"
+
+
+def test_a_search_that_is_stopped_is_concluded(search: Search, trial: AskedTrial) -> None:
+    epoch_of(search, trial, 1)
+    assert search.run.stop().outcome == "obeyed"
+    assert search.ask() is None
+    assert epoch_of(search, trial, 2) == "stop"
+    assert (search.run.status, search.run.end_reason) == ("finished", "stop")
+
+
+def test_a_paused_search_takes_one_more_report_of_each_trial_and_goes_on_later(
+    search: Search, trial: AskedTrial, tmp_path: Path
+) -> None:
+    assert search.run.pause().outcome == "obeyed"
+    assert search.poll() is None
+    assert epoch_of(search, trial, 1, tmp_path / "saved") == "pause"
+    search.tell(trial)
+    assert search.ask() is None
+    run = search.run
+    assert (run.status, run.info["interrupted_by"].startswith("paused by")) == ("interrupted", True)
+    with Search.resume(run.path, study(budget=Budget(trials=4, max_epochs=3))) as later:
+        again = later.ask()
+        assert again is not None
+        assert (again.id, again.from_epoch) == (trial.id, 1)
+        train(later, again)
+        train_all(later)
+    assert later.run.record.counts()["completed"] == 4
+
+
+def test_set_try_and_note_are_obeyed(search: Search, trial: AskedTrial) -> None:
+    assert search.run.set(trials=2).outcome == "obeyed"
+    assert search.run.note("warm today", trial=trial.id).outcome == "obeyed"
+    assert search.run.try_({"x": 0.25, "kind": "a"}).outcome == "obeyed"
+    train(search, trial)
+    ordered = search.ask()
+    assert ordered is not None
+    assert ordered.config == {"x": 0.25, "kind": "a"}
+    train(search, ordered)
+    assert search.ask() is None
+    assert len(search.run.record.trials) == 2
+
+
+def test_concurrency_may_be_set(search: Search, trial: AskedTrial) -> None:
+    search.run.set(concurrency=2)
+    assert search.poll() is not None
+    assert search.poll() is None
+    assert not search.finished
+
+
+def test_a_failed_trial_is_retried_by_order(search: Search, trial: AskedTrial) -> None:
+    search.tell(trial, error="broken")
+    with pytest.raises(ReportError, match="which is failed"):
+        epoch_of(search, trial, 1)
+    assert search.run.retry().outcome == "obeyed"
+    again = search.ask()
+    assert again is not None
+    assert (again.id, again.attempt) == (trial.id, 2)
+
+
+def test_commands_read_and_export_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Search(study(), storage=tmp_path / "runs") as search:
+        train_all(search)
+        path = search.run.path
+    assert main(["show", path]) == 0
+    assert main(["show", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["status"] == "finished"
+    assert main(["export", path, "--to", "optuna", str(tmp_path / "optuna.db")]) == 0
+
+
+def test_run_and_resume_say_what_to_do_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Search(study(), storage=tmp_path / "runs") as search:
+        search.ask()
+    path = search.run.path
+    assert main(["resume", path]) == 2
+    told = capsys.readouterr().err
+    assert "resume needs a run whose trials tuner runs" in told
+    assert f"tuner.Search.resume({path!r}, study=study)" in told
+    (tmp_path / "lab.py").write_text(
+        "from tuner import *\nstudy = Study('lab', trial=External('lab'), space={'x': uniform(0, 1)}, metric='loss')\n"
+    )
+    assert main(["run", str(tmp_path / "lab.py"), "--storage", str(tmp_path / "other")]) == 2
+    told = capsys.readouterr().err
+    assert "got the external trial 'lab'; ask for its trials in your own program with tuner.Search(study)" in told
+    assert not (tmp_path / "other").exists()
+    assert main(["check", str(tmp_path / "lab.py")]) == 0
+
+
+def test_options_of_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="weights"):
+        Search(study(search=Random(), space={"x": uniform(0, 1)}), storage=tmp_path, weights="none")  # type: ignore[arg-type]

@@ -1,0 +1,156 @@
+"""The trials that are out: handed out, reported, and not back yet."""
+
+from __future__ import annotations
+
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from tuner.ask_tell.checking import CAUSES, as_stored, checked_next, known_trial
+from tuner.ask_tell.driver import AskDriver
+from tuner.ask_tell.trial import Answer, AskedTrial
+from tuner.errors import ReportError, TrialError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import TrialRecord
+from tuner.loop.queue import Start
+from tuner.schedule import Decision
+from tuner.storage.locations import no_space
+from tuner.temporary import OwnedFolder
+
+_ANSWERS: dict[Decision, Answer] = {
+    Decision.CONTINUE: "continue",
+    Decision.STOP: "stop",
+    Decision.PAUSE: "pause",
+}
+
+
+class Out:
+    """Hands trials out, and answers what is reported of them."""
+
+    def __init__(self, driver: AskDriver) -> None:
+        self._driver, self._loop = driver, driver.loop
+        self._store = CheckpointStore(driver.folder)
+        self._last: dict[str, int] = {}  # the last epoch of each trial that is out: reported, or gone on from
+        self._fetched = OwnedFolder("asked")
+
+    def close(self) -> None:
+        """Delete what was fetched."""
+        self._fetched.delete()
+
+    def next_epoch(self, trial: AskedTrial | str) -> int:
+        """The epoch that is to be reported next. Raises ReportError for a trial that there isn't."""
+        with self._driver.working():
+            return self._last.get(known_trial(self._loop.record, trial).trial, 0) + 1
+
+    def handed(self, start: Start) -> AskedTrial:
+        """The trial for whoever asked."""
+        record, study = self._loop.record.trials[start.trial], self._loop.study
+        epoch, checkpoint = self._found(record, start.reported)
+        self._last[start.trial] = epoch
+        return AskedTrial(
+            id=start.trial,
+            number=start.number,
+            config=deepcopy(start.config),
+            seed=start.seed,
+            epochs=start.epochs,
+            from_epoch=epoch,
+            checkpoint=checkpoint,
+            rungs=tuple(rung for rung in study.scheduler.rungs(study.budget.max_epochs) if rung < start.epochs),
+            metrics={each.epoch: dict(each.metrics) for each in list(record.epochs.values())},
+            attempt=len(record.entered),
+        )
+
+    def _found(self, record: TrialRecord, reported: int) -> tuple[int, Path | None]:
+        """Epoch and folder of the newest whole checkpoint; a damaged one is passed over, with a notice."""
+        for epoch in sorted(record.checkpoints, reverse=True):
+            if epoch > reported:
+                continue
+            try:
+                return epoch, self._store.fetch(record.trial, epoch, self._fetched.path / f"{record.trial}-{epoch}")
+            except TrialError as error:
+                with self._driver.working():
+                    self._loop.notice(f"a checkpoint is passed over: {error}")
+        return 0, None
+
+    def is_with(self, trial: AskedTrial | str, record: TrialRecord) -> bool:
+        """Whether the trial is out, with whoever tells of it."""
+        return _is_newest(trial, record) and self._driver.is_out(record.trial)
+
+    def answer_now(self, trial: AskedTrial | str, epoch: int, metrics: dict[str, Any]) -> Answer | None:
+        """The answer to a report that is not to be recorded; None for one that is. Raises ReportError."""
+        self._driver.look()
+        record = known_trial(self._loop.record, trial)
+        with_it, last = self.is_with(trial, record), self._last.get(record.trial, 0)
+        known = record.epochs.get(epoch)
+        if known is not None and known.metrics == as_stored(metrics) and self._repeats(trial, epoch, with_it, last):
+            return _answer(known.decision, record, with_it=with_it)
+        if with_it:
+            checked_next(epoch, last, record.trial)
+            return None
+        if record.live:
+            return "pause"  # it is with somebody else, or waits to be handed out again
+        if _is_newest(trial, record) and _ended_by_itself(record):
+            raise ReportError(
+                f"epochs are reported while a trial runs, got epoch {epoch} of trial {record.trial}, "
+                f"which is {record.status}; ask for the next trial"
+            )
+        return "stop"
+
+    def record(
+        self, trial: AskedTrial | str, epoch: int, metrics: dict[str, Any], *, saved: bool | None = None
+    ) -> Answer:
+        """Record a report; `saved` says whether its checkpoint has come to the run, None where it has none."""
+        known = known_trial(self._loop.record, trial)
+        saves = saved is not None or bool(known.checkpoints)
+        self._driver.hear(known.trial)
+        decision = self._loop.report(known.trial, epoch, metrics, saved=[epoch] if saved else [], saves=saves)
+        self._last[known.trial] = epoch
+        if decision is Decision.CONTINUE and self._driver.parts(known.trial):
+            return "pause"
+        return _ANSWERS[decision]
+
+    def save(self, trial: AskedTrial | str, epoch: int, folder: Path) -> bool:
+        """Copy a checkpoint into the run; whether that could be done. A full disk pauses the search."""
+        name = known_trial(self._loop.record, trial).trial
+        try:
+            self._store.write(name, epoch, lambda target: _copy(folder, target))
+        except OSError as error:
+            with self._driver.working():
+                if no_space(error):
+                    self._loop.not_saved(name, epoch)
+                else:
+                    self._loop.notice(f"the checkpoint of epoch {epoch} of trial {name} was not saved: {error}")
+            return False
+        return True
+
+    def _repeats(self, trial: AskedTrial | str, epoch: int, with_it: bool, last: int) -> bool:
+        """Whether an epoch that is known may be reported again, as by a client whose answer was lost on its way."""
+        if not with_it:
+            return True
+        first = trial.from_epoch if isinstance(trial, AskedTrial) else 0
+        return first < epoch <= last
+
+
+def _answer(decision: str, record: TrialRecord, *, with_it: bool) -> Answer:
+    """What was answered to a report, unless the trial has ended or left whoever ran it since."""
+    answer = _ANSWERS[Decision(decision)]
+    if answer != "continue" or with_it:
+        return answer
+    return "pause" if record.live else "stop"
+
+
+def _is_newest(trial: AskedTrial | str, record: TrialRecord) -> bool:
+    """Whether nobody was handed the trial since."""
+    return not isinstance(trial, AskedTrial) or trial.attempt == len(record.entered)
+
+
+def _ended_by_itself(record: TrialRecord) -> bool:
+    """Whether whoever ran it knows that it has ended: it was told so, or has told so."""
+    newest = record.epochs.get(record.epoch)
+    told = newest is not None and newest.decision == "stop"
+    return told or record.status == "completed" or (record.status == "failed" and record.cause in CAUSES)
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True)

@@ -1,0 +1,297 @@
+"""`tuner.Search`: ask for trials, report their epochs, tell what became of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tuner.ask_tell.beginning import begin, go_on
+from tuner.ask_tell.checking import checked_cause, checked_epoch, checked_metrics, existing_folder, known_trial
+from tuner.ask_tell.driver import LOOK_SECONDS, AskDriver
+from tuner.ask_tell.out import Out
+from tuner.ask_tell.trial import Answer, AskedTrial
+from tuner.errors import ReportError, describe_error, describe_failure, shown
+from tuner.history.events import Listener
+from tuner.loop.queue import Start
+from tuner.results.run import Run
+from tuner.study import Study
+
+LEFT = "its program left the search before its end"
+SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before it is told of `poll`
+_log = logging.getLogger(__name__)  # unless set up, it goes to stderr
+
+
+class Search:
+    """A search whose trials your own program runs, on whatever it likes; a run folder like any other. Needs no Ray.
+
+        with tuner.Search(study) as search:
+            while (trial := search.ask()) is not None:
+                for epoch in trial.epochs_left:
+                    if search.report(trial, epoch, train(trial.config)) != "continue":
+                        break
+                search.tell(trial)
+
+    All methods may be called from any thread. What is answered is written before: a program that is killed loses
+    nothing of it, and goes on with `Search.resume`.
+
+    Args:
+        study: or the path of its file; its `trial` is `tuner.External()`
+        storage: folder or URI under which run folders lie
+        name: of the study, in place of its own
+        concurrency: trials that may be out at once, at most; by default as many as are asked for
+        seed: in place of the study's own
+        fixed: hyperparameters that get one value
+        history: False leaves earlier runs aside
+        listeners: their `on_event` is called for every event
+        limits: of `Budget` by their names
+
+    Raises:
+        StudyError: it can't work; nothing was written.
+    """
+
+    def __init__(
+        self,
+        study: Study | str | Path,
+        *,
+        storage: str | Path = "runs",
+        name: str | None = None,
+        concurrency: int | None = None,
+        seed: int | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        history: bool | None = None,
+        listeners: Iterable[Listener] = (),
+        **limits: float | None,
+    ) -> None:
+        changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
+        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners))
+
+    @classmethod
+    def resume(
+        cls,
+        path: str | Path,
+        study: Study | None = None,
+        *,
+        concurrency: int | None = None,
+        take_over: bool = False,
+        listeners: Iterable[Listener] = (),
+        **limits: float | None,
+    ) -> Self:
+        """Go on with a run whose program was killed or left it, or extend a finished one.
+
+        Trials that were out are handed out again, from their last checkpoints.
+
+        Args:
+            path: of the run's folder, or of one above it, for the newest run in it
+            study: needed where the run was started with a study from Python rather than from a file
+            concurrency: as for `Search`; what it was, unless given
+            take_over: from a program that still works on the run
+            listeners: as for `Search`
+            limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
+
+        Raises:
+            RunFolderError: there is nothing to go on with, another program works on the run, or new trials could not be
+                compared with those that it has.
+            StudyError: the study can't work.
+        """
+        search = cls.__new__(cls)
+        search._take(go_on(path, study, limits, concurrency=concurrency, take_over=take_over, listeners=listeners))
+        return search
+
+    def _take(self, driver: AskDriver) -> None:
+        self._driver, self._loop = driver, driver.loop
+        self._out = Out(driver)
+        self._threads: set[int] = set()
+
+    # Trials
+
+    def ask(self) -> AskedTrial | None:
+        """The next trial to run; None once the search is over, and then what follows it is written.
+
+        Where nothing is to run now, it waits: all trials that may be out are, or what comes next depends on what they
+        report. So others have to report meanwhile; a program with one thread that has several trials out calls `poll`.
+        """
+        start = None
+        with self._driver.working():
+            waited = 0
+            while start is None and not self._driver.over:
+                start = self._next()
+                if start is None and not self._driver.over:
+                    self._driver.wait()
+                    waited += 1
+                    self._warn_where_alone(waited)
+        return None if start is None else self._out.handed(start)
+
+    def poll(self) -> AskedTrial | None:
+        """The next trial to run, or None where none is to run now, without waiting; `finished` says if any may come."""
+        with self._driver.working():
+            start = self._next()
+        return None if start is None else self._out.handed(start)
+
+    def report(
+        self,
+        trial: AskedTrial | str,
+        epoch: int,
+        value: float | Mapping[str, Any],
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+    ) -> Answer:
+        """Record an epoch of a trial; what to do with it: "continue", "stop", as it is over, or "pause".
+
+        After "pause" leave the trial alone: `ask` hands it out again if it is to go on. The same report again gets the
+        same answer.
+
+        Args:
+            trial: what `ask` gave, or its id
+            epoch: counted from 1, one after another
+            value: of the study's metric, or several metrics by name
+            checkpoint: a folder that holds all that the trial needs to go on from here; it is copied. Trials that
+                never report one are not paused
+
+        Raises:
+            ReportError: it can't be; nothing was recorded.
+        """
+        number, metrics = checked_epoch(epoch), checked_metrics(value, self._loop.study.metric)
+        folder = None if checkpoint is None else existing_folder(checkpoint)
+        with self._driver.working():
+            self._threads.add(threading.get_ident())
+            answer = self._out.answer_now(trial, number, metrics)
+            if answer is not None:
+                return answer
+            if folder is None:
+                return self._out.record(trial, number, metrics)
+        saved = self._out.save(trial, number, folder)
+        with self._driver.working():
+            answer = self._out.answer_now(trial, number, metrics)  # others may have told of it while it was copied
+            return answer or self._out.record(trial, number, metrics, saved=saved)
+
+    def tell(
+        self,
+        trial: AskedTrial | str,
+        value: float | Mapping[str, Any] | None = None,
+        *,
+        error: str | BaseException | None = None,
+        cause: str = "error",
+    ) -> None:
+        """Say that a trial has come to its end: by itself, or by an error.
+
+        Nothing happens where it is over or paused already, as after a report that was answered so.
+
+        Args:
+            trial: what `ask` gave, or its id
+            value: of its next epoch, to report it and end the trial at once
+            error: what the trial failed with; it is handed out again if `Study.failures` says so
+            cause: of a failure: "error", "out_of_memory" or "diverged"; an exception says it by itself
+
+        Raises:
+            ReportError: it can't be, as where nothing was reported of the trial yet.
+        """
+        if value is not None and error is not None:
+            raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; tell one of them")
+        if error is not None:
+            self._fail(trial, error, checked_cause(cause))
+            return
+        if value is not None:
+            self.report(trial, self._out.next_epoch(trial), value)
+        with self._driver.working():
+            record = known_trial(self._loop.record, trial)
+            if not self._out.is_with(trial, record):
+                return
+            if not record.epochs:
+                raise ReportError(
+                    f"a trial ends well after it has reported, got nothing of trial {record.trial}; "
+                    "report its epochs, or tell its value or error"
+                )
+            self._loop.returned(record.trial)
+
+    def lost(self, trial: AskedTrial | str, message: str = "its worker is gone") -> None:
+        """Say that a trial's worker is gone: it is handed out again, from its last checkpoint.
+
+        `Failures.hung_minutes` does so for trials of which nothing was heard for so long.
+
+        Raises:
+            ReportError: there is no such trial.
+        """
+        with self._driver.working():
+            record = known_trial(self._loop.record, trial)
+            if self._out.is_with(trial, record):
+                self._loop.lost(record.trial, "lost", str(message))
+
+    # The search
+
+    @property
+    def run(self) -> Run:
+        """The run as its folder has it now."""
+        return Run(self._driver.folder)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more trials come: the search is over, or was closed or interrupted."""
+        with self._driver.working():
+            self._driver.look()
+            return self._driver.over or self._loop.finished
+
+    def close(self) -> None:
+        """End the search. Where nothing is left to run, tables, report and `best/` are written; else `resume` goes on.
+
+        At the end of a `with` block it is called by itself.
+        """
+        self._close(LEFT)
+
+    def __enter__(self) -> Self:
+        """The search itself; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """`close`, with the error as the reason."""
+        self._close(LEFT if error is None else _reason(error))
+
+    def __repr__(self) -> str:
+        """The run's path."""
+        return f"<tuner.Search of {self._driver.folder.uri!r}>"
+
+    # Inside
+
+    def _close(self, reason: str) -> None:
+        try:
+            with self._driver.working():
+                self._driver.close(reason)
+        finally:
+            self._out.close()
+
+    def _next(self) -> Start | None:
+        self._threads.add(threading.get_ident())
+        return self._driver.next()
+
+    def _warn_where_alone(self, waited: int) -> None:
+        """A program whose only thread waits for itself would wait for ever."""
+        alone = self._threads == {threading.get_ident()} and bool(self._loop.running)
+        if alone and waited == round(SECONDS_ALONE / LOOK_SECONDS):
+            _log.warning(
+                "ask() waits for a report of %s, and no other thread has told of any so far; "
+                "a program with one thread calls poll()",
+                ", ".join(sorted(self._loop.running)),
+            )
+
+    def _fail(self, trial: AskedTrial | str, error: str | BaseException, cause: str) -> None:
+        message, traceback = str(error), None
+        if isinstance(error, BaseException):
+            cause, message, traceback = describe_failure(error)
+        with self._driver.working():
+            record = known_trial(self._loop.record, trial)
+            if not self._out.is_with(trial, record):
+                return
+            if cause == "lost":
+                self._loop.lost(record.trial, cause, message)
+            else:
+                self._loop.failed(record.trial, cause, message, traceback)
+
+
+def _reason(error: BaseException) -> str:
+    return "Ctrl-C" if isinstance(error, KeyboardInterrupt) else describe_error(error)

@@ -1,0 +1,82 @@
+"""The winner, after the search: its checkpoint in `best/`.
+
+`best/` is made beside its place and moved there as a whole, so that the earlier winner stays until the new one is
+there, and a conclusion that was cut off can be done again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tuner.errors import TunerError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.results.run import BEST
+from tuner.storage.folder import Folder
+from tuner.temporary import OwnedFolder
+
+NEW = "best.new"
+
+
+class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what is wrong
+    """The winner's scoring was cut off, as the user wants to end; the run can be concluded later."""
+
+
+def write_as_saved(folder: Folder, record: RunRecord) -> None:
+    """Write `best/`: the winner's configuration, its metrics, and its checkpoint as it was saved, if there is one."""
+    due = winner_due(folder, record)
+    if due is not None:
+        folder.delete(NEW)
+        copy_as_saved(folder, *due)
+
+
+def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
+    """The winner that `best/` is to hold, with its trial, epoch and metrics; None where nothing is left to write."""
+    best = record.best_trial()
+    if best is None:
+        folder.delete(BEST)
+        return None
+    epoch, _ = record.best_of(best.trial) or (best.epoch, None)
+    if epoch not in best.checkpoints and is_written(folder, record):
+        return None  # its checkpoint was cleaned away: what best/ has is more than could be written now
+    return best, {"trial": best.trial, "epoch": epoch, "metrics": dict(best.epochs[epoch].metrics)}
+
+
+def copy_as_saved(folder: Folder, best: TrialRecord, details: dict[str, Any]) -> None:
+    """Write `best/` without scoring anything."""
+    if details["epoch"] in best.checkpoints:
+        _copy(folder, best.trial, details["epoch"])
+    folder.write(f"{NEW}/config.json", _json(best.config))
+    folder.write(f"{NEW}/metrics.json", _json(details))
+    replace_best(folder)
+
+
+def is_written(folder: Folder, record: RunRecord) -> bool:
+    """Whether `best/` holds the record's winner, or rightly nothing."""
+    best = record.best_trial()
+    try:
+        written = json.loads(folder.read(f"{BEST}/metrics.json"))
+    except (OSError, ValueError):
+        return best is None
+    if best is None or not isinstance(written, dict):
+        return False
+    epoch, _ = record.best_of(best.trial) or (best.epoch, None)
+    return (written.get("trial"), written.get("epoch")) == (best.trial, epoch)
+
+
+def replace_best(folder: Folder) -> None:
+    """Put `best.new` in the place of `best/`."""
+    folder.delete(BEST)
+    folder.rename(NEW, BEST)
+
+
+def _copy(folder: Folder, trial: str, epoch: int) -> None:
+    with OwnedFolder("best") as temporary:
+        local = CheckpointStore(folder).fetch(trial, epoch, temporary / "checkpoint")
+        for file in sorted(path for path in local.rglob("*") if path.is_file()):
+            folder.write(f"{NEW}/checkpoint/{file.relative_to(local).as_posix()}", file.read_bytes())
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
