@@ -1,0 +1,1 @@
+"""What the routes call: every change of a study passes here, is written with its author, and then carried out."""
