@@ -133,16 +133,26 @@ MAY_IMPORT = {
         {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
         set(),
     ),
+    "service": (
+        {
+            *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
+            *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space"),
+        },
+        {"fastapi", "uvicorn", "argon2", "prometheus_client"},
+    ),
     "cli": (
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders"),
+            *("installation", "replay", "loop", "orders", "service"),
         },
         set(),
     ),
 }
-HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"}
+HEAVY = {
+    *("ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"),
+    *("fastapi", "uvicorn", "argon2", "prometheus_client"),
+}
 
 
 def imports(path: Path) -> set[str]:

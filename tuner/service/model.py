@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -32,7 +34,9 @@ MAY_BECOME: Mapping[State, frozenset[State]] = {
     State.CHECKING: frozenset({State.QUEUED, State.REFUSED, State.CANCELLED}),
     State.REFUSED: frozenset(),
     State.QUEUED: frozenset({State.STARTING, State.PAUSED, State.CANCELLED, State.FAILED}),
-    State.STARTING: frozenset({State.RUNNING, State.QUEUED, State.PAUSING, State.ENDING, State.FAILED, State.CANCELLED}),
+    State.STARTING: frozenset(
+        {State.RUNNING, State.QUEUED, State.PAUSING, State.ENDING, State.FAILED, State.CANCELLED}
+    ),
     State.RUNNING: frozenset(
         {State.PAUSING, State.ENDING, State.FINISHED, State.FAILED, State.CANCELLED, State.QUEUED}
     ),
@@ -122,8 +126,13 @@ class SubmittedStudy:
     devices: tuple[Device, ...] = ()  # that its driver has now
     deaths: int = 0  # of its driver since it last made progress
     options: Mapping[str, Any] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what the check found: metric, mode, budget, space, data
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what the check found: see `checking`
     external: bool = False  # its trials run outside: ask and tell
+    user_id: int = 0
+    limits: Mapping[str, float] = field(default_factory=dict)  # of the budget, set since: for its next driver
+    not_before: float = 0.0  # its next driver is not started earlier
+    attempt: int = 0  # drivers started so far
+    main: str = ""  # its study file, in its bundle
 
 
 @dataclass(frozen=True)
@@ -134,6 +143,65 @@ class Position:
     position: int
     reason: str
     start: float | None  # seconds since 1970, predicted; None where nothing can be said
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the search of a study has come, from its events."""
+
+    metric: str
+    mode: str
+    best: float | None  # of the metric
+    best_trial: str | None
+    trials: Mapping[str, int]  # by status
+    epochs: int
+    updated: float  # when its last event happened
+    wanted: int | None = None  # trials in all, where a limit says so
+    left: tuple[float, float, float] | None = None  # seconds that it still takes: 10 %, 50 % and 90 % of what may be
+
+
+@dataclass(frozen=True)
+class UsedDevices:
+    """Device-hours that a study held since a time, and what became of it."""
+
+    study: int
+    name: str
+    user: str
+    kind: str  # "gpu" or "cpu"
+    device_hours: float
+    state: State
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """A part of a list; `cursor` asks for the next one, and is None at the end."""
+
+    items: tuple[T, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that viewers should look at again: a study in a new state, or with new events ("progress")."""
+
+    study: int
+    kind: Literal["state", "progress", "priority", "deleted"]
+    state: State
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one service takes; each is tested on both sides."""
+
+    study_file_bytes: int = 1_000_000
+    bundle_bytes: int = 20_000_000
+    bundle_files: int = 200
+    queued_per_user: int = 1_000
+    queued: int = 10_000
+    check_seconds: float = 60.0
+    check_bytes: int = 2_000_000_000
+    page: int = 200
+    free_bytes: int = 100_000_000  # of the disk: with less, no study is taken
 
 
 @dataclass(frozen=True)
