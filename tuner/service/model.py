@@ -146,6 +146,8 @@ class SubmittedStudy:
     not_before: float = 0.0  # its next driver is not started earlier
     attempt: int = 0  # drivers started so far
     main: str = ""  # its study file, in its bundle
+    room_for: int | None = None  # the study that it was paused for; it goes on by itself
+    progress: Mapping[str, Any] = field(default_factory=dict)  # of `Progress`, as it was stored last
 
 
 @dataclass(frozen=True)
