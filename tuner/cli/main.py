@@ -26,6 +26,7 @@ from tuner.cli import (
     retry,
     run,
     runs,
+    serve,
     set,  # noqa: A004 -- the verb
     show,
     stop,
@@ -58,6 +59,7 @@ VERBS = (
     replay,
     clean,
     doctor,
+    serve,
     completion,
 )  # in the order of the help
 
