@@ -104,6 +104,8 @@ class EventReader:
     def _lines(self, name: str, start: int, limit: int | None) -> bytes:
         """Whole lines of a segment from `start` on."""
         with self._opened(name) as file:
+            if start > file.seek(0, os.SEEK_END):
+                return b""
             file.seek(start)
             size, most = READ_BYTES, LONGEST_LINE if limit is None else max(0, limit - start)
             while True:

@@ -28,7 +28,7 @@ BINARY: dict[int | str, dict[str, Any]] = {
 HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 Trial = Annotated[str | None, Query(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="of this trial")]
-Start = Annotated[int, Query(ge=0, le=2**53, description="bytes to pass over")]
+Start = Annotated[int, Query(ge=0, le=2**40, description="bytes to pass over")]
 
 
 @router.get("/studies/{study}/logs", response_class=Response, responses=TEXT)
