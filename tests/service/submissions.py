@@ -22,6 +22,9 @@ study = tuner.Study(
     space={"x": tuner.uniform(0, 1)},
     metric="loss",
     mode="min",
+    search=tuner.Random(),
+    scheduler=tuner.NoEarlyStopping(),
+    warm_start=None,
     budget=tuner.Budget(trials=4, max_epochs=3),
 )
 """

@@ -105,6 +105,19 @@ class Submission:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+OF_DRIVERS = ("concurrency", "wandb", "nice", "grace", "notify")  # options that `tuner run` takes beside the study's
+
+
+def of_study(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that change the study."""
+    return {name: value for name, value in options.items() if name not in OF_DRIVERS}
+
+
+def of_driver(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that say how it is run."""
+    return {name: value for name, value in options.items() if name in OF_DRIVERS}
+
+
 @dataclass(frozen=True)
 class SubmittedStudy:
     """A study of the queue, as its row says."""
@@ -133,6 +146,8 @@ class SubmittedStudy:
     not_before: float = 0.0  # its next driver is not started earlier
     attempt: int = 0  # drivers started so far
     main: str = ""  # its study file, in its bundle
+    room_for: int | None = None  # the study that it was paused for; it goes on by itself
+    progress: Mapping[str, Any] = field(default_factory=dict)  # of `Progress`, as it was stored last
 
 
 @dataclass(frozen=True)

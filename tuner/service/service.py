@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
-from tuner.machine import this_machine
+from tuner.orders.inbox import put
 from tuner.orders.sending import Answer, send
 from tuner.results import Run, load_run
 from tuner.service import bundles, rights, steering, submitting
+from tuner.service.checking import check, demand_of
+from tuner.service.checking.facts import refuse_missing
+from tuner.service.checking.queue import Checks
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, studies, usage
+from tuner.service.devices import DeviceWatch, devices_here
 from tuner.service.errors import Code, ServiceError
+from tuner.service.executors import Executor, LocalProcesses
 from tuner.service.model import (
     OVER,
     Change,
@@ -32,8 +41,14 @@ from tuner.service.model import (
     SubmittedStudy,
     UsedDevices,
     User,
+    of_study,
 )
+from tuner.service.supervisor import Supervisor
+from tuner.storage.locations import open_folder
 
+CHECKS_AT_ONCE = 4  # that users wait for
+_log = logging.getLogger(__name__)
+Kind = Literal["state", "progress", "priority", "deleted"]
 Listener = Callable[[Change], None]
 
 
@@ -45,23 +60,46 @@ class Service:
     study that there isn't, `forbidden` where the role or the owner doesn't fit, `conflict` where the state doesn't.
     """
 
-    def __init__(self, storage: str | Path = "runs", *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        storage: str | Path = "runs",
+        *,
+        limits: Limits | None = None,
+        devices: Sequence[Device] | None = None,
+        executor: Executor | None = None,
+        passed: Mapping[str, str] | None = None,
+    ) -> None:
+        """`devices` are those of this machine unless given; `passed` goes to drivers, secrets among it."""
         self.folder = DataFolder(storage)
         self.limits = limits or Limits()
         self.folder.make()
         self.database = Database(self.folder.database)
+        self._devices = devices_here() if devices is None else tuple(devices)
+        self._watch = DeviceWatch()
         self._listeners: list[Listener] = []
         self._listening = threading.Lock()
+        self._checking = threading.BoundedSemaphore(CHECKS_AT_ONCE)
+        runs = LocalProcesses(passed=passed) if executor is None else executor
+        self._supervisor = Supervisor(self.database, self.folder, self._devices, runs, self._came)
+        self._checks = Checks(self.database, self.folder, self.limits, self._devices, self._checked)
+        self._working = False
 
     # The service itself
 
     def start(self) -> None:
         """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError where another serves."""
         self.folder.lock()
+        self._working = True
+        self._checks.start()
+        self._supervisor.start()
 
     def close(self) -> None:
         """Stop working; drivers go on, and the next server adopts them."""
-        self.folder.unlock()
+        if self._working:
+            self._checks.close()
+            self._supervisor.close()
+            self.folder.unlock()
+            self._working = False
         self.database.close()
 
     def __enter__(self) -> Service:
@@ -98,6 +136,7 @@ class Service:
         for a key of another submission.
         """
         study = submitting.accept(self.database, self.folder, self.limits, submission, by, time.time(), key)
+        self._checks.come()
         return self._changed(study, "state")
 
     def check(self, submission: Submission, by: User) -> Mapping[str, Any]:
@@ -106,7 +145,23 @@ class Service:
         Raises ServiceError: `refused` with `tuner check`'s own message.
         """
         submitting.check(submission, by, self.limits)
-        raise NotImplementedError
+        if not self._checking.acquire(timeout=self.limits.check_seconds):
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"at most {CHECKS_AT_ONCE} studies are checked at once",
+                "one more",
+                "try again in a minute",
+                retry_after=60,
+            )
+        try:
+            with tempfile.TemporaryDirectory(dir=self.folder.path, prefix=".check-") as temporary:
+                bundle = bundles.written(submission.files, Path(temporary))
+                facts = check(bundle / submission.main, of_study(submission.options), self.limits)
+        finally:
+            self._checking.release()
+        refuse_missing(facts)
+        demand = demand_of(facts, self._devices, submission.devices, submission.options.get("concurrency"))
+        return {**facts.record(), "demand": asdict(demand)}
 
     # Looking
 
@@ -132,11 +187,13 @@ class Service:
 
     def queue(self) -> list[Position]:
         """Where each waiting study stands, the next one first."""
-        return []
+        return list(self._supervisor.planned().positions)
 
     def devices(self) -> list[DeviceUse]:
         """Each device of this server, and who has it."""
-        return []
+        with self.database.reading() as connection:
+            holders = studies.holding(connection)
+        return self._watch.uses(self._devices, holders)
 
     def usage(self, since: float) -> list[UsedDevices]:
         """Device-hours of each study since a time, those with most first."""
@@ -152,9 +209,10 @@ class Service:
             return None
 
     def progress(self, study: int) -> Progress | None:
-        """How far a study that runs has come; None of others."""
-        self.study(study)
-        return None
+        """How far the study's search has come, by its events while it runs, else as it ended; None before."""
+        told = self.study(study).progress
+        stored = Progress(**{**told, "left": None}) if told else None
+        return self._supervisor.progress(study) or stored
 
     def driver_log(self, study: int, start: int = 0) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
@@ -192,8 +250,8 @@ class Service:
             found = studies.get(connection, study)
             rights.require_own(by, found, "finishing a study")
             changed = steering.perform(connection, steering.FINISH, found, by, time.time())
-            if changed and not found.devices:
-                self._order(found, "stop", {}, by)
+            if changed and not found.devices and found.run is not None:
+                put(open_folder(found.run), "stop", {}, by.name)  # which its next driver obeys first
         return self._changed(study, "state") if changed else self.study(study)
 
     def cancel(self, study: int, by: User) -> SubmittedStudy:
@@ -306,16 +364,29 @@ class Service:
             raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
         return limit or most, None if cursor is None else int(cursor)
 
-    def _changed(self, study: int, kind: Any) -> SubmittedStudy:
+    def _changed(self, study: int, kind: Kind) -> SubmittedStudy:
         found = self.study(study)
         self._tell(Change(study, kind, found.state))
+        self._supervisor.come()
         return found
+
+    def _checked(self, study: int) -> None:
+        with suppress(ServiceError):  # deleted meanwhile
+            self._changed(study, "state")
+
+    def _came(self, study: int, kind: Kind) -> None:
+        """What the supervisor tells."""
+        with suppress(ServiceError):
+            self._tell(Change(study, kind, self.study(study).state))
 
     def _tell(self, change: Change) -> None:
         with self._listening:
             listeners = list(self._listeners)
         for listener in listeners:
-            listener(change)
+            try:
+                listener(change)
+            except Exception:  # a viewer's trouble is no study's
+                _log.exception("a listener failed")
 
 
 def _check_limits(limits: Mapping[str, float]) -> None:
@@ -327,9 +398,3 @@ def _check_limits(limits: Mapping[str, float]) -> None:
             checked("set", dict(limits))
     except StudyError as error:
         raise ServiceError(Code.REFUSED, str(error)) from error
-
-
-def devices_here() -> tuple[Device, ...]:
-    """The CPUs and GPUs that this process may use."""
-    machine = this_machine()
-    return tuple(Device("cpu", number) for number in range(machine.cpus))

@@ -16,11 +16,10 @@ from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, keys, studies
 from tuner.service.database.connection import disk_full
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Limits, Role, State, Submission, User
+from tuner.service.model import OF_DRIVERS, Limits, Role, State, Submission, User
 from tuner.storage.locations import no_space
 from tuner.study import Study
 
-OF_DRIVERS = ("concurrency", "wandb", "nice", "grace", "notify")  # options that `tuner run` takes beside the study's
 OF_STUDIES = frozenset(inspect.signature(Study.with_options).parameters) - {"self", "limits"} | set(NAMES)
 LARGEST_OPTIONS = 100_000  # characters, as JSON
 LONGEST_KEY = 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import MAY_BECOME, OVER, Demand, Device, State, SubmittedStudy
 
-_LISTS = ("after", "devices", "options", "facts", "limits")
+_LISTS = ("after", "devices", "options", "facts", "limits", "progress")
 _LIGHT = (
     "id, name, user_id, user, state, priority, preemptible, kind, count, least, after, submitted, changed, started, "
-    "ended, run, reason, devices, deaths, external, limits, not_before, attempt, main"
+    "ended, run, reason, devices, deaths, external, limits, not_before, attempt, main, room_for, progress"
 )  # without what only one study's own page shows
 _ALL = f"{_LIGHT}, options, facts"
 _NAMES = frozenset(name.strip() for name in _ALL.split(",")) - {"id", "state", "changed"} | {"deleted", "wanted"}
@@ -111,6 +112,15 @@ def update(connection: sqlite3.Connection, study: int, **columns: Any) -> None:
         raise ValueError(f"no such columns: {', '.join(written.keys() - _NAMES)}")
     sets = ", ".join(f"{name} = ?" for name in written)
     connection.execute(f"UPDATE studies SET {sets} WHERE id = ?", [*written.values(), study])
+
+
+def typical_seconds(connection: sqlite3.Connection, newest: int = 500) -> dict[str, float]:
+    """How long the newest finished studies of each name took, the median."""
+    query = "SELECT name, ended - started FROM studies WHERE state = ? AND started IS NOT NULL ORDER BY id DESC LIMIT ?"
+    found: dict[str, list[float]] = {}
+    for name, seconds in connection.execute(query, (State.FINISHED, newest)):
+        found.setdefault(name, []).append(max(0.0, seconds))
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
 def count(connection: sqlite3.Connection, states: Collection[State], user_id: int | None = None) -> int:

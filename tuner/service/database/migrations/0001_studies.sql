@@ -37,6 +37,8 @@ CREATE TABLE studies (
     attempt INTEGER NOT NULL DEFAULT 0,
     main TEXT NOT NULL DEFAULT '',
     wanted INTEGER,          -- devices that were asked for; the check turns them into kind, count and least
+    room_for INTEGER,
+    progress TEXT NOT NULL DEFAULT '{}',
     deleted REAL
 );
 CREATE INDEX studies_by_state ON studies (state);
