@@ -18,6 +18,7 @@ class Code(StrEnum):
     CONFLICT = "conflict"  # not in this state
     TOO_MANY = "too_many"
     TOO_LARGE = "too_large"
+    UNAUTHENTICATED = "unauthenticated"  # nobody who is known
     FORBIDDEN = "forbidden"
     FULL = "full"  # the server's disk
 
