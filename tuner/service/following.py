@@ -53,6 +53,12 @@ class Followed:
         """When it will end, in seconds since 1970, as far as that is known."""
         return None if self._left is None else self._left_at + self._left.middle
 
+    @property
+    def places(self) -> dict[str, str]:
+        """The running trials by the devices that they are on, as a run names these: "cuda:0"."""
+        running = [trial for trial in list(self._record.trials.values()) if trial.status == "running" and trial.stays]
+        return {device: trial.trial for trial in running for device in trial.stays[-1].devices}
+
     def progress(self) -> Progress:
         """How far it is."""
         record, best = self._record, self._record.best_trial()
