@@ -26,6 +26,11 @@ def epochs(service: Service, study: int) -> int:
     return 0 if found is None else found.epochs
 
 
+def wanted(service: Service, study: int) -> int | None:
+    found = service.progress(study)
+    return None if found is None else found.wanted
+
+
 def test_a_study_is_checked_run_and_finished(tmp_path: Path) -> None:
     told: list[Change] = []
     with running(tmp_path) as service:
@@ -129,6 +134,7 @@ def test_cancel_ends_the_driver_and_keeps_the_files(tmp_path: Path) -> None:
         assert (run.status, run.record.epochs() > 3) == ("interrupted", True)
         service.delete(study, ANNE)
     assert (tmp_path / ".service/bundles" / str(study)).is_dir()  # the run's modules
+    assert list((tmp_path / ".service/drivers").iterdir()) == []
 
 
 def test_a_driver_that_dies_is_started_again_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,9 +219,7 @@ def test_orders_reach_the_search_with_their_author(tmp_path: Path) -> None:
         assert run is not None
         answers = [(event["verb"], event["by"]) for event in run.events if event["event"] == "order_obeyed"]
         assert sorted(answers) == [("note", "anne"), ("set", "anne"), ("try", "anne")]
-        progress = service.progress(study)
-        assert progress is not None
-        assert progress.wanted == 3000
+        wait_for(lambda: wanted(service, study) == 3000)
 
 
 @pytest.mark.slow

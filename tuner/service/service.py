@@ -296,8 +296,7 @@ class Service:
                 )
             studies.update(connection, study, deleted=time.time())
             audit.write(connection, time.time(), by, "delete", study, name=found.name)
-        if found.run is None:
-            bundles.remove(self.folder.bundle(study))
+        self.folder.forget(study, bundle=found.run is None)
         self._listeners.tell(Change(study, "deleted", found.state))
 
     # Inside

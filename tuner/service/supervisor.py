@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal
 
 from tuner.errors import RunFolderError, TunerError, describe_error
@@ -206,7 +206,7 @@ class Supervisor:
             end = None  # what an earlier driver left
         following = after(study, look, end, log, self._clock())
         if study.state is State.ENDING and following.state is State.QUEUED:
-            self._order(study, look)
+            self._order(study, replace(look, run=run))
         columns = {**following.columns, "devices": (), **({"run": run} if run is not None else {})}
         followed = self._followed.pop(study.id, None)
         if followed is not None:
