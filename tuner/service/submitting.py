@@ -52,6 +52,7 @@ def accept(
         if no_space(error):
             raise disk_full(str(folder.path)) from error
         raise
+    placed = new
     try:
         with database.changing() as connection:
             if key is not None and (known := keys.known(connection, by.id, key, digest)) is not None:
@@ -59,10 +60,14 @@ def accept(
             study = _inserted(connection, submission, by, limits, now)
             if key is not None:
                 keys.remember(connection, by.id, key, digest, study, now)
-            bundles.lay_out(new, folder.bundle(study))
-        return study
+            placed = folder.bundle(study)
+            bundles.lay_out(new, placed)
+    except BaseException:
+        bundles.remove(placed)  # also where the transaction could not be stored
+        raise
     finally:
         bundles.remove(new)
+    return study
 
 
 def check(submission: Submission, by: User, limits: Limits) -> None:

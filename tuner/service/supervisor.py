@@ -32,6 +32,7 @@ PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but
 PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
+WARN_SECONDS = 60.0
 LOG_END_BYTES = 4_000
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Supervisor:
         self._executor, self._tell, self._clock = executor, tell, clock
         self._followed: dict[int, Followed] = {}
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
+        self._warned: dict[tuple[int, str], float] = {}
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
@@ -134,9 +136,17 @@ class Supervisor:
             work()
         except ServiceError as error:
             if error.code is not Code.CONFLICT:  # somebody changed it meanwhile: the next pass sees that
-                _log.warning("study %d: %s", study, error)
+                self._warn(study, str(error))
         except (OSError, TunerError) as error:
-            _log.warning("study %d: %s", study, describe_error(error))
+            self._warn(study, describe_error(error))
+
+    def _warn(self, study: int, problem: str) -> None:
+        """Into the server's log, once a minute: the next pass may find the same."""
+        now = time.monotonic()
+        if now > self._warned.get((study, problem), 0.0):
+            self._warned = {known: until for known, until in self._warned.items() if until > now}
+            self._warned[study, problem] = now + WARN_SECONDS
+            _log.warning("study %d: %s", study, problem)
 
     # Drivers that run
 
@@ -262,7 +272,7 @@ class Supervisor:
         try:
             self._executor.start(self._task(study, start.devices), self._folder.attempt(study.id, number))
         except OSError as error:  # too many processes, or a full disk
-            _log.warning("the driver of study %d could not be started: %s", study.id, describe_error(error))
+            self._warn(study.id, f"its driver could not be started: {describe_error(error)}")
 
     def _task(self, study: SubmittedStudy, devices: tuple[Device, ...]) -> Task:
         goes_on = study.run is not None
