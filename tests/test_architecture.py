@@ -319,6 +319,11 @@ def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
     )
 
 
+def test_the_service_loads_neither_ray_nor_torch_nor_the_driver() -> None:
+    loaded = modules_loaded_by("import tuner.service.service, tuner.service.checking.child")
+    assert {"ray", "torch", "torchvision", "tuner.driver", "tuner.train"} & loaded == set()
+
+
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:
     assert loaded_by("from tuner import *; run, resume, load_model, load_run") & HEAVY == set()
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,21 @@ def test_a_preemptible_study_makes_room_and_goes_on_later(tmp_path: Path) -> Non
         wait_until(service, low, State.RUNNING)
         actions = [entry.action for entry in reversed(service.history(low).items)]
     assert actions[:8] == ["submit", "checked", "starting", "running", "preempted", "paused", "starting", "running"]
+
+
+@pytest.mark.parametrize("ignores", ["pass", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+def test_a_driver_that_does_not_pause_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignores: str) -> None:
+    monkeypatch.setattr("tuner.service.supervisor.PATIENCE_SECONDS", 0.3)
+    deaf = (sys.executable, "-c", f"import signal, time; {ignores}; print('deaf', flush=True); time.sleep(600)")
+    with running(tmp_path, command=deaf) as service:
+        study = service.submit(submission(), ANNE).id
+        wait_for(lambda: service.driver_log(study) == b"deaf\n")
+        pid = driver_pid(service, study)
+        assert service.pause(study, ANNE).state is State.PAUSING
+        found = wait_until(service, study, State.PAUSED)
+        assert (found.devices, found.run) == ((), None)
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 @pytest.mark.slow
