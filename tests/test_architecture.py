@@ -130,7 +130,10 @@ MAY_IMPORT = {
         {"rich"},
     ),
     "api": (
-        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
+        {
+            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"),
+            "service",
+        },
         set(),
     ),
     "service": (

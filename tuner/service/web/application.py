@@ -57,7 +57,7 @@ def application(service: Service, settings: WebSettings | None = None, access: A
     for router in (sessions.router, *ROUTERS):
         api.include_router(router)
     app.include_router(api)
-    app.include_router(health.router)
+    app.include_router(health.router, responses={"default": _ERROR})
     add_handlers(app)
     app.add_middleware(_guards(settings))
     return app
