@@ -23,7 +23,7 @@ from tuner.storage.lease import held
 from tuner.study import Study
 from tuner.study_file import load_study
 
-EPOCH_SECONDS = float(os.environ.get("EPOCH_SECONDS", "0.02"))
+EPOCH_SECONDS = float(os.environ.get("EPOCH_SECONDS", "0.05"))
 
 
 class Driver:

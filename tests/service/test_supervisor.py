@@ -47,17 +47,16 @@ def test_a_study_is_checked_run_and_finished(tmp_path: Path) -> None:
     assert any(change.kind == "progress" for change in told)
 
 
+@pytest.mark.slow
 def test_a_refused_study_says_why(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(STUDY.replace('"x": tuner', '"x": tunre')), ANNE).id
         found = wait_until(service, study, State.REFUSED)
-    assert found.reason == (
-        "parabola.py does not run: NameError: name 'tunre' is not defined. Did you mean: 'tuner'? "
-        "(parabola.py, line 10); fix the file"
-    ) or (found.reason or "").startswith("parabola.py does not run: NameError: name 'tunre' is not defined")
+    assert (found.reason or "").startswith("parabola.py does not run: NameError: name 'tunre' is not defined")
     assert list((tmp_path / ".service/drivers").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_studies_wait_for_devices_in_the_queues_order(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         first = service.submit(submission(LONG), ANNE).id
@@ -98,6 +97,7 @@ def test_a_study_is_paused_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [event["event"] for event in finished.events].count("study_resumed") == 1
 
 
+@pytest.mark.slow
 def test_finish_ends_a_search_now_and_a_paused_one_as_soon_as_it_has_devices(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id
@@ -114,6 +114,7 @@ def test_finish_ends_a_search_now_and_a_paused_one_as_soon_as_it_has_devices(tmp
     assert [run and (run.status, run.end_reason) for run in runs] == [("finished", "stop")] * 2
 
 
+@pytest.mark.slow
 def test_cancel_ends_the_driver_and_keeps_the_files(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id
@@ -150,6 +151,7 @@ def test_a_driver_that_dies_is_started_again_and_loses_nothing(tmp_path: Path, m
     assert (events.count("study_started"), events.count("study_resumed")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_driver_that_always_dies_fails_with_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_driver_that_always_dies_fails_with_the_end_of_its_log(
         wait_until(service, study, State.FINISHED)
 
 
+@pytest.mark.slow
 def test_a_preemptible_study_makes_room_and_goes_on_later(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         low = service.submit(submission(LONG, preemptible=True, priority=-1), ANNE).id
@@ -179,6 +182,7 @@ def test_a_preemptible_study_makes_room_and_goes_on_later(tmp_path: Path) -> Non
     assert actions[:8] == ["submit", "checked", "starting", "running", "preempted", "paused", "starting", "running"]
 
 
+@pytest.mark.slow
 def test_after_another_study(tmp_path: Path) -> None:
     with running(tmp_path, cpus=2) as service:
         first = service.submit(submission(LONG), ANNE).id
@@ -191,6 +195,7 @@ def test_after_another_study(tmp_path: Path) -> None:
     assert found.reason == f"it was to run after study {first}, which is cancelled; submit it again without that"
 
 
+@pytest.mark.slow
 def test_orders_reach_the_search_with_their_author(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id
@@ -213,6 +218,7 @@ def test_orders_reach_the_search_with_their_author(tmp_path: Path) -> None:
         assert progress.wanted == 3000
 
 
+@pytest.mark.slow
 def test_two_studies_of_one_name_run_side_by_side(tmp_path: Path) -> None:
     with running(tmp_path, cpus=2) as service:
         both = [service.submit(submission(LONG), by).id for by in (ANNE, BERT)]
@@ -226,6 +232,7 @@ def test_two_studies_of_one_name_run_side_by_side(tmp_path: Path) -> None:
     assert affinities == [{device.index for device in study.devices} for study in found]
 
 
+@pytest.mark.slow
 def test_the_check_of_what_isnt_submitted_keeps_nothing(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         facts = service.check(submission(options={"trials": 2}), ANNE)
