@@ -14,6 +14,7 @@ import tuner
 from tests.commands import run_main
 from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tuner.cli import at_service
 from tuner.history.events import EventLog, read_all
 from tuner.service import logins
 from tuner.service.client import RequestError
@@ -213,3 +214,29 @@ def test_users_by_the_command(
     assert "fay" in next(line for line in run_main(capsys, "user", "list")[1].splitlines() if "removed" in line)
     assert run_main(capsys, "user", "remove")[2].startswith("tuner: `tuner user remove` needs a user's name, got none")
     assert run_main(capsys, "user", "remove", "chief")[2].startswith("tuner: a service has at least one admin")
+
+
+def test_verbs_about_runs_take_studies_too(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_SERVER", served.url)
+    monkeypatch.setenv("TUNER_TOKEN", served.tokens["anne"])
+    monkeypatch.chdir(tmp_path)
+    run = a_run(tmp_path, reports=20)
+    study = f"@{served.study(state=State.RUNNING, run=run)}"
+    assert json.loads(run_main(capsys, "show", study, "--json")[1]) == json.loads(json.dumps(run.summary()))
+    monkeypatch.setattr(at_service, "_run_here", lambda study: None)  # as on another machine
+    code, out, err = run_main(capsys, "show", study, "--json")
+    assert (code, err) == (0, f"fetching the run of study {study}\n")
+    assert json.loads(out)["best"] == json.loads(json.dumps(run.summary()))["best"]
+    assert run_main(capsys, "set", study, "--trials", "40") == (0, f"study {study} parabola is running\n", "")
+    assert run_main(capsys, "note", study, "look here")[1].startswith("no search runs on it now: the order waits")
+    assert run_main(capsys, "pause", study)[1] == f"study {study} parabola is pausing\n"
+    assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
+    again = run_main(capsys, "report", study)
+    assert (again[0], again[2][:60]) == (
+        2,
+        f"tuner: a download needs a new file, got 'study-{study[1:]}.html' (File"[:60],
+    )
+    missing = run_main(capsys, "show", "@999")
+    assert missing[2] == "tuner: a study is named by its number, got 999; `tuner queue` lists them\n"

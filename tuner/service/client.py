@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,6 +165,11 @@ class RemoteStudy:
         return str(self.record["state"])
 
     @property
+    def server(self) -> str:
+        """The address of its service."""
+        return self._client.url
+
+    @property
     def path(self) -> str:
         """Its address below the API."""
         return path_of("studies", self.id)
@@ -198,6 +204,11 @@ class RemoteStudy:
                     return
                 else:
                     break  # what has come meanwhile is read by another stream
+
+    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """The answer to a request about this study; `path` is what follows its address, as "/notes"."""
+        found: dict[str, Any] = self._client.ask(method, self.path + path, body)
+        return found
 
     def pause(self) -> RemoteStudy:
         """Free its devices; `resume` goes on with it."""
@@ -235,11 +246,19 @@ class RemoteStudy:
             return answer.read().decode("utf-8", "replace"), int(answer.headers["log-end"])
 
     def download(self, file: str, target: str | Path) -> Path:
-        """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file."""
+        """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
+
+        Raises StudyError where the file is there, or can't be written.
+        """
         path = Path(target)
-        with self._client.read(f"{self.path}/{file}") as answer, path.open("xb") as new:
-            while chunk := answer.read(262_144):
-                new.write(chunk)
+        with self._client.read(f"{self.path}/{file}") as answer:
+            try:
+                with path.open("xb") as new:
+                    shutil.copyfileobj(answer, new)
+            except OSError as error:
+                raise StudyError(
+                    f"a download needs a new file, got {str(path)!r} ({error.strerror or error}); choose another name"
+                ) from error
         return path
 
 

@@ -57,9 +57,13 @@ def test_a_study_is_submitted_looked_at_changed_and_cancelled(served: Served) ->
     path = f"/api/v1/studies/{study['id']}"
     assert client.get(path).json() == study
     assert client.patch(path, json={"priority": -3}).json()["priority"] == -3
+    assert client.patch(path, json={"limits": {"trials": 5, "hours": 0.5}}).json()["limits"] == {
+        "trials": 5,
+        "hours": 0.5,
+    }
     assert client.post(f"{path}:cancel").json()["state"] == "cancelled"
     actions = [(one["user"], one["action"]) for one in client.get(f"{path}/history").json()["items"]]
-    assert actions == [("anne", "cancel"), ("anne", "priority"), ("anne", "submit")]
+    assert actions == [("anne", "cancel"), ("anne", "set"), ("anne", "priority"), ("anne", "submit")]
     assert client.delete(path).status_code == 204
     assert problem(client.get(path), 404)["got"] == str(study["id"])
 
