@@ -160,8 +160,13 @@ def test_a_user_logs_in_by_a_link_and_works(
     code, out, err = run_main(capsys, "user", "add", "emil")
     assert (code, err) == (0, "")
     assert out.startswith("emil sets a password with this link, which works once:\n")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
-    code, out, err = run_main(capsys, "login", out.splitlines()[1], "--user", "emil")
+    link = out.splitlines()[1]
+    code, out, err = run_main(capsys, "login", link, "--user", "emil")
+    assert (code, out) == (2, "")
+    assert err.startswith("tuner: a link is asked for, as others of this machine see commands, got it in one; use ")
+    assert link.partition("#")[2] not in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{link}\n{PASSWORD}\n"))
+    code, out, err = run_main(capsys, "login", served.url, "--link", "--user", "emil")
     file = tmp_path / "config/tuner/logins.json"
     assert (code, out) == (0, "")
     assert err == f"logged in to {served.url} as emil, submitter; the token is in {file}\n"
