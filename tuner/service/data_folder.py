@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tuner.errors import StudyError
+from tuner.service import bundles
 
 FOLDER = ".service"
 
@@ -72,6 +73,13 @@ class DataFolder:
     def attempt(self, study: int, attempt: int) -> Path:
         """Where a study's driver is told what to do, and says what it did."""
         return self.drivers / f"{study}-{attempt}"
+
+    def forget(self, study: int, *, bundle: bool) -> None:
+        """Delete what its drivers were told and said, and its `bundle` unless a run imports from there."""
+        for folder in self.drivers.glob(f"{study}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if bundle:
+            bundles.remove(self.bundle(study))
 
     @property
     def free_bytes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tuner.machine import this_machine
-from tuner.nvml import read_gpus
+from tuner.nvml import Gpu, read_gpus
 from tuner.service.model import Device, DeviceUse, SubmittedStudy
 
 _STAT = Path("/proc/stat")
@@ -19,9 +19,9 @@ def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Devi
     """The GPUs and CPUs that this process may use; of each kind so many at most."""
     machine = this_machine()
     numbers = sorted(os.sched_getaffinity(0))[: machine.cpus][:cpus]
-    names = [gpu.uuid for gpu in read_gpus()] or [str(index) for index in range(machine.gpus)]
-    found = [Device("gpu", index, name) for index, name in enumerate(names)][:gpus]
-    return (*found, *(Device("cpu", number) for number in numbers))
+    named = [Device("gpu", index, gpu.uuid) for index, gpu in _numbered(read_gpus())]
+    found = named or [Device("gpu", index) for index in range(machine.gpus)]
+    return (*found[:gpus], *(Device("cpu", number) for number in numbers))
 
 
 class DeviceWatch:
@@ -31,12 +31,14 @@ class DeviceWatch:
         self._before: dict[int, tuple[int, int]] = {}
         self._looking = threading.Lock()
 
-    def uses(self, devices: Sequence[Device], holders: Sequence[SubmittedStudy]) -> list[DeviceUse]:
-        """Each device with who has it."""
+    def uses(
+        self, devices: Sequence[Device], holders: Sequence[SubmittedStudy], trials: Mapping[str, str]
+    ) -> list[DeviceUse]:
+        """Each device with who has it; `trials` are those that run now, by the device as their run names it."""
         owners = {(device.kind, device.index): study for study in holders for device in study.devices}
         with self._looking:
             busy = {"cpu": self._cpus(), "gpu": _gpus() if any(one.kind == "gpu" for one in devices) else {}}
-        return [_use(device, owners.get((device.kind, device.index)), busy[device.kind]) for device in devices]
+        return [_use(device, owners.get((device.kind, device.index)), busy[device.kind], trials) for device in devices]
 
     def _cpus(self) -> dict[int, float]:
         """Share of the time since the last call in which each CPU was busy; proc(5)."""
@@ -50,14 +52,21 @@ class DeviceWatch:
         return found
 
 
-def _use(device: Device, study: SubmittedStudy | None, busy: Mapping[int, float]) -> DeviceUse:
+def _use(
+    device: Device, study: SubmittedStudy | None, busy: Mapping[int, float], trials: Mapping[str, str]
+) -> DeviceUse:
     number, user = (None, None) if study is None else (study.id, study.user)
-    return DeviceUse(device, number, user, None, busy.get(device.index))
+    trial = (trials.get(f"cuda:{device.index}") or trials.get(device.name)) if device.kind == "gpu" else None
+    return DeviceUse(device, number, user, trial, busy.get(device.index))
 
 
 def _gpus() -> dict[int, float]:
-    gpus = read_gpus()
-    return {index: gpu.utilisation for index, gpu in enumerate(gpus) if not math.isnan(gpu.utilisation)}
+    return {index: gpu.utilisation for index, gpu in _numbered(read_gpus()) if not math.isnan(gpu.utilisation)}
+
+
+def _numbered(gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+    """By their numbers on this machine, unless several are parts of one."""
+    return list(enumerate(gpus)) if any(gpu.mig for gpu in gpus) else [(gpu.index, gpu) for gpu in gpus]
 
 
 def _cpu_times() -> dict[int, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,7 @@ RECKON_SHARE = 50.0  # and so many times as long as the last one took
 
 
 class Followed:
-    """One run, followed by one thread. Raises RunFolderError where there is none yet."""
+    """One run, which one thread follows and any may ask. Raises RunFolderError where there is none yet."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         run = load_run(path)
@@ -29,32 +30,45 @@ class Followed:
         self._reckon_at = 0.0
         self._left: TimeLeft | None = None
         self._left_at = 0.0
-        self.epochs_before = run.record.epochs()
+        self._epochs_before = run.record.epochs()
+        self._using = threading.Lock()
 
     def new(self) -> bool:
         """Take what has happened since the last call; whether anything has."""
         events = self._follower.new()
-        for event in events:
-            self._record.apply(event)
-        limits = self._record.steered.limits
-        if limits:
-            known = dict(self._ahead.limits or {}) | limits
-            self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
-        self._reckon()
+        with self._using:
+            for event in events:
+                self._record.apply(event)
+            limits = self._record.steered.limits
+            if limits:
+                known = dict(self._ahead.limits or {}) | limits
+                self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
+            self._reckon()
         return bool(events)
 
     @property
     def has_come_on(self) -> bool:
         """Whether it has trained since it is followed."""
-        return self._record.epochs() > self.epochs_before
+        return self._record.epochs() > self._epochs_before
 
     @property
     def ends(self) -> float | None:
         """When it will end, in seconds since 1970, as far as that is known."""
         return None if self._left is None else self._left_at + self._left.middle
 
+    @property
+    def places(self) -> dict[str, str]:
+        """The running trials by the devices that they are on, as a run names these: "cuda:0"."""
+        with self._using:
+            running = [trial for trial in self._record.trials.values() if trial.status == "running" and trial.stays]
+            return {device: trial.trial for trial in running for device in trial.stays[-1].devices}
+
     def progress(self) -> Progress:
         """How far it is."""
+        with self._using:
+            return self._progress()
+
+    def _progress(self) -> Progress:
         record, best = self._record, self._record.best_trial()
         left = None if self._left is None else self._left.after(self._clock() - self._left_at)
         return Progress(

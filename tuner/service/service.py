@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 import threading
 import time
@@ -44,12 +43,11 @@ from tuner.service.model import (
     of_study,
 )
 from tuner.service.supervisor import Supervisor
+from tuner.service.telling import Listener, Listeners
 from tuner.storage.locations import open_folder
 
 CHECKS_AT_ONCE = 4  # that users wait for
-_log = logging.getLogger(__name__)
 Kind = Literal["state", "progress", "priority", "deleted"]
-Listener = Callable[[Change], None]
 
 
 class Service:
@@ -76,8 +74,7 @@ class Service:
         self.database = Database(self.folder.database)
         self._devices = devices_here() if devices is None else tuple(devices)
         self._watch = DeviceWatch()
-        self._listeners: list[Listener] = []
-        self._listening = threading.Lock()
+        self._listeners = Listeners()
         self._checking = threading.BoundedSemaphore(CHECKS_AT_ONCE)
         runs = LocalProcesses(passed=passed) if executor is None else executor
         self._supervisor = Supervisor(self.database, self.folder, self._devices, runs, self._came)
@@ -113,15 +110,7 @@ class Service:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Be told of every change after it was stored, in the thread that made it; returns what ends that."""
-        with self._listening:
-            self._listeners.append(listener)
-
-        def leave() -> None:
-            with self._listening:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-
-        return leave
+        return self._listeners.add(listener)
 
     def backup(self, file: str | Path) -> None:
         """Copy the database while it is in use. Raises StudyError for a file that is there."""
@@ -193,7 +182,7 @@ class Service:
         """Each device of this server, and who has it."""
         with self.database.reading() as connection:
             holders = studies.holding(connection)
-        return self._watch.uses(self._devices, holders)
+        return self._watch.uses(self._devices, holders, self._supervisor.places())
 
     def usage(self, since: float) -> list[UsedDevices]:
         """Device-hours of each study since a time, those with most first."""
@@ -307,9 +296,8 @@ class Service:
                 )
             studies.update(connection, study, deleted=time.time())
             audit.write(connection, time.time(), by, "delete", study, name=found.name)
-        if found.run is None:
-            bundles.remove(self.folder.bundle(study))
-        self._tell(Change(study, "deleted", found.state))
+        self.folder.forget(study, bundle=found.run is None)
+        self._listeners.tell(Change(study, "deleted", found.state))
 
     # Inside
 
@@ -366,7 +354,7 @@ class Service:
 
     def _changed(self, study: int, kind: Kind) -> SubmittedStudy:
         found = self.study(study)
-        self._tell(Change(study, kind, found.state))
+        self._listeners.tell(Change(study, kind, found.state))
         self._supervisor.come()
         return found
 
@@ -377,16 +365,7 @@ class Service:
     def _came(self, study: int, kind: Kind) -> None:
         """What the supervisor tells."""
         with suppress(ServiceError):
-            self._tell(Change(study, kind, self.study(study).state))
-
-    def _tell(self, change: Change) -> None:
-        with self._listening:
-            listeners = list(self._listeners)
-        for listener in listeners:
-            try:
-                listener(change)
-            except Exception:  # a viewer's trouble is no study's
-                _log.exception("a listener failed")
+            self._listeners.tell(Change(study, kind, self.study(study).state))
 
 
 def _check_limits(limits: Mapping[str, float]) -> None:

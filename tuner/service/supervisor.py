@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Literal
 
 from tuner.errors import RunFolderError, TunerError, describe_error
@@ -28,6 +28,8 @@ from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
 from tuner.storage.locations import open_folder
 
 LOOK_SECONDS = 0.3  # between two passes
+PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but the time
+PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
 LOG_END_BYTES = 4_000
@@ -54,6 +56,7 @@ class Supervisor:
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
+        self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
         self._come, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="tuner-supervisor", daemon=True)
 
@@ -77,6 +80,10 @@ class Supervisor:
         followed = self._followed.get(study)
         return None if followed is None else followed.progress()
 
+    def places(self) -> dict[str, str]:
+        """The running trials of all studies by the GPUs that they are on."""
+        return {device: trial for one in list(self._followed.values()) for device, trial in one.places.items()}
+
     def step(self) -> None:
         """One pass: look at each driver, then do what the plan says."""
         with self._database.reading() as connection:
@@ -85,7 +92,14 @@ class Supervisor:
             self._guarded(study.id, lambda study=study: self._watch(study))  # type: ignore[misc]
         for gone in self._followed.keys() - {study.id for study in holders}:
             del self._followed[gone]
-        self._apply(self.planned())
+        changed = self._database.commits != self._planned_for and time.monotonic() > self._rest_until
+        if changed or time.monotonic() > self._plan_at:
+            self._planned_for = self._database.commits  # before the plan is made: what comes meanwhile counts
+            begun = time.thread_time()  # a busy machine is no reason to rest longer
+            self._apply(self.planned())
+            took = time.thread_time() - begun
+            self._plan_at = time.monotonic() + max(PLAN_SECONDS, PLAN_SHARE * took)
+            self._rest_until = time.monotonic() + PLAN_SHARE * took
 
     def planned(self) -> Plan:
         """What would be done now."""
@@ -192,7 +206,7 @@ class Supervisor:
             end = None  # what an earlier driver left
         following = after(study, look, end, log, self._clock())
         if study.state is State.ENDING and following.state is State.QUEUED:
-            self._order(study, look)
+            self._order(study, replace(look, run=run))
         columns = {**following.columns, "devices": (), **({"run": run} if run is not None else {})}
         followed = self._followed.pop(study.id, None)
         if followed is not None:

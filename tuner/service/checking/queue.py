@@ -100,6 +100,8 @@ class Checks:
         self._leave(study, State.REFUSED, "refused", {"reason": reason, "ended": time.time()})
 
     def _leave(self, study: SubmittedStudy, becomes: State, action: str, columns: dict[str, object]) -> None:
+        if self._ended.is_set():  # the next server checks it again
+            return
         try:
             with self._database.changing() as connection:
                 now = time.time()

@@ -27,6 +27,7 @@ class Database:
         self._writer = _connected(file)
         self._readers: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self.commits = 0  # of this process: as long as it stays, nothing here has changed
         _migrate(self._writer, file)
         file.chmod(0o600)
 
@@ -38,6 +39,7 @@ class Database:
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute("COMMIT")
+                self.commits += 1
             except BaseException as error:
                 self._roll_back()
                 if isinstance(error, sqlite3.Error) and _is_full(error):

@@ -71,8 +71,9 @@ def to_schedule(connection: sqlite3.Connection) -> list[SubmittedStudy]:
     """What a plan is made of: studies that wait, that hold devices, and whose ends others wait for."""
     live = [state for state in State if state not in OVER]
     marks = ", ".join("?" * len(live))
-    query = f"SELECT {_LIGHT} FROM studies WHERE state IN ({marks}) OR devices != '[]'"
+    query = f"SELECT {_LIGHT} FROM studies WHERE state IN ({marks})"
     found = {row["id"]: _read(row) for row in connection.execute(query, live)}
+    found |= {study.id: study for study in holding(connection)}
     awaited = {each for study in found.values() for each in study.after} - found.keys()
     for each in awaited:
         row = connection.execute(f"SELECT {_LIGHT} FROM studies WHERE id = ?", (each,)).fetchone()

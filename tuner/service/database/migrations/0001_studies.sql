@@ -43,6 +43,7 @@ CREATE TABLE studies (
 );
 CREATE INDEX studies_by_state ON studies (state);
 CREATE INDEX studies_by_user ON studies (user_id, state);
+CREATE INDEX studies_with_devices ON studies (id) WHERE devices != '[]';
 
 -- What a study's drivers held: a row for each driver and kind of device; `ended` is NULL while it holds them.
 CREATE TABLE usage (
