@@ -130,7 +130,10 @@ MAY_IMPORT = {
         {"rich"},
     ),
     "api": (
-        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
+        {
+            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"),
+            "service",
+        },
         set(),
     ),
     "service": (
@@ -144,7 +147,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders", "service"),
+            *("installation", "replay", "loop", "orders", "service", "temporary"),
         },
         set(),
     ),

@@ -36,6 +36,7 @@ REASONS = (
     "changes this clone",
     "takes more than 20 s",
     "serves until it is ended",
+    "needs a server",
 )
 
 NOT_RUN = [block for page in PAGES for block in blocks(page) if block.not_run is not None]

@@ -9,15 +9,21 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.cli import (
+    cancel,
     check,
     clean,
     compare,
     completion,
+    devices,
     doctor,
     export,
+    login,
+    logs,
     note,
     pause,
     predict,
+    priority,
+    queue,
     refine,
     rename,
     replay,
@@ -30,7 +36,11 @@ from tuner.cli import (
     set,  # noqa: A004 -- the verb
     show,
     stop,
+    submit,
+    token,
     try_,
+    usage,
+    user,
 )
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
@@ -60,6 +70,16 @@ VERBS = (
     clean,
     doctor,
     serve,
+    login,
+    submit,
+    queue,
+    logs,
+    priority,
+    cancel,
+    devices,
+    usage,
+    user,
+    token,
     completion,
 )  # in the order of the help
 

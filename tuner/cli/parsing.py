@@ -15,6 +15,7 @@ from tuner.resources import AUTO
 
 Verbs = Any  # what ArgumentParser.add_subparsers returns
 RUN = "a run folder, or a storage folder for its newest run"
+RUN_OR_STUDY = f"{RUN}, or @17 for a study of a service"
 
 
 class Parser(argparse.ArgumentParser):

@@ -153,7 +153,9 @@ def test_who_is_removed_is_out_at_once(access: Access, chief: User) -> None:
 
 
 def test_the_last_admin_stays(access: Access, chief: User) -> None:
-    assert "a service has at least one admin" in refusal(Code.CONFLICT, access.change_user, chief, "chief", disabled=True)
+    assert "a service has at least one admin" in refusal(
+        Code.CONFLICT, access.change_user, chief, "chief", disabled=True
+    )
     refusal(Code.CONFLICT, access.change_user, chief, "chief", role=Role.VIEWER)
     access.add_user(chief, "second", Role.ADMIN)
     access.change_user(chief, "chief", role=Role.VIEWER)

@@ -45,7 +45,9 @@ class Watch:
             elif name == "data":
                 event = json.loads(value)
                 assert event["event"] == kind
-                yield place, event
+                if place is not None:
+                    yield place, event
+                place = None
 
     def take(self, count: int) -> list[tuple[str | None, dict[str, Any]]]:
         return [next(self.events) for _ in range(count)]
@@ -82,8 +84,9 @@ def test_any_cut_is_gone_on_from_without_gap_or_repeat(served: Served, tmp_path:
     last = None
     while len(seen) < len(whole):
         watch = Watch(served, f"studies/{study}/events", last)
-        for last, event in watch.take(min(17, len(whole) - len(seen))):
-            seen.append(event)
+        taken = watch.take(min(17, len(whole) - len(seen)))
+        seen += [event for _, event in taken]
+        last = taken[-1][0]
         watch.close()
     assert seen == whole
 

@@ -21,7 +21,7 @@ from tuner.service.web.context import Web
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import Guards
 from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
-from tuner.service.web.routes import events, files, health, queue, sessions, studies, tokens, trials, users
+from tuner.service.web.routes import events, files, health, pages, queue, sessions, studies, tokens, trials, users
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
 from tuner.storage.folder import Folder
@@ -57,7 +57,8 @@ def application(service: Service, settings: WebSettings | None = None, access: A
     for router in (sessions.router, *ROUTERS):
         api.include_router(router)
     app.include_router(api)
-    app.include_router(health.router)
+    app.include_router(health.router, responses={"default": _ERROR})
+    app.include_router(pages.router)
     add_handlers(app)
     app.add_middleware(_guards(settings))
     return app

@@ -22,7 +22,7 @@ from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-HEAVY_AT_ONCE = 2  # figures, archives, reports and checks: each may take seconds of a core
+HEAVY_AT_ONCE = 2  # figures and reports; each may take seconds of a core
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Web:
     feeds: Feeds
     runs: Runs
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
+    checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     uploads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
 
     @property
@@ -45,6 +46,10 @@ class Web:
     async def heavily(self, work: Callable[[], Any]) -> Any:
         """Do what takes long in a thread, a few at once."""
         return await anyio.to_thread.run_sync(work, limiter=self.heavy)
+
+    async def checking(self, work: Callable[[], Any]) -> Any:
+        """The same for checks, which take up to a minute: they hold up one another, and no figure."""
+        return await anyio.to_thread.run_sync(work, limiter=self.checks)
 
 
 def web_of(request: Request) -> Web:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tuner.service.model import Change
+from tuner.service.model import Change, State
 from tuner.service.web.event_reader import Position, sent
 from tuner.service.web.feeds import Feed, Feeds
 
@@ -54,14 +54,18 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def of_run(feeds: Feeds, study: int, position: Position, allowed: Allowed) -> AsyncIterator[bytes]:
-    """The events of a study's run from a place on, and its changes of state between them."""
+async def of_run(
+    feeds: Feeds, study: int, position: Position, allowed: Allowed, state: Callable[[], State]
+) -> AsyncIterator[bytes]:
+    """The events of a study's run from a place on, then its state, then events and changes of state as they come."""
     async with feeds.watched(study) as feed:
         yield _AGAIN
         while (passage := await feed.before(position)) is not None and passage.end != position:
             position = passage.end
             yield passage.written()
-        async for chunk in _live(feed, feed.next, allowed):
+        number = feed.next
+        yield _told(Change(study, "state", state()))
+        async for chunk in _live(feed, number, allowed):
             yield chunk
 
 
@@ -79,11 +83,14 @@ async def of_changes(feeds: Feeds, last: str | None, allowed: Allowed) -> AsyncI
 
 def tell(feeds: Feeds, change: Change) -> None:
     """Hand a change to all who watch; called in the event loop."""
-    told = {"event": change.kind, "study": change.study, "state": change.state}
-    feeds.changes.push(sent(_place(feeds.changes.next + 1), told))
+    feeds.changes.push(_told(change, _place(feeds.changes.next + 1)))
     feed = feeds.of(change.study)
     if feed is not None and change.kind != "progress":  # of which the run's own events tell
-        feed.push(sent(None, told))
+        feed.push(_told(change))
+
+
+def _told(change: Change, place: str | None = None) -> bytes:
+    return sent(place, {"event": change.kind, "study": change.study, "state": change.state})
 
 
 async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncIterator[bytes]:

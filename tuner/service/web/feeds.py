@@ -77,10 +77,17 @@ class RunFeed(Feed):
         self._find = find
         self._reader: EventReader | None = None
         self._task: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()
         self.end = Position()  # of what was read for all
 
     async def begin(self) -> None:
-        """Read from the end of the log on; what lies before is for each viewer to catch up with."""
+        """Read from the end of the log on; what lies before is for each viewer to catch up with.
+
+        Of a feed that goes on, what has come until now is read: a viewer's first look is never behind the log.
+        """
+        if self._task is not None:
+            await self.look()
+            return
         self._reader = await asyncio.to_thread(self._found)
         if self._reader is not None:
             self.end = await asyncio.to_thread(self._reader.end)
@@ -100,6 +107,11 @@ class RunFeed(Feed):
     async def _follow(self) -> None:
         while not self.closed:
             await asyncio.sleep(POLL_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Read what has come."""
+        async with self._looking:
             await self._look()
 
     async def _look(self) -> None:
@@ -138,8 +150,7 @@ class Feeds:
         feed.viewers += 1
         try:
             async with self._beginning[study]:
-                if feed._task is None:
-                    await feed.begin()
+                await feed.begin()
             yield feed
         finally:
             feed.viewers -= 1

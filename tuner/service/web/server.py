@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
@@ -22,6 +24,13 @@ BACKLOG = 512
 
 class Server(uvicorn.Server):
     """Ends streams when it is told to end; uvicorn alone would wait for them until its patience ends."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal, and then go back to the caller, who closes the service: uvicorn would send it once more."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Close streams first, then everything else."""
@@ -75,9 +84,11 @@ def listening(settings: WebSettings) -> socket.socket:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         found = socket.create_server((settings.host.strip("[]"), settings.port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None)
+        why = str(error) if number is None or number < 0 else os.strerror(number)
         raise StudyError(
-            f"tuner serve needs an address that is free, got {settings.host}:{settings.port} "
-            f"({getattr(error, 'strerror', None) or error}); end what listens there, or choose another --port"
+            f"tuner serve needs an address that is free, got {settings.host}:{settings.port} ({why}); "
+            "end what listens there, or choose another --port"
         ) from error
     # asyncio sets this only where a socket says that it is TCP; without it each answer takes 40 ms longer
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

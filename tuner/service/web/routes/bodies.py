@@ -44,7 +44,7 @@ class ChangeBody(Body):
     """What of a study changes; what is left out stays."""
 
     priority: int | None = Field(None, ge=-10, le=10)
-    limits: dict[str, Finite | None] = Field(
+    limits: dict[str, int | Finite | None] = Field(
         default_factory=dict, max_length=20, description="of the budget by their names, such as trials"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
@@ -11,6 +12,7 @@ from fastapi import APIRouter, Header, Response
 from tuner.errors import shown
 from tuner.service.access import Caller
 from tuner.service.errors import Code, ServiceError
+from tuner.service.model import State
 from tuner.service.web import event_stream
 from tuner.service.web.context import Asking, Shown, Web
 from tuner.service.web.event_reader import Position
@@ -35,8 +37,16 @@ async def changes(caller: Asking, web: Shown, last: LastSeen = None) -> Response
 async def events(study: Id, caller: Asking, web: Shown, last: LastSeen = None) -> Response:
     """The events of its run from the beginning, or from the last that was seen; then each as it happens."""
     web.service.study(study)
-    chunks = event_stream.of_run(web.feeds, study, _place(last), _allowed(caller, web))
+    state = partial(_state, web, study)
+    chunks = event_stream.of_run(web.feeds, study, _place(last), _allowed(caller, web), state)
     return EventStream(chunks, web.access.streams.one(caller.user.id))
+
+
+def _state(web: Web, study: int) -> State:
+    try:
+        return web.service.study(study).state
+    except ServiceError:  # deleted meanwhile
+        return State.CANCELLED
 
 
 def _place(last: str | None) -> Position:

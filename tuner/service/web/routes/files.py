@@ -25,6 +25,7 @@ TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schem
 BINARY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
+TAR: dict[int | str, dict[str, Any]] = {200: {"content": {"application/x-tar": {"schema": {"type": "string"}}}}}
 HTML: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
 Trial = Annotated[str | None, Query(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="of this trial")]
@@ -50,7 +51,7 @@ def file(study: Id, path: Annotated[str, Path(max_length=4096)], web: Shown, use
     return files.file_response(web.runs.get(study).folder, path)
 
 
-@router.get("/studies/{study}/archive", response_class=Response, responses=BINARY)
+@router.get("/studies/{study}/archive", response_class=Response, responses=TAR)
 def archive(study: Id, web: Shown, user: Viewer) -> Response:
     """All files of its run as a tar archive, without links."""
     run = web.runs.get(study)

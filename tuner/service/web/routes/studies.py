@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from tuner.service.access import Caller
 from tuner.service.database.audit import AuditEntry
@@ -56,7 +57,7 @@ async def submission_of(request: Request, caller: Caller, web: Web) -> Submissio
 async def submit(request: Request, response: Response, caller: Asking, web: Shown, key: Key = None) -> SubmittedStudy:
     """Submit a study; it is checked next, and then waits for devices."""
     submission = await submission_of(request, caller, web)
-    study: SubmittedStudy = await web.heavily(partial(web.service.submit, submission, caller.user, key))
+    study: SubmittedStudy = await run_in_threadpool(partial(web.service.submit, submission, caller.user, key))
     response.headers["location"] = f"/api/v1/studies/{study.id}"
     return study
 
@@ -65,7 +66,7 @@ async def submit(request: Request, response: Response, caller: Asking, web: Show
 async def check(request: Request, caller: Asking, web: Shown) -> FoundFacts:
     """What the check finds of a study, which isn't submitted; takes up to a minute."""
     submission = await submission_of(request, caller, web)
-    facts = await web.heavily(partial(web.service.check, submission, caller.user))
+    facts = await web.checking(partial(web.service.check, submission, caller.user))
     return FoundFacts(facts=dict(facts))
 
 
