@@ -81,6 +81,7 @@ def test_studies_wait_for_devices_in_the_queues_order(tmp_path: Path) -> None:
     assert started == sorted(started)
 
 
+@pytest.mark.slow  # the real driver is paused in test_service_end_to_end.py
 def test_a_study_is_paused_and_goes_on_where_it_was(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id
@@ -189,7 +190,9 @@ def test_a_preemptible_study_makes_room_and_goes_on_later(tmp_path: Path) -> Non
     assert actions[:8] == ["submit", "checked", "starting", "running", "preempted", "paused", "starting", "running"]
 
 
-@pytest.mark.parametrize("ignores", ["pass", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+@pytest.mark.parametrize(
+    "ignores", [pytest.param("pass", marks=pytest.mark.slow), "signal.signal(signal.SIGTERM, signal.SIG_IGN)"]
+)
 def test_a_driver_that_does_not_pause_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignores: str) -> None:
     monkeypatch.setattr("tuner.service.supervisor.PATIENCE_SECONDS", 0.3)
     deaf = (sys.executable, "-c", f"import signal, time; {ignores}; print('deaf', flush=True); time.sleep(600)")

