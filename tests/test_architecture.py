@@ -151,19 +151,32 @@ MAY_IMPORT = {
         {"rich"},
     ),
     "api": (
-        {"console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"},
+        {
+            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"),
+            "service",
+        },
         set(),
+    ),
+    "service": (
+        {
+            *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
+            *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space"),
+        },
+        {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),
     "cli": (
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders"),
+            *("installation", "replay", "loop", "orders", "service", "temporary"),
         },
         set(),
     ),
 }
-HEAVY = {"ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"}
+HEAVY = {
+    *("ray", "torch", "torchvision", "hyperopt", "optuna", "pandas", "scipy", "wandb", "rich", "obstore"),
+    *("fastapi", "uvicorn", "argon2", "prometheus_client"),
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -330,6 +343,11 @@ def test_the_search_itself_loads_neither_ray_nor_torch() -> None:
         & {"ray", "torch", "torchvision"}
         == set()
     )
+
+
+def test_the_service_loads_neither_ray_nor_torch_nor_the_driver() -> None:
+    loaded = modules_loaded_by("import tuner.service.service, tuner.service.checking.child")
+    assert {"ray", "torch", "torchvision", "tuner.driver", "tuner.train"} & loaded == set()
 
 
 def test_a_star_import_loads_neither_ray_nor_torch_nor_pandas() -> None:

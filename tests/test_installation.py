@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import StudyError
-from tuner.installation import LIBRARIES, check_trains
+from tuner.installation import LIBRARIES, check_serves, check_trains
 
 
 def test_a_whole_install_trains() -> None:
@@ -25,3 +25,11 @@ def test_missing_libraries_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(StudyError, match=r"got an installation without raay; pip install 'tuner\[train\]'"):
         check_trains("a search", libraries=("raay", *LIBRARIES))
+
+
+def test_a_service_needs_linux_and_its_extra() -> None:
+    check_serves()
+    with pytest.raises(StudyError, match=r"a service needs Linux, by whose /proc it knows its drivers, got Darwin"):
+        check_serves(system="Darwin")
+    with pytest.raises(StudyError, match=r"got an installation without raay; pip install 'tuner\[service,train\]'"):
+        check_serves(libraries=("raay",))

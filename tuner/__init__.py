@@ -7,7 +7,7 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 from __future__ import annotations
 
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
-from tuner.api import load_model, resume, run, start
+from tuner.api import connect, load_model, resume, run, start
 from tuner.ask_tell import AskedTrial, Search
 from tuner.budget import Budget
 from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
@@ -69,6 +69,7 @@ __all__ = [
     "checkpoint",
     "choice",
     "compare",
+    "connect",
     "export",
     "find_runs",
     "grid_search",

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from tuner.errors import StudyError
 
 LIBRARIES = ("ray", "torch", "torchvision")  # of the extra `train`, which name the rest
+SERVICE_LIBRARIES = ("fastapi", "uvicorn", "argon2", "prometheus_client")  # of the extra `service`
 UNSUPPORTED = "Windows"  # of which Ray is in beta, and tuner's processes need signals, sessions and file locks of POSIX
 
 
@@ -23,6 +24,19 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
         needs = "Ray and torch" if "ray" in libraries else "torch"
         raise StudyError(
             f"{what} needs {needs}, got an installation without {', '.join(missing)}; pip install 'tuner[train]'"
+        )
+
+
+def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | None = None) -> None:
+    """Raise StudyError where no service can run: elsewhere than on Linux, or without the extra `service`."""
+    here = system or platform.system()
+    if here != "Linux":
+        raise StudyError(f"a service needs Linux, by whose /proc it knows its drivers, got {here}; run it on Linux")
+    missing = [name for name in libraries if not _is_installed(name)]
+    if missing:
+        raise StudyError(
+            f"a service needs its libraries, got an installation without {', '.join(missing)}; "
+            "pip install 'tuner[service,train]'"
         )
 
 

@@ -35,6 +35,8 @@ REASONS = (
     "waits for a trial that runs",
     "changes this clone",
     "takes more than 20 s",
+    "serves until it is ended",
+    "needs a server",
 )
 
 NOT_RUN = [block for page in PAGES for block in blocks(page) if block.not_run is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tuner.cli.at_service import located
 from tuner.cli.new_files import write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import Verbs
@@ -26,7 +27,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.html_report import comparison_html
     from tuner.results import compare, load_run
 
-    found = compare([load_run(path) for path in options.runs])
+    found = compare([load_run(located(path)) for path in options.runs])
     if options.html is not None:
         write_new(Path(options.html), comparison_html(found), "--html", force=options.force)
     if options.json:

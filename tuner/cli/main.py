@@ -9,15 +9,21 @@ from collections.abc import Sequence
 
 from tuner import __version__
 from tuner.cli import (
+    cancel,
     check,
     clean,
     compare,
     completion,
+    devices,
     doctor,
     export,
+    login,
+    logs,
     note,
     pause,
     predict,
+    priority,
+    queue,
     refine,
     rename,
     replay,
@@ -26,10 +32,15 @@ from tuner.cli import (
     retry,
     run,
     runs,
+    serve,
     set,  # noqa: A004 -- the verb
     show,
     stop,
+    submit,
+    token,
     try_,
+    usage,
+    user,
 )
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
 from tuner.cli.parsing import Parser
@@ -58,6 +69,17 @@ VERBS = (
     replay,
     clean,
     doctor,
+    serve,
+    login,
+    submit,
+    queue,
+    logs,
+    priority,
+    cancel,
+    devices,
+    usage,
+    user,
+    token,
     completion,
 )  # in the order of the help
 

@@ -8,20 +8,23 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
-from tuner.cli.parsing import RUN
+from tuner.cli.parsing import RUN_OR_STUDY
 from tuner.foreign_text import printable
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The run, and how the answer is waited for and shown."""
-    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument("--no-wait", action="store_true", help="leave the order in the run's inbox, and don't wait")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def order(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any], what: str) -> int:
     """Send the order, say `what` it asks for, and print the answer; the exit code."""
+    if is_study(options.run):
+        return steer(options, verb, arguments)
     from tuner.orders.sending import foreseen, send
     from tuner.results import load_run
 

@@ -18,6 +18,7 @@ from tuner.resources import AUTO
 CLOSE = 0.8  # of 1: an option that is only a little alike may do something else
 Verbs = Any  # what ArgumentParser.add_subparsers returns
 RUN = "a run folder, or a storage folder for its newest run"
+RUN_OR_STUDY = f"{RUN}, or @17 for a study of a service"
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,9 +7,10 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from tuner.cli.at_service import located
 from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN, Verbs, add_trust, count, positive
+from tuner.cli.parsing import RUN_OR_STUDY, Verbs, add_trust, count, positive
 from tuner.errors import StudyError
 
 
@@ -17,7 +18,7 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("refine", help="write a new study file around the good region of a run")
     parser.set_defaults(perform=perform)
-    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument("-o", "--output", metavar="FILE.py", required=True, help="the study file to write")
     parser.add_argument(
         "--as",
@@ -46,7 +47,7 @@ def perform(options: argparse.Namespace) -> int:
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
     check_new(path, "-o", force=options.force)
     with redirect_stdout(sys.stderr):
-        run = load_run(options.run)
+        run = load_run(located(options.run))
         found = refine(
             run, options.kind, quantile=options.quantile, configurations=options.configurations, trust=options.trust
         )

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
+from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import conclude, tell_damages
-from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, driver_options, limits
+from tuner.cli.parsing import RUN_OR_STUDY, Verbs, add_driver_options, add_limits, driver_options, limits
 from tuner.cli.plans import plan_of
 from tuner.installation import check_trains
 from tuner.starting import release_interrupt
@@ -18,7 +19,7 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
     parser.set_defaults(perform=perform, searches=True)
-    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
     parser.add_argument(
         "--take-over", action="store_true", help="take the run over from a driver that still works on it"
@@ -28,6 +29,8 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace, retry: Sequence[str] | None = None) -> int:
     """Do it, and run these failed trials again first (without names all that can); returns the exit code."""
+    if is_study(options.run):
+        return steer(options, "resume", {})
     check_trains("a search")
     from tuner.console.progress import display
     from tuner.results import load_run

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import Verbs
 from tuner.cli.plans import plan_of
@@ -41,7 +42,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     _check(options)
-    run = load_run(options.run)
+    run = load_run(located(options.run))
     if options.log:
         _show_log(run, options)
         return SUCCESS

@@ -79,11 +79,8 @@ def new_run_folder(storage: str | Path, study: str) -> Folder:
     base = open_folder(storage).child(study)
     stamp = datetime.now(UTC).strftime(TIME_FORMAT)
     taken = set(base.folders())
-    name = next(n for n in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if n not in taken)
-    folder = base.child(name)
-    if isinstance(folder, LocalFolder):
-        _make(folder)
-    return folder
+    names = (name for name in (stamp, *(f"{stamp}-{k}" for k in range(2, 1000))) if name not in taken)
+    return next(folder for name in names if _made(folder := base.child(name)))
 
 
 def now() -> str:
@@ -91,15 +88,27 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _make(folder: LocalFolder) -> None:
+def _made(folder: Folder) -> bool:
+    """Whether it is this run's now: False where another run took the name in the same moment."""
+    if not isinstance(folder, LocalFolder):
+        return True
     try:
-        folder.path.mkdir(parents=True)
+        folder.path.parent.mkdir(parents=True, exist_ok=True)
+        folder.path.mkdir()
+    except FileExistsError:
+        if folder.path.is_dir():
+            return False
+        raise _no_folder(folder, "File exists") from None
     except OSError as error:
-        raise RunFolderError(
-            f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} "
-            f"({error.strerror}); "
-            "choose another"
-        ) from error
+        raise _no_folder(folder, error.strerror) from error
+    return True
+
+
+def _no_folder(folder: LocalFolder, reason: str | None) -> RunFolderError:
+    return RunFolderError(
+        f"--storage needs a folder that can be written to, got {str(folder.path.parent.parent)!r} ({reason}); "
+        "choose another"
+    )
 
 
 def _content(folder: Folder) -> Any:

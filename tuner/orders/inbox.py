@@ -27,11 +27,11 @@ def open_inbox(folder: Folder) -> None:
         make(folder.inside(INBOX))
 
 
-def put(folder: Folder, verb: str, arguments: Mapping[str, Any]) -> Order:
-    """Write an order; raises RunFolderError where that can't be done."""
+def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None = None) -> Order:
+    """Write an order, by default as this process's user; raises RunFolderError where that can't be done."""
     now = time.time()
     name = f"{int(now * 1000):013d}-{uuid.uuid4().hex[:8]}"
-    order = Order(name, verb, arguments, sender(), now, f"{name}.json")
+    order = Order(name, verb, arguments, by or sender(), now, f"{name}.json")
     told = {"id": name, "verb": verb, "arguments": dict(arguments), "by": order.by, "time": now}
     try:
         folder.create(f"{INBOX}/{order.file}", (json.dumps(told, indent=2) + "\n").encode())

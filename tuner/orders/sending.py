@@ -101,8 +101,8 @@ class Sent:
         return Answer(self.order.id, self.order.verb, outcome, message)
 
 
-def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
-    """Put an order into the inbox of a run.
+def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = None) -> Sent:
+    """Put an order into the inbox of a run; `by` is who gives it, where that isn't this process's user.
 
     Raises StudyError for arguments that can't be meant, RunFolderError where the run takes no such order now, or its
     folder can't be written to.
@@ -124,7 +124,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any]) -> Sent:
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
     follower.new()  # what has happened before is no answer
-    return Sent(run, put(run.folder, verb, arguments), follower, running=running)
+    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running)
 
 
 def _trial_now(run: Run, name: str) -> str:

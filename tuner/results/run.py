@@ -381,7 +381,7 @@ def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
 
 def _children(folder: Folder, refused: list[str]) -> list[Folder]:
     try:
-        return [folder.child(name) for name in folder.folders()]
+        return [folder.child(name) for name in folder.folders() if not name.startswith(".")]  # .service is none
     except OSError as error:
         refused.append(f"a storage folder needs to be readable, got {folder.uri!r} ({error.strerror or error})")
         return []

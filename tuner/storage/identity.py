@@ -27,7 +27,11 @@ class ProcessIdentity:
     @classmethod
     def current(cls) -> ProcessIdentity:
         """Of the process that asks."""
-        pid = os.getpid()
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessIdentity:
+        """Of a process that runs now, or hasn't been waited for."""
         if not _proc_shows_this_namespace():
             return cls(pid)
         stat = _stat(pid)

@@ -1,0 +1,80 @@
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import StudyError
+from tuner.service.database import Database, studies
+from tuner.service.model import State
+
+ROW = {"name": "s", "user_id": 1, "user": "anne", "state": State.QUEUED, "submitted": 1.0, "changed": 1.0}
+
+
+def test_what_fails_in_a_transaction_changes_nothing(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    with pytest.raises(sqlite3.IntegrityError), database.changing() as connection:
+        connection.executemany("INSERT INTO users (name, role, created) VALUES (?, '', 0)", [("anne",), ("ANNE",)])
+    with database.reading() as connection:
+        assert list(connection.execute("SELECT * FROM users")) == []
+
+
+def test_one_transaction_at_a_time_of_many_threads(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    with database.changing() as connection:
+        study = studies.insert(connection, **ROW)
+
+    def die() -> None:
+        for _ in range(20):
+            with database.changing() as connection:
+                studies.update(connection, study, deaths=studies.get(connection, study).deaths + 1)
+
+    threads = [threading.Thread(target=die) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with database.reading() as connection:
+        assert studies.get(connection, study).deaths == 80
+
+
+def test_a_backup_is_whole_while_the_database_is_written(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    with database.changing() as connection:
+        studies.insert(connection, **ROW)
+        database.backup(tmp_path / "copy")  # without what isn't committed
+    with Database(tmp_path / "copy").reading() as connection:
+        assert studies.page(connection) == []
+    with pytest.raises(StudyError, match="a backup needs a new file"):
+        database.backup(tmp_path / "copy")
+    with pytest.raises(StudyError, match="a backup needs a file that can be written"):
+        database.backup(tmp_path / "nowhere/copy")
+
+
+def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    Database(tmp_path / "db").close()
+    with sqlite3.connect(tmp_path / "db") as connection:
+        connection.execute("PRAGMA user_version = 9999")
+    with pytest.raises(StudyError, match="got version 9999"):
+        Database(tmp_path / "db")
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "db").write_bytes(b"no database" * 500)
+    with pytest.raises(StudyError, match=r"a service needs its database, got .*; restore it from a backup"):
+        Database(tmp_path / "db")
+
+
+def test_a_full_database_refuses_in_a_sentence_and_takes_more_once_there_is_room(tmp_path: Path) -> None:
+    database = Database(tmp_path / "db")
+    with database.changing() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    database._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    from tuner.service.errors import Code, ServiceError
+
+    with pytest.raises(ServiceError, match="a study needs room") as full, database.changing() as connection:
+        studies.insert(connection, **ROW, options={"fixed": "x" * 100_000})
+    assert full.value.code is Code.FULL
+    database._writer.execute("PRAGMA max_page_count = 1000000")
+    with database.changing() as connection:
+        assert studies.insert(connection, **ROW) == 1

@@ -1,0 +1,34 @@
+"""Users and submissions that the tests of the service share."""
+
+from typing import Any
+
+from tuner.service.model import Role, Submission, User
+
+ANNE = User(1, "anne", Role.SUBMITTER)
+BERT = User(2, "bert", Role.SUBMITTER)
+CHIEF = User(3, "chief", Role.ADMIN)
+GUEST = User(4, "guest", Role.VIEWER)
+
+STUDY = """\
+import tuner
+
+def train(config):
+    for epoch in range(3):
+        tuner.report(loss=(config["x"] - 0.3) ** 2 + 1 / (epoch + 1))
+
+study = tuner.Study(
+    "parabola",
+    trial=train,
+    space={"x": tuner.uniform(0, 1)},
+    metric="loss",
+    mode="min",
+    search=tuner.Random(),
+    scheduler=tuner.NoEarlyStopping(),
+    warm_start=None,
+    budget=tuner.Budget(trials=4, max_epochs=3),
+)
+"""
+
+
+def submission(text: str = STUDY, files: dict[str, bytes] | None = None, **changes: Any) -> Submission:
+    return Submission(**{"main": "parabola.py", "files": {"parabola.py": text.encode(), **(files or {})}, **changes})

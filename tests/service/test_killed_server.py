@@ -1,0 +1,158 @@
+"""A server that is killed in mid-run, and what the next one finds: drivers, events, the lock."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.service import server
+from tests.service.running import end_drivers, wait_for
+from tests.service.submissions import ANNE, STUDY, submission
+from tuner.errors import StudyError
+from tuner.history.events import read_events
+from tuner.results import find_runs
+from tuner.service.data_folder import DataFolder
+from tuner.service.database import studies
+from tuner.service.model import State
+from tuner.service.service import Service
+from tuner.storage.identity import ProcessIdentity
+
+LONG = STUDY.replace("trials=4", "trials=4000")
+
+
+@contextmanager
+def serving(storage: Path) -> Iterator[subprocess.Popen[str]]:
+    """A server process that is killed at the end, where it lives until then."""
+    command = [sys.executable, server.__file__, str(storage), "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_drivers(tmp_path)
+
+
+def driver_of(looking: Service, study: int) -> int:
+    folder = looking.folder.attempt(study, looking.study(study).attempt)
+    return int(json.loads((folder / "process.json").read_text())["pid"])
+
+
+def begun(looking: Service, study: int) -> bool:
+    run = looking.run(study)
+    return looking.study(study).state is State.RUNNING and run is not None and run.record.epochs() > 2
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_drivers_outlive_a_killed_server_and_are_adopted_by_the_next(storage: Path, kills: int) -> None:
+    looking = Service(storage)  # which is never started: it reads and submits
+    study = looking.submit(submission(LONG), ANNE).id
+    pids = []
+    for _ in range(kills):
+        with serving(storage) as process:
+            wait_for(lambda: begun(looking, study))
+            pids.append(driver_of(looking, study))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        os.kill(pids[-1], 0)  # it lives
+    with serving(storage):
+        looking.finish(study, ANNE)
+        wait_for(lambda: looking.study(study).state is State.FINISHED)
+    found = looking.study(study)
+    assert (len(set(pids)), found.attempt, found.deaths) == (1, 1, 0)
+    (run,) = find_runs(storage)
+    events = list(read_events(run.folder))
+    reports = [(event["trial"], event["epoch"]) for event in events if event["event"] == "epoch_reported"]
+    assert len(reports) == len(set(reports))
+    assert [event["event"] for event in events].count("study_started") == 1
+    assert run.damages == []
+
+
+@pytest.mark.slow
+def test_server_and_driver_killed_together_go_on_at_once_after_a_reboot(storage: Path) -> None:
+    looking = Service(storage)
+    study = looking.submit(submission(LONG), ANNE).id
+    with serving(storage) as process:
+        wait_for(lambda: begun(looking, study))
+        process.kill()
+        process.wait()
+    driver = driver_of(looking, study)
+    os.kill(driver, signal.SIGKILL)
+    file = looking.folder.attempt(study, 1) / "process.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"boot": "another", "pid": os.getpid()}))
+    with serving(storage):
+        wait_for(lambda: looking.study(study).attempt == 2 and begun(looking, study))
+        looking.cancel(study, ANNE)
+        wait_for(lambda: looking.study(study).devices == ())
+    assert looking.study(study).deaths == 0  # it was not the driver's fault
+    run = looking.run(study)
+    assert run is not None
+    assert [event["event"] for event in run.events].count("study_resumed") == 1
+
+
+def test_a_driver_that_nobody_saw_start_is_given_up_and_does_nothing_then(tmp_path: Path) -> None:
+    from tuner.service.executors import LocalProcesses
+
+    folder = tmp_path / "1-1"
+    folder.mkdir()
+    (folder / "task.json").write_text(json.dumps({"study": "nowhere.py", "cpus": None}))
+    now = (folder / "task.json").stat().st_mtime
+    assert LocalProcesses(clock=lambda: now + 1).look(folder).state == "starting"
+    assert LocalProcesses(clock=lambda: now + 60).look(folder).state == "gone"
+    assert LocalProcesses(clock=lambda: now + 1).look(folder).state == "gone"
+    assert LocalProcesses(clock=lambda: now + 1).look(tmp_path / "never").state == "gone"
+
+
+def test_a_stranger_with_the_drivers_number_is_neither_adopted_nor_killed(tmp_path: Path) -> None:
+    from tuner.service.executors import LocalProcesses
+
+    folder = tmp_path / "1-1"
+    folder.mkdir()
+    (folder / "task.json").touch()
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger:
+        mine = ProcessIdentity.of(stranger.pid)
+        earlier = {**vars(mine), "start": (mine.start or 0) - 1}
+        (folder / "process.json").write_text(json.dumps(earlier))
+        executor = LocalProcesses()
+        assert executor.look(folder).state == "gone"
+        executor.kill(folder)
+        executor.interrupt(folder)
+        assert stranger.poll() is None
+        (folder / "process.json").write_text(json.dumps(vars(mine)))
+        assert executor.look(folder).state == "starting"
+        executor.kill(folder)
+        assert stranger.wait() == -signal.SIGKILL
+
+
+def test_a_second_server_is_refused_and_told_who_holds_the_storage(storage: Path) -> None:
+    with serving(storage) as process:
+        with pytest.raises(StudyError, match=rf"has one server at a time, got .*, which process {process.pid} on '"):
+            Service(storage).start()
+        process.kill()
+        process.wait()
+        folder = DataFolder(storage)
+        folder.lock()  # the lock went with the process
+        folder.unlock()
+
+
+def test_the_services_own_folder_is_no_run(storage: Path) -> None:
+    service = Service(storage)
+    study = service.submit(submission(files={"run.json": b'{"format": 2}'}), ANNE).id
+    with service.database.reading() as connection:
+        assert studies.get(connection, study).state is State.CHECKING
+    assert find_runs(storage) == []
+    service.folder.drivers.joinpath("run.json").write_text('{"format": 2}')
+    assert find_runs(storage) == []

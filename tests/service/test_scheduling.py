@@ -1,0 +1,284 @@
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.service.model import Demand, Device, State, SubmittedStudy
+from tuner.service.scheduling import Foresight, Pause, Plan, Share, plan
+
+NOW = 1_000_000.0
+GPUS = tuple(Device("gpu", index) for index in range(4))
+
+
+def queued(number: int, least: int = 1, count: int | None = None, kind: str = "gpu", **changes: Any) -> SubmittedStudy:
+    settings: dict[str, Any] = {"user": "anne", "user_id": 1, "priority": 0, "preemptible": False, "after": ()}
+    demand = Demand(kind, count or least, least)
+    settings |= {"name": f"s{number}", "state": State.QUEUED, "submitted": float(number), "changed": 0.0}
+    return SubmittedStudy(id=number, demand=demand, **{**settings, **changes})
+
+
+def running(number: int, *devices: int, **changes: Any) -> SubmittedStudy:
+    held = tuple(GPUS[index] for index in devices)
+    return queued(number, len(held), **{"state": State.RUNNING, "devices": held, "started": float(number), **changes})
+
+
+def started(found: Plan) -> dict[int, int]:
+    return {start.study: len(start.devices) for start in found.starts}
+
+
+def applied(studies: Sequence[SubmittedStudy], found: Plan) -> list[SubmittedStudy]:
+    starts = {start.study: start.devices for start in found.starts}
+    pauses = {pause.study for pause in found.pauses}
+    lost = dict(found.hopeless)
+    after = []
+    for study in studies:
+        if study.id in starts:
+            after.append(replace(study, state=State.STARTING, devices=starts[study.id], started=NOW))
+        elif study.id in pauses:
+            after.append(replace(study, state=State.PAUSING))
+        else:
+            after.append(replace(study, state=State.FAILED) if study.id in lost else study)
+    return after
+
+
+def test_priority_goes_before_use_and_use_before_submission() -> None:
+    studies = [
+        queued(1, user_id=1),
+        queued(2, user_id=2),
+        queued(3, user_id=3, priority=1),
+        queued(4, user_id=2),
+    ]
+    usage = {1: Share(10.0), 2: Share(3.0), 3: Share(99.0)}
+    found = plan(studies, GPUS[:1], usage, NOW)
+    assert started(found) == {3: 1}
+    assert [position.study for position in found.positions] == [2, 4, 1]
+    assert [position.position for position in found.positions] == [1, 2, 3]
+    weighed = plan(studies, GPUS[:1], {**usage, 1: Share(10.0, weight=10.0)}, NOW)
+    assert [position.study for position in weighed.positions] == [1, 2, 4]
+
+
+def test_a_small_study_fills_a_gap_only_if_the_first_in_line_is_not_delayed() -> None:
+    studies = [running(1, 0, 1), queued(2, 4), queued(3, 1), queued(4, 1)]
+    foresight = Foresight(ends={1: NOW + 100}, lasts={3: 101.0, 4: 99.0})
+    found = plan(studies, GPUS, {}, NOW, foresight)
+    assert started(found) == {4: 1}
+    assert found.positions[0].reason == "first in line: it needs 4 GPUs, and 2 are free"
+    assert found.positions[0].start == NOW + 100
+    full = plan([running(1, 0, 1, 2, 3), queued(2, 4), queued(3, 1)], GPUS, {}, NOW)
+    assert full.positions[1].reason == "behind study 2, which is first in line; it needs 1 GPU, and none is free"
+    assert found.positions[1].reason == "2 GPUs free and kept for study 2, which is first in line"
+
+
+def test_a_study_of_unknown_length_may_use_what_the_first_in_line_will_not_need() -> None:
+    studies = [running(1, 0, 1, 2), queued(2, 3), queued(3, 1), queued(4, 1)]
+    assert started(plan(studies, GPUS, {}, NOW)) == {3: 1}
+
+
+def test_devices_are_shared_by_those_that_can_take_more_than_they_need() -> None:
+    assert started(plan([queued(1, 1, 4)], GPUS, {}, NOW)) == {1: 4}
+    assert started(plan([queued(1, 1, 4), queued(2, 1, 4)], GPUS, {}, NOW)) == {1: 2, 2: 2}
+    assert started(plan([queued(number, 1, 4) for number in range(1, 9)], GPUS, {}, NOW)) == dict.fromkeys(
+        range(1, 5), 1
+    )
+    assert started(plan([queued(1, 1, 2), queued(2, 3)], GPUS, {}, NOW)) == {1: 2}
+
+
+def test_a_preemptible_study_makes_room_for_a_higher_priority_alone() -> None:
+    lower = running(1, 0, 1, preemptible=True)
+    fixed = running(2, 2, 3)
+    assert plan([lower, fixed, queued(3, 2)], GPUS, {}, NOW).pauses == ()
+    assert plan([lower, fixed, queued(3, 2, priority=1)], GPUS, {}, NOW).pauses == (Pause(1, 3),)
+    assert plan([lower, fixed, queued(3, 3, priority=1)], GPUS, {}, NOW).pauses == ()  # it wouldn't be enough
+    pausing = replace(lower, state=State.PAUSING)
+    assert plan([pausing, fixed, queued(3, 2, priority=1)], GPUS, {}, NOW).pauses == ()
+
+
+def test_the_least_urgent_and_newest_is_paused_and_no_more_than_needed() -> None:
+    studies = [
+        running(1, 0, preemptible=True),
+        running(2, 1, preemptible=True),
+        running(3, 2, preemptible=True, priority=-1),
+        running(4, 3, preemptible=True, priority=2),
+        queued(5, 2, priority=2),
+    ]
+    assert plan(studies, GPUS, {}, NOW).pauses == (Pause(3, 5), Pause(2, 5))
+
+
+def test_after_waits_for_a_finish_and_gives_up_after_a_failure() -> None:
+    first = running(1, 0)
+    waits = plan([first, queued(2, after=(1,))], GPUS, {}, NOW)
+    assert (started(waits), waits.positions[0].reason) == ({}, "runs after study 1")
+    done = replace(first, state=State.FINISHED, devices=())
+    assert started(plan([done, queued(2, after=(1,))], GPUS, {}, NOW)) == {2: 1}
+    failed = plan([replace(done, state=State.FAILED), queued(2, after=(1,)), queued(3)], GPUS, {}, NOW)
+    assert failed.hopeless == ((2, "it was to run after study 1, which is failed; submit it again without that"),)
+    assert started(failed) == {3: 1}
+
+
+def test_what_waits_for_its_next_try_or_asks_for_too_much_holds_nobody_up() -> None:
+    studies = [queued(1, not_before=NOW + 60), queued(2, 5), queued(3)]
+    found = plan(studies, GPUS, {}, NOW)
+    assert started(found) == {3: 1}
+    reasons = {position.study: position.reason for position in found.positions}
+    assert reasons == {
+        1: "its driver died; it starts again in 60 s",
+        2: "needs 5 GPUs; this server has 4 GPUs",
+    }
+    assert all(position.start is None for position in found.positions)
+
+
+def test_cancelled_studies_keep_their_devices_until_their_drivers_are_gone() -> None:
+    studies = [running(1, 0, 1, 2, 3, state=State.CANCELLED), queued(2)]
+    assert started(plan(studies, GPUS, {}, NOW)) == {}
+
+
+def test_cpus_and_gpus_have_lines_of_their_own() -> None:
+    cpus = tuple(Device("cpu", index) for index in range(2))
+    studies = [running(1, 0, 1, 2, 3), queued(2, 4), queued(3, 2, kind="cpu")]
+    assert started(plan(studies, (*GPUS, *cpus), {}, NOW)) == {3: 2}
+
+
+def test_the_start_is_foreseen_one_study_after_the_other() -> None:
+    studies = [running(1, 0, 1, 2, 3), queued(2, 4), queued(3, 4), queued(4, 4)]
+    found = plan(studies, GPUS, {}, NOW, Foresight(ends={1: NOW + 10}, lasts={2: 20.0}))
+    assert [position.start for position in found.positions] == [NOW + 10, NOW + 30, None]
+
+
+# Properties
+
+DEVICES = tuple(Device("gpu", index) for index in range(6))
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> tuple[list[SubmittedStudy], dict[int, Share], Foresight]:
+    free = list(DEVICES)
+    studies, ends, lasts = [], {}, {}
+    for number in range(1, draw(st.integers(1, 12)) + 1):
+        least = draw(st.integers(1, 7))
+        changes: dict[str, Any] = {
+            "user_id": draw(st.integers(1, 3)),
+            "priority": draw(st.integers(-2, 2)),
+            "preemptible": draw(st.booleans()),
+        }
+        known = draw(st.none() | st.integers(1, 50))
+        if draw(st.booleans()) and free:
+            taken, free = tuple(free[:least]), free[least:]
+            changes |= {"state": draw(st.sampled_from([State.RUNNING, State.PAUSING])), "devices": taken}
+            changes["started"] = draw(st.floats(0, NOW))
+            ends |= {} if known is None else {number: NOW + known}
+        else:
+            changes["after"] = tuple(draw(st.sets(st.integers(1, number - 1), max_size=1))) if number > 1 else ()
+            changes["not_before"] = draw(st.sampled_from([0.0, 0.0, NOW + 5]))
+            lasts |= {} if known is None else {number: float(known)}
+        studies.append(queued(number, least, least + draw(st.integers(0, 3)), **changes))
+    usage = {user: Share(draw(st.floats(0, 100)), draw(st.sampled_from([0.5, 1.0, 4.0]))) for user in (1, 2, 3)}
+    return studies, usage, Foresight(ends, lasts)
+
+
+@given(queues())
+@settings(max_examples=60, deadline=None)
+def test_no_device_is_given_twice_and_nobody_gets_less_than_needed(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
+) -> None:
+    studies, usage, foresight = drawn
+    found = plan(studies, DEVICES, usage, NOW, foresight)
+    held = [device for study in applied(studies, found) for device in study.devices]
+    assert len(held) == len(set(held))
+    by_id = {study.id: study for study in studies}
+    for start in found.starts:
+        assert by_id[start.study].demand.least <= len(start.devices) <= by_id[start.study].demand.count
+        assert by_id[start.study].state is State.QUEUED
+    places = [*started(found), *dict(found.hopeless), *(position.study for position in found.positions)]
+    assert sorted(places) == [study.id for study in studies if study.state is State.QUEUED]
+
+
+@given(queues(), st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_the_same_queue_gives_the_same_plan_in_whatever_order_it_is_read(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight], order: random.Random
+) -> None:
+    studies, usage, foresight = drawn
+    shuffled = studies[:]
+    order.shuffle(shuffled)
+    assert plan(shuffled, DEVICES, usage, NOW, foresight) == plan(studies, DEVICES, usage, NOW, foresight)
+
+
+@given(queues())
+@settings(max_examples=100, deadline=None)
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
+) -> None:
+    studies, usage, foresight = drawn
+    first = plan(studies, DEVICES, usage, NOW, foresight)
+    lasts = foresight.lasts
+    ends = {**foresight.ends, **{start: NOW + lasts[start] for start in started(first) if start in lasts}}
+    after = applied(studies, first)
+    second = plan(after, DEVICES, usage, NOW, Foresight(ends, lasts))
+    assert (second.starts, second.pauses) == ((), ())
+    direct = {study for study, _ in second.hopeless}  # those that came after what failed in the first plan
+    assert all(set(study.after) & set(dict(first.hopeless)) for study in after if study.id in direct)
+
+
+@given(queues())
+@settings(max_examples=60, deadline=None)
+def test_nobody_starts_before_the_first_in_line_at_its_expense(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
+) -> None:
+    """Priority is kept: with the starts of this plan, the first in line starts no later than without any."""
+    studies, usage, foresight = drawn
+    known = Foresight(
+        {study.id: foresight.ends.get(study.id, NOW + 7) for study in studies},
+        {study.id: foresight.lasts.get(study.id, 9.0) for study in studies},
+    )
+    found = plan(studies, DEVICES, usage, NOW, known)
+    first = next((each for each in found.positions if each.reason.startswith("first in line")), None)
+    if first is None:
+        return
+    ahead = set[int]()
+    order = sorted(
+        (study for study in studies if study.state is State.QUEUED),
+        key=lambda study: (-study.priority, usage[study.user_id].used, study.submitted, study.id),
+    )
+    for study in order:
+        if study.id == first.study:
+            break
+        ahead.add(study.id)
+    alone = [study for study in studies if study.state is not State.QUEUED or study.id in ahead | {first.study}]
+    without = plan(alone, DEVICES, usage, NOW, known)
+    expected = next(each for each in without.positions if each.study == first.study)
+    assert first.start is not None
+    assert expected.start is not None
+    assert first.start <= expected.start
+
+
+@given(queues())
+@settings(max_examples=40, deadline=None)
+def test_everybody_starts_at_last_however_many_come_behind(
+    drawn: tuple[list[SubmittedStudy], dict[int, Share], Foresight],
+) -> None:
+    """No starvation: small studies are submitted without end by users with a better share, and all begin in time."""
+    studies, usage, foresight = drawn
+    possible = [replace(s, after=(), priority=0, not_before=0.0) for s in studies if s.demand.least <= len(DEVICES)]
+    mine = {study.id for study in possible if study.state is State.QUEUED}
+    ends = {s.id: NOW + foresight.ends.get(s.id, NOW + 20) - NOW for s in possible if s.devices}
+    now, number = NOW, 1000
+    for _ in range(400):
+        if not mine & {study.id for study in possible if study.state is State.QUEUED}:
+            return
+        number += 1
+        possible.append(queued(number, submitted=now, user_id=1))
+        shares = {user: Share(1.0) for user in usage}  # equal: submission decides
+        found = plan(possible, DEVICES, shares, now, Foresight(ends, {study.id: 10.0 for study in possible}))
+        possible = applied(possible, found)
+        ends |= dict.fromkeys(started(found), now + 10.0)
+        now = min([end for end in ends.values() if end > now], default=now + 1)
+        possible = [
+            replace(s, devices=(), state=State.FINISHED) if ends.get(s.id, math.inf) <= now else s for s in possible
+        ]
+        possible = [s for s in possible if s.state is not State.FINISHED]
+    pytest.fail(f"never started: {mine & {study.id for study in possible if study.state is State.QUEUED}}")

@@ -1,0 +1,96 @@
+"""A real server on a real socket in a thread of the test, with a user of each role; and runs for its studies."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.results.simulated import simulated
+from tests.service.submissions import submission
+from tuner.results import Run
+from tuner.service.access import Access
+from tuner.service.database import studies
+from tuner.service.model import Role, State, User
+from tuner.service.service import Service
+from tuner.service.web.server import listening, server
+from tuner.service.web.settings import WebSettings
+
+PASSWORD = "four words are enough"
+NAMES = {"guest": Role.VIEWER, "hand": Role.WORKER, "anne": Role.SUBMITTER, "bert": Role.SUBMITTER, "chief": Role.ADMIN}
+
+
+@dataclass
+class Served:
+    """A server, and what its users show it."""
+
+    service: Service
+    access: Access
+    url: str = ""
+    app: Any = None
+    users: dict[str, User] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def client(self, user: str | None = None, **options: Any) -> httpx.Client:
+        """A client of a user, or of nobody."""
+        headers = {"Authorization": f"Bearer {self.tokens[user]}"} if user else {}
+        # without reading this machine's certificates each time
+        return httpx.Client(base_url=self.url, headers=headers | options.pop("headers", {}), verify=False, **options)
+
+    def study(self, owner: str = "anne", state: State | None = None, run: Run | None = None) -> int:
+        """A submitted study, brought to a state, with a run."""
+        found = self.service.submit(submission(), self.users[owner]).id
+        path = {State.RUNNING: (State.QUEUED, State.STARTING, State.RUNNING)}
+        for each in path.get(state, (State.QUEUED,)) if state else ():
+            with self.service.database.changing() as connection:
+                studies.change(connection, found, studies.get(connection, found).state, each, time.time())
+        if run is not None:
+            with self.service.database.changing() as connection:
+                studies.update(connection, found, run=run.path)
+        return found
+
+
+def made(folder: Path) -> Served:
+    """A service with users, which no socket serves."""
+    service = Service(folder)
+    access = Access(service.database)
+    access.requests.rate, access.requests.burst = 1e6, 10**6  # tests ask quicker than people
+    served = Served(service, access)
+    secret = access.first_secret()
+    assert secret is not None
+    chief = served.users["chief"] = access.accept(secret, PASSWORD, "chief", "here")
+    for name, role in NAMES.items():
+        if name != "chief":
+            served.users[name] = access.add_user(chief, name, role)[0]
+        served.tokens[name] = access.create_token(served.users[name], "test")[1]
+    return served
+
+
+@contextmanager
+def serving(folder: Path, settings: WebSettings | None = None) -> Iterator[Served]:
+    """The same behind a socket of this machine, until the block ends."""
+    served = made(folder)
+    with listening(settings or WebSettings(port=0)) as listener:
+        settings = replace(settings or WebSettings(), port=listener.getsockname()[1])
+        found = server(served.service, settings, served.access)
+        thread = threading.Thread(target=found.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not found.started:
+                time.sleep(0.01)
+            served.url, served.app = settings.url, found.config.app
+            yield served
+        finally:
+            found.should_exit = True
+            thread.join(20)
+            served.service.close()
+    assert not thread.is_alive()
+
+
+def a_run(folder: Path, **changes: Any) -> Run:
+    """A finished run under a storage folder."""
+    return simulated(folder / "simulated" / "1", **changes)

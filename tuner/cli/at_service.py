@@ -1,0 +1,92 @@
+"""Verbs about a run, where the run is a study of a service: `@17` in place of a folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli.outcome import SUCCESS
+from tuner.errors import StudyError
+from tuner.foreign_text import printable
+
+if TYPE_CHECKING:
+    from tuner.service.client import RemoteStudy
+
+_STUDY = re.compile(r"@[0-9]{1,16}")
+
+
+def is_study(run: str) -> bool:
+    """Whether it names a study of a service rather than a folder."""
+    return _STUDY.fullmatch(run) is not None
+
+
+def study_of(run: str) -> RemoteStudy:
+    """The study that `@17` names, at the service of the last login."""
+    from tuner.service.client import connect
+
+    return connect().study(run)
+
+
+def located(run: str) -> str:
+    """A folder with the run: itself, or where a study's lies on this machine, or a copy of it as it is now."""
+    if not is_study(run):
+        return run
+    study = study_of(run)
+    if (here := _run_here(study)) is not None:
+        return here
+    return str(_fetched(study))
+
+
+def _run_here(study: RemoteStudy) -> str | None:
+    """The run's folder, where the service is one of this machine."""
+    from tuner.service.connection import is_loopback
+
+    run = study.record["run"]
+    return run if run is not None and is_loopback(study.server) and (Path(run) / "run.json").is_file() else None
+
+
+def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) -> int:
+    """Send an order to a study of a service, and print what it answers; the exit code."""
+    study = study_of(options.run)
+    answer = _sent(study, verb, arguments)
+    if options.json:
+        print(json.dumps(answer))
+    elif "outcome" in answer:
+        print(printable(answer["message"]))
+    else:
+        print(printable(f"study @{study.id} {answer['name']} is {answer['state']}"))
+    return SUCCESS
+
+
+def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(arguments)
+    trial = given.get("trial")
+    if verb == "stop" and trial is not None:
+        return study.ask("POST", f"/trials/{int(trial) if str(trial).isdecimal() else trial}:stop")
+    if verb in ("try", "note"):
+        return study.ask("POST", "/trials" if verb == "try" else "/notes", given)
+    if verb == "set":
+        if "concurrency" in given:
+            raise StudyError("`tuner set @ID` changes limits, got --concurrency; submit the study anew with it")
+        return study.change(**given).record
+    return {"pause": study.pause, "resume": study.resume, "stop": study.finish}[verb]().record
+
+
+def _fetched(study: RemoteStudy) -> Path:
+    """A copy of a study's run in a folder that the next command deletes."""
+    from tuner.temporary import OwnedFolder, sweep
+
+    sweep()
+    folder = OwnedFolder("study").path
+    print(f"fetching the run of study @{study.id}", file=sys.stderr)
+    archive = study.download("archive", folder / "archive.tar")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    archive.unlink()
+    return folder / f"study-{study.id}"

@@ -1,0 +1,21 @@
+"""`tuner cancel`: end a study of a service at once."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.parsing import Verbs
+from tuner.cli.remote import STUDY, add_server, client_of, show_study
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("cancel", help="end a study of a service at once, without a winner; its files stay")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    add_server(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    return show_study(options, client_of(options).study(options.study).cancel())

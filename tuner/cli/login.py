@@ -1,0 +1,64 @@
+"""`tuner login`: keep a token for a service, for the other verbs."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import platform
+import sys
+
+from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import Verbs
+from tuner.errors import StudyError
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("login", help="log in to a service, or set the password by a link that works once")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("url", metavar="URL", help="the service's address")
+    parser.add_argument("--link", action="store_true", help="set the password by a link that works once; asks for it")
+    parser.add_argument("--user", metavar="NAME", help="the user's name (default: it is asked for)")
+    parser.add_argument("--days", type=float, metavar="N", help="how long the login is valid (default: 30)")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.service.entering import accept, log_in
+
+    if "#" in options.url:
+        url = options.url.partition("#")[0].removesuffix("/welcome")
+        raise StudyError(
+            "a link is asked for, as others of this machine see commands, got it in one; "
+            f"use `tuner login {url} --link`"
+        )
+    secret = _secret() if options.link else None
+    name = options.user or _asked("user: ")
+    password = _password("new password: " if secret else "password: ")
+    if secret:
+        if sys.stdin.isatty() and _password("the same again: ") != password:
+            raise StudyError("a new password is written twice, got two different ones; try again")
+        name = accept(options.url, secret, name, password)
+    login = log_in(options.url, name, password, platform.node(), options.days)
+    print(f"logged in to {login.url} as {login.user}, {login.role}; the token is in {login.file}", file=sys.stderr)
+    return SUCCESS
+
+
+def _secret() -> str:
+    """That of a link, or what stands behind its `#`."""
+    return _password("link: ", "a link").rpartition("#")[2].strip()
+
+
+def _asked(question: str) -> str:
+    if not sys.stdin.isatty():
+        raise StudyError("login needs a user's name, got none; give --user NAME")
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def _password(question: str, what: str = "a password") -> str:
+    """From the terminal without showing it; from a pipe its next line."""
+    found = getpass.getpass(question) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not found:
+        raise StudyError(f"login needs {what}, got none; type it, or send it as a line on stdin")
+    return found

@@ -1,0 +1,64 @@
+"""`tuner logs`: what a study's driver, or one of its trials, printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import Verbs
+from tuner.cli.remote import STUDY, add_server, client_of
+from tuner.foreign_text import printable
+
+if TYPE_CHECKING:
+    from tuner.service.client import RemoteStudy
+
+LOOK_SECONDS = 1.0
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("logs", help="show what a study at a service, or one of its trials, printed")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    parser.add_argument("--trial", metavar="N", help="what this trial printed (default: what the driver did)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the study is over")
+    add_server(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.errors import StudyError
+
+    if options.follow and options.json:
+        raise StudyError("--follow shows text as it comes, got it with --json; leave one of them out")
+    study = client_of(options).study(options.study)
+    parts = _parts(study, options.trial, follow=options.follow)
+    if options.json:
+        print(json.dumps({"study": study.id, "trial": options.trial, "log": "".join(parts)}))
+        return SUCCESS
+    for part in parts:
+        sys.stdout.write(printable(part))
+        sys.stdout.flush()
+    return SUCCESS
+
+
+def _parts(study: RemoteStudy, trial: str | None, *, follow: bool) -> Iterator[str]:
+    from tuner.service.client import OVER
+
+    start = 0
+    while True:
+        over = study.state in OVER or not follow  # asked before the last part is read
+        text, end = study.log(trial, start)
+        if text:
+            yield text
+        elif over:
+            return
+        else:
+            time.sleep(LOOK_SECONDS)
+            study.refresh()
+        start = end

@@ -1,0 +1,23 @@
+"""`tuner priority`: which study of a service goes first."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.parsing import Verbs
+from tuner.cli.remote import STUDY, add_server, client_of, show
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("priority", help="change a study's priority at a service, -10 to 10; above 0 for admins")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("study", metavar="ID", help=STUDY)
+    parser.add_argument("priority", metavar="N", type=int, help="the new one; higher goes first")
+    add_server(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    study = client_of(options).study(options.study).change(priority=options.priority)
+    return show(options, study.record, f"study @{study.id} has priority {study.record['priority']} now")

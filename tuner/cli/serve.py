@@ -1,0 +1,107 @@
+"""`tuner serve`: take studies from a team, queue them, run them, and show them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import Verbs, natural
+from tuner.errors import StudyError
+from tuner.installation import check_serves
+
+HIGHEST_PORT = 65_535
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("serve", help="serve a storage folder: a queue of studies for a team, live in a browser")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders lie (default: runs)")
+    parser.add_argument(
+        "--backup", metavar="FILE", help="copy the service's database to a new file and end; also while it is served"
+    )
+    group = parser.add_argument_group("address")
+    group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at (default: 127.0.0.1)")
+    group.add_argument("--port", type=_port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
+    group.add_argument("--tls-cert", metavar="FILE", help="certificate, which another address than loopback needs")
+    group.add_argument("--tls-key", metavar="FILE", help="its key")
+    group.add_argument("--behind-proxy", action="store_true", help="a proxy has TLS and is the only one to reach it")
+    group.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a name that browsers call it by; may be repeated",
+    )
+    group = parser.add_argument_group("what drivers get")
+    group.add_argument("--cpus", type=natural, metavar="N", help="CPUs for all studies together (default: all)")
+    group.add_argument("--gpus", type=natural, metavar="N", help="GPUs for all studies together (default: all)")
+    group.add_argument(
+        "--pass",
+        action="append",
+        default=[],
+        dest="passed",
+        metavar="NAME",
+        help="an environment variable for drivers though it looks like a secret, as WANDB_API_KEY; may be repeated",
+    )
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    if options.backup is not None:
+        return _back_up(options.storage, Path(options.backup))
+    check_serves()
+    from tuner.service.devices import devices_here
+    from tuner.service.service import Service
+    from tuner.service.web.server import serve
+    from tuner.service.web.settings import WebSettings
+
+    settings = WebSettings(
+        host=options.host,
+        port=options.port,
+        tls_cert=options.tls_cert and Path(options.tls_cert),
+        tls_key=options.tls_key and Path(options.tls_key),
+        behind_proxy=options.behind_proxy,
+        names=tuple(options.name),
+    )
+    settings.check()
+    devices = devices_here(options.cpus, options.gpus)
+    if not devices:
+        raise StudyError("a server needs a device for its studies, got --cpus 0 and no GPU; leave --cpus out")
+    with Service(options.storage, devices=devices, passed=_passed(options.passed)) as service:
+        serve(service, settings, say=lambda text: print(text, file=sys.stderr, flush=True))
+    return SUCCESS
+
+
+def _back_up(storage: str, file: Path) -> int:
+    from tuner.service.data_folder import DataFolder
+    from tuner.service.database import Database
+
+    folder = DataFolder(storage)
+    if not folder.database.is_file():
+        raise StudyError(
+            f"--backup needs a storage folder that was served, got {storage!r}, which has no database; check --storage"
+        )
+    database = Database(folder.database)
+    try:
+        database.backup(file)
+    finally:
+        database.close()
+    return SUCCESS
+
+
+def _passed(names: list[str]) -> dict[str, str]:
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise StudyError(f"--pass needs variables that are set, got {', '.join(missing)}; set them, or leave them out")
+    return {name: os.environ[name] for name in names}
+
+
+def _port(text: str) -> int:
+    port = int(natural(text))
+    if port > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"needs a port up to {HIGHEST_PORT}, got {text}")
+    return port

@@ -1,0 +1,51 @@
+"""`tuner submit`: put a study into a service's queue."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tuner.cli.outcome import NO_WINNER, SUCCESS
+from tuner.cli.parsing import Verbs, add_study_options, count, study_options
+from tuner.cli.remote import add_server, client_of, show_study
+from tuner.foreign_text import printable
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("submit", help="put a study into the queue of a service")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("study", metavar="SPACE.py", help="a study file; modules beside it that it imports go along")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; above 0 for admins")
+    parser.add_argument("--preemptible", action="store_true", help="may be paused for studies of a higher priority")
+    parser.add_argument("--devices", type=count, metavar="N", help="so many at once (default: what the study says)")
+    parser.add_argument("--concurrency", type=count, metavar="N", help="trials at once, at most")
+    parser.add_argument(
+        "--after", action="append", default=[], metavar="ID", help="begin once this study has finished; may be repeated"
+    )
+    parser.add_argument("--wait", action="store_true", help="wait until it is over; exit code 1 if it didn't finish")
+    add_study_options(parser)
+    add_server(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.service.client import number_of
+
+    given = study_options(options)
+    if options.concurrency is not None:
+        given["concurrency"] = options.concurrency
+    study = client_of(options).submit(
+        options.study,
+        priority=options.priority,
+        preemptible=options.preemptible,
+        devices=options.devices,
+        after=[number_of(each) for each in options.after],
+        options=given,
+    )
+    if not options.wait:
+        return show_study(options, study)
+    print(printable(f"study @{study.id} {study.record['name']} is {study.state}"), file=sys.stderr)
+    state = study.wait()
+    show_study(options, study)
+    return SUCCESS if state == "finished" else NO_WINNER

@@ -1,0 +1,26 @@
+"""`tuner usage`: who used a service's devices for how long."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli.parsing import Verbs, positive
+from tuner.cli.remote import add_server, client_of, show, table
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("usage", help="list the device-hours of a service's studies")
+    parser.set_defaults(perform=perform)
+    parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="of the last days (default: 7)")
+    add_server(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    found = client_of(options).usage(options.days)
+    rows = [
+        (one["user"], f"@{one['study']}", one["name"], one["kind"], f"{one['device_hours']:.2f}", one["state"])
+        for one in found
+    ]
+    return show(options, found, table(("user", "study", "name", "kind", "device-hours", "state"), rows))

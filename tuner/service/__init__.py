@@ -1,0 +1,14 @@
+"""A search service: takes study files, queues them, runs each in a driver of its own, and shows them.
+
+The run folder stays the only truth about a search: the server starts drivers and reads what they write. What it knows
+beyond that (who submitted what, in which order, with which right) lies in one SQLite file in its data folder. It
+imports neither Ray nor torch, and never executes a study file itself.
+
+    web         HTTP: routes, login, limits, streams; knows `Service` alone
+    service     what the routes call; each change of a study's state passes here
+    supervisor  applies the plan: starts, adopts, pauses, resumes drivers, and follows what they write
+    checking    loads a study file in a process with limits, which tells what it declares
+    scheduling  which study gets which devices next, and why: a function of the queue, without input or output
+    executors   how drivers are started and watched: processes of this machine, or jobs of a Ray cluster
+    database    SQLite: migrations, one writer, the tables' rows as dataclasses
+"""

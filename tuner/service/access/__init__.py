@@ -1,0 +1,15 @@
+"""Who may use the service: users, their passwords, tokens and sessions, and how often somebody may try.
+
+access        what the routes call: `Access`
+accounts      users' rows
+tokens        what programs show, stored as hashes, limited by role and time
+sessions      what browsers show, the same way
+invitations   links that work once: for the first admin, and for everybody who is added
+passwords     argon2id
+credentials   secrets of 256 bits, and their hashes
+limits        requests a second, failed logins a minute, open streams
+"""
+
+from tuner.service.access.access import Access, Caller
+
+__all__ = ["Access", "Caller"]

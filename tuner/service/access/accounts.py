@@ -1,0 +1,97 @@
+"""Users' rows: read, added, changed, disabled."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Role, User
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_COLUMNS = "id, name, role, weight, created, disabled"
+
+
+def check_name(name: str) -> str:
+    """The name, if a user may have it. Raises ServiceError."""
+    if not _NAME.fullmatch(name):
+        raise ServiceError(
+            Code.REFUSED,
+            "a user's name has 1 to 64 letters, digits, '.', '_' or '-', the first a letter or a digit",
+            repr(name)[:80],
+            "choose another",
+        )
+    return name
+
+
+def all_users(connection: sqlite3.Connection, after: int = 0, limit: int = 200) -> list[User]:
+    """Users in the order in which they were added, those with an id above `after`."""
+    rows = connection.execute(f"SELECT {_COLUMNS} FROM users WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+    return [_user(row) for row in rows]
+
+
+def by_name(connection: sqlite3.Connection, name: str) -> User | None:
+    """The user of a name, however its letters are written."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM users WHERE name = ?", (name,)).fetchone()
+    return row and _user(row)
+
+
+def by_id(connection: sqlite3.Connection, user_id: int) -> User | None:
+    """The user of an id."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM users WHERE id = ?", (user_id,)).fetchone()
+    return row and _user(row)
+
+
+def required(connection: sqlite3.Connection, name: str) -> User:
+    """The user of a name. Raises ServiceError where there is none."""
+    found = by_name(connection, name)
+    if found is None:
+        raise ServiceError(
+            Code.NOT_FOUND, "a user is named as `tuner user list` has them", repr(name)[:80], "check the name"
+        )
+    return found
+
+
+def add(connection: sqlite3.Connection, name: str, role: Role, now: float, weight: float = 1.0) -> User:
+    """Add a user. Raises ServiceError for a name that is taken."""
+    taken = by_name(connection, check_name(name))
+    if taken is not None:
+        raise ServiceError(
+            Code.CONFLICT,
+            "each user has a name of their own",
+            f"{taken.name!r}, which is taken" + (" by a user who was removed" if taken.disabled else ""),
+            f"choose another, or let them back in with `tuner user role {taken.name} {role}`",
+        )
+    query = "INSERT INTO users (name, role, weight, created) VALUES (?, ?, ?, ?)"
+    return User(int(connection.execute(query, (name, role, weight, now)).lastrowid or 0), name, role, weight, now)
+
+
+def change(connection: sqlite3.Connection, user: User) -> None:
+    """Write a user's role, weight and whether they are disabled. Raises ServiceError for the last admin."""
+    query = "UPDATE users SET role = ?, weight = ?, disabled = ? WHERE id = ?"
+    connection.execute(query, (user.role, user.weight, int(user.disabled), user.id))
+    if admins(connection) == 0:
+        raise ServiceError(
+            Code.CONFLICT, "a service has at least one admin", f"{user.name!r}, the last one", "make another one first"
+        )
+
+
+def admins(connection: sqlite3.Connection) -> int:
+    """How many admins may log in."""
+    query = "SELECT COUNT(*) FROM users WHERE role = ? AND NOT disabled"
+    return int(connection.execute(query, (Role.ADMIN,)).fetchone()[0])
+
+
+def password_of(connection: sqlite3.Connection, user_id: int) -> str | None:
+    """The hash of a user's password; None where they have none yet."""
+    row = connection.execute("SELECT hash FROM passwords WHERE user_id = ?", (user_id,)).fetchone()
+    return row and str(row["hash"])
+
+
+def set_password(connection: sqlite3.Connection, user_id: int, stored: str, now: float) -> None:
+    """Write the hash of a user's password."""
+    connection.execute("INSERT OR REPLACE INTO passwords VALUES (?, ?, ?)", (user_id, stored, now))
+
+
+def _user(row: sqlite3.Row) -> User:
+    return User(row["id"], row["name"], Role(row["role"]), row["weight"], row["created"], bool(row["disabled"]))

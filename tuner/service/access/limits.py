@@ -1,0 +1,120 @@
+"""How often somebody may ask, fail to log in, and watch; all of it kept in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tuner.service.errors import Code, ServiceError
+
+REQUESTS_PER_SECOND, BURST = 20.0, 100
+FAILED_LOGINS, PER_SECONDS = 5, 60.0
+STREAMS, STREAMS_OF_A_USER = 500, 20
+_MOST_KEYS = 10_000  # of callers that are remembered
+
+Clock = Callable[[], float]
+
+
+class RequestLimit:
+    """A bucket for each caller: it holds `burst` requests and gets `rate` a second."""
+
+    def __init__(self, rate: float = REQUESTS_PER_SECOND, burst: int = BURST, clock: Clock = time.monotonic) -> None:
+        self.rate, self.burst = rate, burst
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}  # by caller: requests, and when that was true
+        self._lock = threading.Lock()
+
+    def take(self, caller: str) -> None:
+        """Count one request. Raises ServiceError where the caller has none left."""
+        now = self._clock()
+        with self._lock:
+            left, then = self._left.pop(caller, (float(self.burst), now))
+            left = min(float(self.burst), left + (now - then) * self.rate)
+            allowed = left >= 1
+            self._left[caller] = (left - 1 if allowed else left, now)
+            if len(self._left) > _MOST_KEYS:
+                self._left.pop(next(iter(self._left)))
+        if not allowed:
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"one caller may send {self.rate:g} requests a second, and {self.burst} at once",
+                "more",
+                "wait a second, or watch a stream of events rather than ask again and again",
+                retry_after=max(1.0, (1 - left) / self.rate),
+            )
+
+
+class FailedLogins:
+    """Failed logins by name and by address: after some of them, also the right password has to wait."""
+
+    def __init__(self, most: int = FAILED_LOGINS, seconds: float = PER_SECONDS, clock: Clock = time.monotonic) -> None:
+        self.most, self.seconds = most, seconds
+        self._clock = clock
+        self._times: dict[str, deque[float]] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, *keys: str) -> None:
+        """Count an attempt under each key, as a failed one until `succeeded`. Raises ServiceError."""
+        now = self._clock()
+        with self._lock:
+            waits = [wait for key in keys if (wait := self._wait(key, now)) > 0]
+            if not waits:
+                for key in keys:
+                    self._times.setdefault(key, deque(maxlen=self.most)).append(now)
+                while len(self._times) > _MOST_KEYS:
+                    self._times.pop(next(iter(self._times)))
+        if waits:
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"{self.most} logins may fail in {self.seconds:g} seconds",
+                "more",
+                "wait a minute; `tuner login` asks for the password again",
+                retry_after=max(waits),
+            )
+
+    def succeeded(self, *keys: str) -> None:
+        """Take the last attempt back: it was no failure."""
+        with self._lock:
+            for key in keys:
+                if times := self._times.get(key):
+                    times.pop()
+
+    def _wait(self, key: str, now: float) -> float:
+        """Seconds until another attempt is allowed; 0 where it is now."""
+        times = self._times.get(key)
+        return times[0] + self.seconds - now if times and len(times) == self.most else 0.0
+
+
+class StreamLimit:
+    """How many streams are open, in all and of each user."""
+
+    def __init__(self, most: int = STREAMS, of_a_user: int = STREAMS_OF_A_USER) -> None:
+        self.most, self.of_a_user = most, of_a_user
+        self.open: dict[int, int] = {}  # by user's id
+
+    @contextmanager
+    def one(self, user: int) -> Iterator[None]:
+        """Hold one stream for the length of the block. Raises ServiceError where no further one may be opened."""
+        self._check(user)
+        self.open[user] = self.open.get(user, 0) + 1
+        try:
+            yield
+        finally:
+            self.open[user] -= 1
+            if not self.open[user]:
+                del self.open[user]
+
+    def _check(self, user: int) -> None:
+        of_user, total = self.open.get(user, 0), sum(self.open.values())
+        if of_user >= self.of_a_user or total >= self.most:
+            whose, most = ("a user", self.of_a_user) if of_user >= self.of_a_user else ("the server", self.most)
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"{whose} has at most {most} streams",
+                f"{most} that are open",
+                "close one; all tabs of a browser can share one",
+                retry_after=10.0,
+            )

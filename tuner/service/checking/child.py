@@ -1,0 +1,86 @@
+"""The process that loads one study file, under limits: `python -m tuner.service.checking.child DESCRIPTOR`."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+LARGEST_FILE = 10_000_000  # bytes, that it may write
+SUBREAPER = 36  # of prctl(2): what is orphaned below it becomes its child, and is found there
+
+
+def main(descriptor: int) -> None:
+    """Do what the first line of standard input says; tell facts, or what is wrong, as JSON on the descriptor."""
+    task = json.loads(sys.stdin.readline())
+    _limit(task["seconds"], task["bytes"])
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    from tuner.errors import StudyError, describe_error, one_line
+
+    try:
+        told: dict[str, Any] = {"facts": facts(task["file"], task["options"], task["cluster"])}
+    except StudyError as error:
+        told = {"refused": one_line(str(error))}
+    except MemoryError:
+        told = {"memory": True}
+    except BaseException as error:
+        told = {"refused": describe_error(error)}
+    with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
+        answer.write(json.dumps(told, default=str))
+    signal.pause()  # until it is ended with what the study's code left running, which it is the parent of
+
+
+def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any]:
+    """Load the study with its options, check it here, and say what it is; raises StudyError as `tuner check` does."""
+    from tuner.machine import this_machine
+    from tuner.space import space_record
+    from tuner.study_file import load_study
+
+    study = load_study(file).with_options(**options)
+    study.check_here(cluster=cluster)
+    resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
+    on_gpu = resources.gpu_count > 0
+    return {
+        "name": study.name,
+        "metric": study.metric,
+        "mode": study.mode,
+        "trials": study.trials,
+        "max_epochs": study.budget.max_epochs,
+        "budget": asdict(study.budget),
+        "space": space_record(study.search_space),
+        "search": repr(study.search),
+        "scheduler": repr(study.scheduler),
+        "trial": study.declared_trial.described,
+        "kind": "gpu" if on_gpu else "cpu",
+        "each": resources.gpu_count if on_gpu else resources.cpu_count,
+        "packed": study.resources.packed is not None,
+        "missing": study.declared_trial.missing_downloads(),
+    }
+
+
+def _limit(seconds: float, size: int) -> None:
+    """Time of the processor, memory of its own, and size of files; the parent watches the clock and all memory."""
+    with_reserve = int(seconds) + 5
+    resource.setrlimit(resource.RLIMIT_CPU, (with_reserve, with_reserve))
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_with_the_input() -> None:
+    """The server is gone: nobody waits for the answer."""
+    while os.read(sys.stdin.fileno(), 1000):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,134 @@
+"""Starts the process that loads a study file, watches its time and memory, and ends it with all it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import StudyError
+from tuner.foreign_text import in_utf8, printable
+from tuner.history.event_lines import DEEPEST, nested_deeper
+from tuner.service.checking.facts import Facts
+from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Limits
+from tuner.service.processes import clean_environment, end_session, session_bytes
+
+LONGEST_ANSWER = 2_000_000  # bytes
+LONGEST_MESSAGE = 2_000  # characters
+LOOK_SECONDS = 0.1  # between looks at the memory
+# Threads that numerical libraries would start for nothing take memory
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def check(
+    file: Path, options: Mapping[str, Any], limits: Limits, *, folder: Path | None = None, cluster: bool = False
+) -> Facts:
+    """The facts of a study file, loaded in a process of its own whose working directory is `folder`.
+
+    Raises ServiceError with `tuner check`'s own message, or for a file that takes too long or too much memory.
+    """
+    task = {
+        **{"file": str(file), "options": dict(options), "cluster": cluster},
+        **{"seconds": limits.check_seconds, "bytes": limits.check_bytes},
+    }
+    told = _answer(task, limits, folder)
+    if told.get("memory"):
+        raise _too_much_memory(limits)
+    if isinstance(refused := told.get("refused"), str):
+        raise ServiceError(Code.REFUSED, _without_folder(printable(refused)[:LONGEST_MESSAGE], file))
+    try:
+        return Facts.read(told["facts"])
+    except (StudyError, KeyError, TypeError) as error:
+        raise ServiceError(Code.REFUSED, f"{file.name} didn't say what it declares ({error}); load it alone") from error
+
+
+def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:
+    """What the process says; raises ServiceError where that comes to nothing."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "tuner.service.checking.child", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=clean_environment(_ONE_THREAD),
+                cwd=folder,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        try:
+            content = _watched(child, pipe.fileno(), task, limits)
+        finally:
+            end_session(child.pid)
+            child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
+    try:
+        told = json.loads(content, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        name = Path(task["file"]).name
+        raise ServiceError(
+            Code.REFUSED, f"{name} needs to be loaded to its end, got a process that ended before; load it alone"
+        ) from error
+    return in_utf8(told) if isinstance(told, dict) and not nested_deeper(told, DEEPEST) else {}
+
+
+def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any], limits: Limits) -> bytes:
+    """All that it writes before it ends or has to be ended."""
+    content = b""
+    until = time.monotonic() + limits.check_seconds
+    if child.stdin is not None:
+        child.stdin.write(json.dumps(task).encode() + b"\n")
+        child.stdin.flush()  # and it stays open: its end tells the child that nobody waits any more
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if selector.select(LOOK_SECONDS):
+                part = os.read(pipe, 65536)
+                content += part
+                if not part or len(content) > LONGEST_ANSWER:
+                    return content
+            elif _has_ended(child):  # and what it started keeps the pipe
+                return content
+            if time.monotonic() > until:
+                raise _too_slow(limits)
+            if session_bytes(child.pid) > limits.check_bytes:
+                raise _too_much_memory(limits)
+
+
+def _has_ended(child: subprocess.Popen[bytes]) -> bool:
+    """Whether it has; its number stays its own until it is waited for."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _too_slow(limits: Limits) -> ServiceError:
+    return ServiceError(
+        Code.REFUSED,
+        f"a study file is loaded within {limits.check_seconds:g} s",
+        "one that takes longer",
+        "move what takes long into the trial's function",
+    )
+
+
+def _too_much_memory(limits: Limits) -> ServiceError:
+    return ServiceError(
+        Code.REFUSED,
+        f"a study file is loaded within {limits.check_bytes / 1e9:g} GB of memory",
+        "one that takes more",
+        "load data in the trial's function",
+    )
+
+
+def _without_folder(message: str, file: Path) -> str:
+    """The server's folders are nobody's business."""
+    return message.replace(f"{file.parent}{os.sep}", "").replace(str(file.parent), ".")

@@ -1,0 +1,298 @@
+"""A search service from Python: `tuner.connect(url)`."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import StudyError
+from tuner.foreign_text import printable
+from tuner.service.connection import Connection, RequestError, path_of
+from tuner.service.logins import server_of, token_of
+
+__all__ = ["Client", "RemoteStudy", "RequestError", "connect"]
+
+OVER = ("refused", "finished", "failed", "cancelled")
+POLL_SECONDS, LONGEST_POLL = 0.3, 5.0
+AGAIN_SECONDS, MOST_TRIES = 1.0, 8  # after a stream was cut; the wait doubles each time
+SILENT_SECONDS = 45.0  # after which a stream is taken for dead: the server says something every 15 s
+
+
+def connect(url: str | None = None, token: str | None = None) -> Client:
+    """A search service at an address, which `tuner serve` runs.
+
+    Args:
+        url: its address; by default `$TUNER_SERVER`, or that of the last `tuner login`
+        token: by default `$TUNER_TOKEN`, or that of the login
+
+    Raises:
+        StudyError: there is no such address, or it isn't https and on another machine.
+    """
+    address = server_of(url)
+    return Client(Connection(address, token or token_of(address)))
+
+
+class Client:
+    """What a user does with a service. Every method raises `RequestError` where the service refuses or is away."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.ask = connection.ask
+
+    def __repr__(self) -> str:
+        return f"connect({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The service's address."""
+        return self._connection.url
+
+    def submit(
+        self,
+        study_file: str | Path,
+        *,
+        priority: int = 0,
+        preemptible: bool = False,
+        devices: int | None = None,
+        after: Sequence[int] = (),
+        options: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> RemoteStudy:
+        """Submit a study file with the modules beside it that it imports.
+
+        `options` are those of `tuner run` by their names, such as `{"trials": 40, "seed": 1}`. A submission with the
+        same `key` is taken once; by default each call is one of its own, also where it has to be sent again.
+        """
+        body = {
+            **_bundle(study_file),
+            "priority": priority,
+            "preemptible": preemptible,
+            "devices": devices,
+            "after": list(after),
+            "options": dict(options or {}),
+        }
+        headers = {"Idempotency-Key": key or uuid.uuid4().hex}
+        return RemoteStudy(self, self.ask("POST", "/studies", body, headers=headers))
+
+    def check(self, study_file: str | Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What the service finds of a study that isn't submitted: its facts."""
+        found = self.ask("POST", "/studies:check", {**_bundle(study_file), "options": dict(options or {})})
+        facts: dict[str, Any] = found["facts"]
+        return facts
+
+    def study(self, study: int | str) -> RemoteStudy:
+        """A submitted study by its number, 17 or "@17"."""
+        return RemoteStudy(self, self.ask("GET", path_of("studies", number_of(study))))
+
+    def studies(self, state: str | Sequence[str] | None = None, owner: str | None = None) -> Iterator[RemoteStudy]:
+        """Submitted studies, the newest first."""
+        for found in self.pages("/studies", {"state": state, "owner": owner}):
+            yield RemoteStudy(self, found)
+
+    def queue(self) -> list[dict[str, Any]]:
+        """Where each waiting study stands, why it waits, and when it may start."""
+        return list(self.pages("/queue"))
+
+    def devices(self) -> list[dict[str, Any]]:
+        """Each device, and who has it."""
+        return list(self.pages("/devices"))
+
+    def usage(self, days: float = 7.0) -> list[dict[str, Any]]:
+        """Device-hours of each study in the last days."""
+        return list(self.pages("/usage", {"days": days}))
+
+    def pages(self, path: str, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """All entries of a list, page after page."""
+        cursor = None
+        while True:
+            page = self.ask("GET", path, query={**(query or {}), "cursor": cursor})
+            yield from page["items"]
+            cursor = page["cursor"]
+            if cursor is None:
+                return
+
+    def stream(self, path: str, last: str | None = None) -> Iterator[tuple[str | None, dict[str, Any]]]:
+        """Events of a stream with their ids; goes on by itself, without a gap, where the connection is lost."""
+        tries = 0
+        while True:
+            try:
+                headers = {"Last-Event-ID": last} if last else {}
+                with self._connection.open("GET", path, headers=headers, seconds=SILENT_SECONDS) as answer:
+                    for place, event in _parsed(answer):
+                        tries, last = 0, place or last
+                        yield place, event
+            except (OSError, http.client.HTTPException) as error:
+                if tries >= MOST_TRIES:
+                    raise self._connection.unreachable(error) from error
+            except RequestError as error:
+                if tries >= MOST_TRIES or error.status not in (None, 429):
+                    raise
+            time.sleep(min(30.0, AGAIN_SECONDS * 2**tries))
+            tries += 1
+
+    def read(self, path: str, query: Mapping[str, Any] | None = None) -> http.client.HTTPResponse:
+        """An answer that is no JSON, to be read and closed."""
+        return self._connection.open("GET", path, query=query)
+
+
+class RemoteStudy:
+    """A study at a service; `record` is what the service said of it last."""
+
+    def __init__(self, client: Client, record: Mapping[str, Any]) -> None:
+        self._client = client
+        self.record = dict(record)
+        self._act = partial(_act, self)
+
+    def __repr__(self) -> str:
+        return printable(f"study @{self.id} {self.record['name']!r} of {self.record['user']}: {self.state}")
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return int(self.record["id"])
+
+    @property
+    def state(self) -> str:
+        """Where it stood when the service was asked last, such as "queued" or "running"."""
+        return str(self.record["state"])
+
+    @property
+    def server(self) -> str:
+        """The address of its service."""
+        return self._client.url
+
+    @property
+    def path(self) -> str:
+        """Its address below the API."""
+        return path_of("studies", self.id)
+
+    def refresh(self) -> RemoteStudy:
+        """Ask the service again; returns itself."""
+        self.record = self._client.ask("GET", self.path)
+        return self
+
+    def wait(self, seconds: float | None = None) -> str:
+        """Wait until it is over; returns its state. Raises TimeoutError after `seconds`."""
+        end, pause = None if seconds is None else time.monotonic() + seconds, POLL_SECONDS
+        while self.refresh().state not in OVER:
+            left = LONGEST_POLL if end is None else end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"study @{self.id} is {self.state} after {seconds:g} s")
+            time.sleep(min(pause, left))
+            pause = min(LONGEST_POLL, pause * 1.5)
+        return self.state
+
+    def events(self, last: str | None = None) -> Iterator[dict[str, Any]]:
+        """The events of its run from the beginning, and then each as it happens, until the study is over."""
+        while True:
+            first = True
+            for place, event in self._client.stream(f"{self.path}/events", last):
+                if place is not None:
+                    last = place
+                    yield event
+                elif event.get("state") not in OVER:
+                    first = False
+                elif first:  # said after all that was there when the stream began
+                    return
+                else:
+                    break  # what has come meanwhile is read by another stream
+
+    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """The answer to a request about this study; `path` is what follows its address, as "/notes"."""
+        found: dict[str, Any] = self._client.ask(method, self.path + path, body)
+        return found
+
+    def pause(self) -> RemoteStudy:
+        """Free its devices; `resume` goes on with it."""
+        return self._act("pause")
+
+    def resume(self) -> RemoteStudy:
+        """Let a paused or failed study wait for devices again."""
+        return self._act("resume")
+
+    def finish(self) -> RemoteStudy:
+        """End its search now, with a winner and a report."""
+        return self._act("finish")
+
+    def cancel(self) -> RemoteStudy:
+        """End it at once without a winner; its files stay."""
+        return self._act("cancel")
+
+    def change(self, priority: int | None = None, **limits: float) -> RemoteStudy:
+        """Change its priority, or limits of its budget such as `trials=60`."""
+        self.record = self._client.ask("PATCH", self.path, {"priority": priority, "limits": limits})
+        return self
+
+    def progress(self) -> dict[str, Any] | None:
+        """How far its search has come; None while it doesn't run."""
+        found: dict[str, Any] | None = self._client.ask("GET", f"{self.path}/progress")
+        return found
+
+    def trials(self) -> list[dict[str, Any]]:
+        """Its trials in the order in which they were started."""
+        return list(self._client.pages(f"{self.path}/trials"))
+
+    def log(self, trial: str | None = None, start: int = 0) -> tuple[str, int]:
+        """What its driver or a trial printed, up to a megabyte from a byte on; and the byte to go on from."""
+        with self._client.read(f"{self.path}/logs", {"trial": trial, "start": start}) as answer:
+            return answer.read().decode("utf-8", "replace"), int(answer.headers["log-end"])
+
+    def download(self, file: str, target: str | Path) -> Path:
+        """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
+
+        Raises StudyError where the file is there, or can't be written.
+        """
+        path = Path(target)
+        with self._client.read(f"{self.path}/{file}") as answer:
+            try:
+                with path.open("xb") as new:
+                    shutil.copyfileobj(answer, new)
+            except OSError as error:
+                raise StudyError(
+                    f"a download needs a new file, got {str(path)!r} ({error.strerror or error}); choose another name"
+                ) from error
+        return path
+
+
+def number_of(study: int | str) -> int:
+    """The number that 17, "17" and "@17" name. Raises StudyError."""
+    text = str(study).removeprefix("@")
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= 2**53):
+        raise StudyError(f"a study of a service is named by its number, got {str(study)!r}; write it as @17")
+    return int(text)
+
+
+def _act(study: RemoteStudy, verb: str) -> RemoteStudy:
+    study.record = study._client.ask("POST", f"{study.path}:{verb}")
+    return study
+
+
+def _bundle(study_file: str | Path) -> dict[str, Any]:
+    from tuner.service.local_imports import bundle_of
+
+    files = bundle_of(study_file)
+    encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    return {"main": Path(study_file).name, "files": encoded}
+
+
+def _parsed(answer: http.client.HTTPResponse) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """Server-sent events, as the standard has their fields; each with its id."""
+    place, data = None, ""
+    for raw in answer:
+        name, _, value = raw.decode("utf-8").rstrip("\r\n").partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            place = value
+        elif name == "data":
+            data += value
+        elif not name and not value and data:
+            yield place, json.loads(data)
+            place, data = None, ""

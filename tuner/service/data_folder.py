@@ -1,0 +1,95 @@
+"""The service's own folder in a storage folder, which one server at a time works on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tuner.errors import StudyError
+from tuner.service import bundles
+
+FOLDER = ".service"
+
+
+class DataFolder:
+    """`STORAGE/.service`: the database, bundles, what drivers are told and say, and the lock.
+
+    The lock is the kernel's and ends with the process that holds it, however that ends.
+    """
+
+    def __init__(self, storage: str | Path) -> None:
+        self.storage = Path(storage).expanduser().resolve()
+        self.path = self.storage / FOLDER
+        self.database = self.path / "service.sqlite3"
+        self.bundles = self.path / "bundles"
+        self.drivers = self.path / "drivers"
+        self._lock: int | None = None
+
+    def make(self) -> None:
+        """Make the folders, which only this user may look into. Raises StudyError where that can't be done."""
+        try:
+            for folder in (self.path, self.bundles, self.drivers):
+                folder.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+        except OSError as error:
+            raise StudyError(
+                f"--storage needs a folder that can be written to, got {str(self.storage)!r} ({error.strerror}); "
+                "choose another"
+            ) from error
+
+    def lock(self) -> None:
+        """Hold it until `unlock` or the end of this process. Raises StudyError where another server works on it."""
+        self.make()
+        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(handle, 1000).decode(errors="replace")
+            os.close(handle)
+            raise StudyError(
+                f"a storage folder has one server at a time, got {str(self.storage)!r}, which {_who(holder)} serves; "
+                "end that one, or choose another --storage"
+            ) from error
+        told = {"pid": os.getpid(), "host": platform.node(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(told).encode(), 0)
+        self._lock = handle
+
+    def unlock(self) -> None:
+        """Let another server work on it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def bundle(self, study: int) -> Path:
+        """Where a study's file and its modules lie."""
+        return self.bundles / str(study)
+
+    def attempt(self, study: int, attempt: int) -> Path:
+        """Where a study's driver is told what to do, and says what it did."""
+        return self.drivers / f"{study}-{attempt}"
+
+    def forget(self, study: int, *, bundle: bool) -> None:
+        """Delete what its drivers were told and said, and its `bundle` unless a run imports from there."""
+        for folder in self.drivers.glob(f"{study}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        if bundle:
+            bundles.remove(self.bundle(study))
+
+    @property
+    def free_bytes(self) -> int:
+        """Of the disk, for this user."""
+        return shutil.disk_usage(self.path).free
+
+
+def _who(holder: str) -> str:
+    try:
+        told = json.loads(holder)
+        return f"process {int(told['pid'])} on {str(told['host'])!r} (since {told['since']})"
+    except (ValueError, KeyError, TypeError):
+        return "another process"

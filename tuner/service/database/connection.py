@@ -1,0 +1,134 @@
+"""The database's file: opened, brought to this version's form, read by many threads and written by one at a time."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from tuner.errors import StudyError
+from tuner.service.errors import Code, ServiceError
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+BUSY_SECONDS = 10.0  # that a command beside the server waits for its turn
+_SCRIPT = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class Database:
+    """SQLite in WAL mode: readers never wait, writers wait for each other; a commit survives a power cut."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._writing = threading.RLock()
+        self._writer = _connected(file)
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._closed = False
+        self.commits = 0  # of this process: as long as it stays, nothing here has changed
+        _migrate(self._writer, file)
+        file.chmod(0o600)
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it or, after an exception, none. Raises ServiceError where the disk is full."""
+        with self._writing:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                self._writer.execute("COMMIT")
+                self.commits += 1
+            except BaseException as error:
+                self._roll_back()
+                if isinstance(error, sqlite3.Error) and _is_full(error):
+                    raise disk_full(str(self.file.parent)) from error
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """What was committed last, unchanged for the length of the block."""
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = _connected(self.file)
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.rollback()
+            if self._closed:
+                connection.close()
+            else:
+                self._readers.append(connection)
+
+    def backup(self, file: Path) -> None:
+        """Copy the database, as it is at one moment, while it is in use. Raises StudyError for a file that is there."""
+        if file.exists():
+            raise StudyError(f"a backup needs a new file, got {str(file)!r}, which is there; choose another name")
+        try:
+            with closing(sqlite3.connect(file)) as target, closing(_connected(self.file)) as source:
+                source.backup(target)
+            file.chmod(0o600)
+        except (sqlite3.Error, OSError) as error:
+            file.unlink(missing_ok=True)
+            raise StudyError(
+                f"a backup needs a file that can be written, got {str(file)!r} ({error}); choose another place"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file; nothing may be read or written afterwards."""
+        self._closed = True
+        with self._writing:
+            self._writer.close()
+        while self._readers:
+            self._readers.pop().close()
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+
+def disk_full(where: str) -> ServiceError:
+    """What a user is told whose study or order has no room."""
+    return ServiceError(
+        Code.FULL,
+        "a study needs room on the server's disk",
+        f"none that is free in {where!r}",
+        "free some, `python -m tuner clean` says how; searches that run go on",
+        retry_after=60,
+    )
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.Error as error:
+        raise StudyError(
+            f"a service needs its database, got {str(file)!r} ({error}); restore it from a backup"
+        ) from error
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, file: Path) -> None:
+    """Run the scripts that this file hasn't seen, each whole or not at all."""
+    scripts = {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > max(scripts):
+        raise StudyError(
+            f"this tuner reads databases up to version {max(scripts)}, got version {version} in {str(file)!r}; "
+            "update tuner"
+        )
+    for number in sorted(scripts):
+        if number > version:
+            script = scripts[number].read_text(encoding="utf-8")
+            connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_FULL", "SQLITE_IOERR_WRITE"))

@@ -1,0 +1,84 @@
+"""The devices of this machine that drivers get, and how busy they are."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tuner.machine import this_machine
+from tuner.nvml import Gpu, read_gpus
+from tuner.service.model import Device, DeviceUse, SubmittedStudy
+
+_STAT = Path("/proc/stat")
+
+
+def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Device, ...]:
+    """The GPUs and CPUs that this process may use; of each kind so many at most."""
+    machine = this_machine()
+    numbers = sorted(os.sched_getaffinity(0))[: machine.cpus][:cpus]
+    named = [Device("gpu", index, gpu.uuid) for index, gpu in _numbered(read_gpus())]
+    found = named or [Device("gpu", index) for index in range(machine.gpus)]
+    return (*found[:gpus], *(Device("cpu", number) for number in numbers))
+
+
+class DeviceWatch:
+    """How busy devices are: GPUs as their driver says, CPUs since the look before; from any thread."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[int, int]] = {}
+        self._looking = threading.Lock()
+
+    def uses(
+        self, devices: Sequence[Device], holders: Sequence[SubmittedStudy], trials: Mapping[str, str]
+    ) -> list[DeviceUse]:
+        """Each device with who has it; `trials` are those that run now, by the device as their run names it."""
+        owners = {(device.kind, device.index): study for study in holders for device in study.devices}
+        with self._looking:
+            busy = {"cpu": self._cpus(), "gpu": _gpus() if any(one.kind == "gpu" for one in devices) else {}}
+        return [_use(device, owners.get((device.kind, device.index)), busy[device.kind], trials) for device in devices]
+
+    def _cpus(self) -> dict[int, float]:
+        """Share of the time since the last call in which each CPU was busy; proc(5)."""
+        now = _cpu_times()
+        found = {}
+        for number, (busy, whole) in now.items():
+            busy_before, whole_before = self._before.get(number, (0, 0))
+            if whole > whole_before:
+                found[number] = (busy - busy_before) / (whole - whole_before)
+        self._before = now
+        return found
+
+
+def _use(
+    device: Device, study: SubmittedStudy | None, busy: Mapping[int, float], trials: Mapping[str, str]
+) -> DeviceUse:
+    number, user = (None, None) if study is None else (study.id, study.user)
+    trial = (trials.get(f"cuda:{device.index}") or trials.get(device.name)) if device.kind == "gpu" else None
+    return DeviceUse(device, number, user, trial, busy.get(device.index))
+
+
+def _gpus() -> dict[int, float]:
+    return {index: gpu.utilisation for index, gpu in _numbered(read_gpus()) if not math.isnan(gpu.utilisation)}
+
+
+def _numbered(gpus: Sequence[Gpu]) -> list[tuple[int, Gpu]]:
+    """By their numbers on this machine, unless several are parts of one."""
+    return list(enumerate(gpus)) if any(gpu.mig for gpu in gpus) else [(gpu.index, gpu) for gpu in gpus]
+
+
+def _cpu_times() -> dict[int, tuple[int, int]]:
+    """Busy and whole time of each CPU, in clock ticks."""
+    try:
+        lines = _STAT.read_text().splitlines()
+    except OSError:
+        return {}
+    found = {}
+    for line in lines:
+        name, *values = line.split()
+        if name.startswith("cpu") and name[3:].isdecimal():
+            times = list(map(int, values[:8]))  # user, nice, system, idle, iowait, irq, softirq, steal
+            found[int(name[3:])] = (sum(times) - times[3] - times[4], sum(times))
+    return found

@@ -1,0 +1,33 @@
+"""What users of the service did wrong: one exception, whose code says which kind, in the words of every other message.
+
+Messages say the rule, what was got, and the fix, as all of tuner's do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tuner.errors import TunerError
+
+
+class Code(StrEnum):
+    """Kinds of refusals, which the web part turns into HTTP statuses."""
+
+    NOT_FOUND = "not_found"
+    REFUSED = "refused"  # the study or a value can't work
+    CONFLICT = "conflict"  # not in this state
+    TOO_MANY = "too_many"
+    TOO_LARGE = "too_large"
+    UNAUTHENTICATED = "unauthenticated"  # nobody who is known
+    FORBIDDEN = "forbidden"
+    FULL = "full"  # the server's disk
+
+
+class ServiceError(TunerError):
+    """A refusal: `rule`, what was `got` and the `fix`; of a whole sentence of another's, `rule` alone."""
+
+    def __init__(
+        self, code: Code, rule: str, got: str | None = None, fix: str | None = None, *, retry_after: float | None = None
+    ) -> None:
+        self.code, self.rule, self.got, self.fix, self.retry_after = code, rule, got, fix, retry_after
+        super().__init__(rule + (f", got {got}" if got else "") + (f"; {fix}" if fix else ""))

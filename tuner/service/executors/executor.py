@@ -1,0 +1,85 @@
+"""What the supervisor knows of drivers, wherever they run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from tuner.service.model import Device
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one driver is to do: search what a study file declares, or go on with a run.
+
+    Attributes:
+        study: path of the study file; of a run that goes on, None
+        run: of a run that goes on, its folder
+        storage: where new run folders lie
+        options: that change the study, as `Study.with_options` takes them
+        limits: of a run that goes on, those that were changed since
+        driving: how it is run, as `tuner.driver.Driving` takes it
+        retry: whether failed trials of a run that goes on are run again
+        devices: that it gets
+    """
+
+    study: str | None
+    run: str | None
+    storage: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+    driving: Mapping[str, Any] = field(default_factory=dict)
+    retry: bool = False
+    devices: tuple[Device, ...] = ()
+
+    def as_json(self) -> str:
+        """As `tuner.driver.detached` reads it."""
+        told = {name: value for name, value in vars(self).items() if name != "devices"}
+        cpus = [device.index for device in self.devices if device.kind == "cpu"]
+        return json.dumps({**told, "cpus": cpus or None}, indent=2)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a driver ended by its own account: its run's status, or an error with its kind and message."""
+
+    status: str | None = None
+    error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Look:
+    """A driver at one moment.
+
+    `run` is its run folder, once it has one, `ended` what it said last, `rebooted` whether it went with the machine.
+    """
+
+    state: Literal["starting", "running", "gone"]
+    run: str | None = None
+    ended: Ended | None = None
+    rebooted: bool = False
+
+
+class Executor(Protocol):
+    """Starts drivers and finds them again; `folder` is the one of a driver's start, which lasts.
+
+    Every method but `start` may be asked about a driver that another server started, and is asked by one thread.
+    """
+
+    def start(self, task: Task, folder: Path) -> None:
+        """Start a driver; raises OSError where that can't be done."""
+
+    def look(self, folder: Path) -> Look:
+        """Where it stands; a driver of an earlier boot, or one that was never started, is gone."""
+
+    def interrupt(self, folder: Path) -> None:
+        """Ask it to end in order within its grace period."""
+
+    def kill(self, folder: Path) -> None:
+        """End it and what belongs to it at once."""
+
+    def log(self, folder: Path, start: int = 0) -> bytes:
+        """What it printed, after the first `start` bytes."""

@@ -1,0 +1,149 @@
+"""Drivers as processes of this machine, each in a session of its own, which outlive the server.
+
+A driver's folder holds all that is known of it:
+
+    task.json      what it is to do, by the server
+    process.json   which process it is, by whoever of the two is first; a server that finds none after a while writes
+                   an empty one, and a driver that finds it empty does nothing
+    begun.json     its run folder, by the driver
+    ended.json     how it ended, by the driver
+    log            what it printed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tuner.service.executors.executor import Ended, Look, Task
+from tuner.service.model import Device
+from tuner.service.processes import clean_environment, kill_session
+from tuner.storage.folder import LocalFolder
+from tuner.storage.identity import ProcessIdentity
+
+START_SECONDS = 30.0  # until a driver that nobody saw start has said which process it is
+LARGEST_FILE = 1_000_000  # bytes that are read of what a driver wrote
+COMMAND = (sys.executable, "-m", "tuner.driver.detached")
+
+
+class LocalProcesses:
+    """Runs `command FOLDER/task.json` for each driver; `passed` are secrets that drivers may have."""
+
+    def __init__(
+        self,
+        command: Sequence[str] = COMMAND,
+        passed: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._command, self._passed, self._clock = tuple(command), passed, clock
+        self._children: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def start(self, task: Task, folder: Path) -> None:
+        """See `Executor`; the folder is a new one."""
+        folder.mkdir(parents=True)
+        (folder / "task.json").write_text(task.as_json(), encoding="utf-8")
+        with (folder / "log").open("ab") as log:
+            child = subprocess.Popen(
+                [*self._command, str(folder / "task.json")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=clean_environment(self._passed) | visible_gpus(task.devices),
+                start_new_session=True,
+            )
+        self._children[folder] = child
+        identity = ProcessIdentity.of(child.pid)
+        LocalFolder(folder).create("process.json", json.dumps(asdict(identity)).encode())
+
+    def look(self, folder: Path) -> Look:
+        """See `Executor`."""
+        alive = self._lives(folder)  # asked before its last words are read
+        begun, ended = _read(folder, "begun.json"), _read(folder, "ended.json")
+        run = begun.get("run") if begun else None
+        if not isinstance(run, str):
+            run = None
+        if alive:
+            return Look("running" if run else "starting", run)
+        identity = self._identity(folder)
+        return Look(
+            "gone", run, _ended(ended), identity is not None and identity.boot != ProcessIdentity.current().boot
+        )
+
+    def interrupt(self, folder: Path) -> None:
+        """See `Executor`: SIGTERM to the driver alone, which ends its workers itself."""
+        identity = self._identity(folder)
+        if identity is not None and identity.lives():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(identity.pid, signal.SIGTERM)
+
+    def kill(self, folder: Path) -> None:
+        """See `Executor`: its session; Ray's processes have their own, and a guard that ends them."""
+        identity = self._identity(folder)
+        if identity is not None and identity.lives():
+            kill_session(identity.pid)
+
+    def log(self, folder: Path, start: int = 0) -> bytes:
+        """See `Executor`."""
+        try:
+            with (folder / "log").open("rb") as file:
+                file.seek(max(0, start))
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def _lives(self, folder: Path) -> bool:
+        child = self._children.get(folder)
+        if child is not None and child.poll() is not None:  # which also takes note of its end
+            del self._children[folder]
+            return False
+        identity = self._identity(folder)
+        if identity is not None:
+            return bool(identity.lives())  # None: of another boot or container
+        return (folder / "task.json").exists() and not self._void(folder)
+
+    def _void(self, folder: Path) -> bool:
+        """Whether the driver will never run: nobody saw it start, and it has had its time."""
+        if (folder / "process.json").exists():
+            return True
+        if self._clock() - (folder / "task.json").stat().st_mtime < START_SECONDS:
+            return False
+        return LocalFolder(folder).create("process.json", b"{}")
+
+    def _identity(self, folder: Path) -> ProcessIdentity | None:
+        told = _read(folder, "process.json")
+        try:
+            return ProcessIdentity(**told) if told else None
+        except TypeError:
+            return None
+
+
+def visible_gpus(devices: Sequence[Device]) -> dict[str, str]:
+    """The environment in which a driver sees its GPUs alone, and none where it has CPUs."""
+    names = [device.name or str(device.index) for device in devices if device.kind == "gpu"]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _ended(told: Mapping[str, Any] | None) -> Ended | None:
+    if told is None:
+        return None
+    status, error = told.get("status"), told.get("error")
+    pair = (str(error[0]), str(error[1])) if isinstance(error, list) and len(error) == 2 else None
+    return Ended(status if isinstance(status, str) else None, pair)
+
+
+def _read(folder: Path, name: str) -> dict[str, Any] | None:
+    """An object that was written as a whole; None where there is none, or something else."""
+    try:
+        told = json.loads(LocalFolder(folder).read_at_most(name, LARGEST_FILE))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) else None

@@ -1,0 +1,93 @@
+"""A running search as its events tell it: how far it is, and how long it will take."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuner.history.events import EventFollower
+from tuner.history.records import RunRecord
+from tuner.results import load_run
+from tuner.results.time_left import TimeLeft, ahead_of, time_left
+from tuner.service.model import Progress
+
+RECKON_SECONDS = 5.0  # between two reckonings of the time left, at least
+RECKON_SHARE = 50.0  # and so many times as long as the last one took
+
+
+class Followed:
+    """One run, which one thread follows and any may ask. Raises RunFolderError where there is none yet."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
+        run = load_run(path)
+        self.path = path
+        self._clock = clock
+        self._follower = EventFollower(run.folder)
+        self._record = RunRecord(run.metric, run.mode)
+        self._ahead = ahead_of(run)
+        self._reckon_at = 0.0
+        self._left: TimeLeft | None = None
+        self._left_at = 0.0
+        self._epochs_before = run.record.epochs()
+        self._using = threading.Lock()
+
+    def new(self) -> bool:
+        """Take what has happened since the last call; whether anything has."""
+        events = self._follower.new()
+        with self._using:
+            for event in events:
+                self._record.apply(event)
+            limits = self._record.steered.limits
+            if limits:
+                known = dict(self._ahead.limits or {}) | limits
+                self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
+            self._reckon()
+        return bool(events)
+
+    @property
+    def has_come_on(self) -> bool:
+        """Whether it has trained since it is followed."""
+        return self._record.epochs() > self._epochs_before
+
+    @property
+    def ends(self) -> float | None:
+        """When it will end, in seconds since 1970, as far as that is known."""
+        return None if self._left is None else self._left_at + self._left.middle
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The running trials by the devices that they are on, as a run names these: "cuda:0"."""
+        with self._using:
+            running = [trial for trial in self._record.trials.values() if trial.status == "running" and trial.stays]
+            return {device: trial.trial for trial in running for device in trial.stays[-1].devices}
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        with self._using:
+            return self._progress()
+
+    def _progress(self) -> Progress:
+        record, best = self._record, self._record.best_trial()
+        left = None if self._left is None else self._left.after(self._clock() - self._left_at)
+        return Progress(
+            metric=record.metric,
+            mode=record.mode,
+            best=record.best_value,
+            best_trial=None if best is None else best.trial,
+            trials={str(status): count for status, count in record.counts().items()},
+            epochs=record.epochs(),
+            updated=record.last_time or 0.0,
+            wanted=self._ahead.trials,
+            left=None if left is None else (left.low, left.middle, left.high),
+        )
+
+    def _reckon(self) -> None:
+        begun = time.monotonic()
+        if begun < self._reckon_at:
+            return
+        self._left_at = self._clock()
+        self._left = time_left(self._record, self._ahead, self._left_at)
+        took = time.monotonic() - begun
+        self._reckon_at = time.monotonic() + max(RECKON_SECONDS, RECKON_SHARE * took)

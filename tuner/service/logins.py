@@ -1,0 +1,71 @@
+"""Tokens of the services that this user has logged in to: one file that nobody else can read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import StudyError
+from tuner.service.connection import checked_url
+
+SERVER, TOKEN = "TUNER_SERVER", "TUNER_TOKEN"  # environment variables that come first
+
+
+def server_of(url: str | None) -> str:
+    """The address that was given, or of $TUNER_SERVER, or of the last login. Raises StudyError where there is none."""
+    found = url or os.environ.get(SERVER) or _read().get("server")
+    if not found:
+        raise StudyError("a command for a service needs its address, got none; log in first: tuner login URL")
+    return checked_url(str(found))
+
+
+def token_of(url: str) -> str | None:
+    """The token for a service: of $TUNER_TOKEN, or of the login; None where there is neither."""
+    found = os.environ.get(TOKEN) or _read().get("tokens", {}).get(url)
+    return str(found) if found else None
+
+
+def keep(url: str, token: str) -> Path:
+    """Keep a token, and the address as that of later commands; returns the file."""
+    known = _read()
+    _write({"server": url, "tokens": {**known.get("tokens", {}), url: token}})
+    return _file()
+
+
+def forget(url: str) -> None:
+    """Forget the token for a service."""
+    known = _read()
+    tokens = {other: token for other, token in known.get("tokens", {}).items() if other != url}
+    _write({**known, "tokens": tokens})
+
+
+def _file() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tuner" / "logins.json"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        found = json.loads(_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # logging in again writes it anew
+        return {}
+    sound = isinstance(found, dict) and isinstance(found.get("tokens", {}), dict)
+    return found if sound else {}
+
+
+def _write(known: dict[str, Any]) -> None:
+    """Replace the file; it is never there with other permissions than its owner's."""
+    file = _file()
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent)  # with mode 600
+        with os.fdopen(handle, "w", encoding="utf-8") as new:
+            json.dump(known, new)
+        Path(name).replace(file)
+    except OSError as error:
+        raise StudyError(
+            f"a login is kept in a file, got {str(file)!r}, which can't be written ({error.strerror}); "
+            f"set ${TOKEN} instead"
+        ) from error

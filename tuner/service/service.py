@@ -1,0 +1,379 @@
+"""What the routes call: every change of a study passes here, is written with its author, and then carried out."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from tuner.budget import check_names
+from tuner.errors import RunFolderError, StudyError, shown
+from tuner.orders.inbox import put
+from tuner.orders.sending import Answer, send
+from tuner.results import Run, load_run
+from tuner.service import bundles, rights, steering, submitting
+from tuner.service.checking import check, demand_of
+from tuner.service.checking.facts import refuse_missing
+from tuner.service.checking.queue import Checks
+from tuner.service.data_folder import DataFolder
+from tuner.service.database import Database, audit, studies, usage
+from tuner.service.devices import DeviceWatch, devices_here
+from tuner.service.errors import Code, ServiceError
+from tuner.service.executors import Executor, LocalProcesses
+from tuner.service.model import (
+    OVER,
+    Change,
+    Device,
+    DeviceUse,
+    Limits,
+    Page,
+    Position,
+    Progress,
+    State,
+    Submission,
+    SubmittedStudy,
+    UsedDevices,
+    User,
+    of_study,
+)
+from tuner.service.supervisor import Supervisor
+from tuner.service.telling import Listener, Listeners
+from tuner.storage.locations import open_folder
+
+CHECKS_AT_ONCE = 4  # that users wait for
+Kind = Literal["state", "progress", "priority", "deleted"]
+
+
+class Service:
+    """The search service of one storage folder; one process at a time may `start` it.
+
+    Everything that reads or changes studies works before `start`, too. All methods may be called from any thread; `now`
+    and every time is in seconds since 1970. Each raises `ServiceError` for what a user did wrong: `not_found` for a
+    study that there isn't, `forbidden` where the role or the owner doesn't fit, `conflict` where the state doesn't.
+    """
+
+    def __init__(
+        self,
+        storage: str | Path = "runs",
+        *,
+        limits: Limits | None = None,
+        devices: Sequence[Device] | None = None,
+        executor: Executor | None = None,
+        passed: Mapping[str, str] | None = None,
+    ) -> None:
+        """`devices` are those of this machine unless given; `passed` goes to drivers, secrets among it."""
+        self.folder = DataFolder(storage)
+        self.limits = limits or Limits()
+        self.folder.make()
+        self.database = Database(self.folder.database)
+        self._devices = devices_here() if devices is None else tuple(devices)
+        self._watch = DeviceWatch()
+        self._listeners = Listeners()
+        self._checking = threading.BoundedSemaphore(CHECKS_AT_ONCE)
+        runs = LocalProcesses(passed=passed) if executor is None else executor
+        self._supervisor = Supervisor(self.database, self.folder, self._devices, runs, self._came)
+        self._checks = Checks(self.database, self.folder, self.limits, self._devices, self._checked)
+        self._working = False
+
+    # The service itself
+
+    def start(self) -> None:
+        """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError where another serves."""
+        self.folder.lock()
+        self._working = True
+        self._checks.start()
+        self._supervisor.start()
+
+    def close(self) -> None:
+        """Stop working; drivers go on, and the next server adopts them."""
+        if self._working:
+            self._checks.close()
+            self._supervisor.close()
+            self.folder.unlock()
+            self._working = False
+        self.database.close()
+
+    def __enter__(self) -> Service:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Be told of every change after it was stored, in the thread that made it; returns what ends that."""
+        return self._listeners.add(listener)
+
+    def backup(self, file: str | Path) -> None:
+        """Copy the database while it is in use. Raises StudyError for a file that is there."""
+        self.database.backup(Path(file))
+
+    # Submitting
+
+    def submit(self, submission: Submission, by: User, key: str | None = None) -> SubmittedStudy:
+        """Take a study, which is checked next. With the same `key` the same submission is taken once.
+
+        Raises ServiceError: `refused`, `too_large`, `too_many`, `forbidden`, `full` (of the server's disk), `conflict`
+        for a key of another submission.
+        """
+        study = submitting.accept(self.database, self.folder, self.limits, submission, by, time.time(), key)
+        self._checks.come()
+        return self._changed(study, "state")
+
+    def check(self, submission: Submission, by: User) -> Mapping[str, Any]:
+        """What the check finds of a study that isn't submitted: its facts. Takes up to a minute; keeps nothing.
+
+        Raises ServiceError: `refused` with `tuner check`'s own message.
+        """
+        submitting.check(submission, by, self.limits)
+        if not self._checking.acquire(timeout=self.limits.check_seconds):
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"at most {CHECKS_AT_ONCE} studies are checked at once",
+                "one more",
+                "try again in a minute",
+                retry_after=60,
+            )
+        try:
+            with tempfile.TemporaryDirectory(dir=self.folder.path, prefix=".check-") as temporary:
+                bundle = bundles.written(submission.files, Path(temporary))
+                facts = check(bundle / submission.main, of_study(submission.options), self.limits)
+        finally:
+            self._checking.release()
+        refuse_missing(facts)
+        demand = demand_of(facts, self._devices, submission.devices, submission.options.get("concurrency"))
+        return {**facts.record(), "demand": asdict(demand)}
+
+    # Looking
+
+    def study(self, study: int) -> SubmittedStudy:
+        """A submitted study by its id."""
+        with self.database.reading() as connection:
+            return studies.get(connection, study)
+
+    def studies(
+        self,
+        *,
+        state: State | Collection[State] | None = None,
+        user: str | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> Page[SubmittedStudy]:
+        """The newest studies first, a page of them; `cursor` is that of the page before."""
+        states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
+        size, before = self._page(limit, cursor)
+        with self.database.reading() as connection:
+            found = studies.page(connection, states=states, user=user, before=before, limit=size + 1)
+        return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
+
+    def queue(self) -> list[Position]:
+        """Where each waiting study stands, the next one first."""
+        return list(self._supervisor.planned().positions)
+
+    def devices(self) -> list[DeviceUse]:
+        """Each device of this server, and who has it."""
+        with self.database.reading() as connection:
+            holders = studies.holding(connection)
+        return self._watch.uses(self._devices, holders, self._supervisor.places())
+
+    def usage(self, since: float) -> list[UsedDevices]:
+        """Device-hours of each study since a time, those with most first."""
+        with self.database.reading() as connection:
+            return usage.since(connection, since, time.time())
+
+    def run(self, study: int) -> Run | None:
+        """The study's run as it is now; None while it has none."""
+        path = self.study(study).run
+        try:
+            return None if path is None else load_run(path)
+        except RunFolderError:  # deleted since
+            return None
+
+    def progress(self, study: int) -> Progress | None:
+        """How far the study's search has come, by its events while it runs, else as it ended; None before."""
+        told = self.study(study).progress
+        stored = Progress(**{**told, "left": None}) if told else None
+        return self._supervisor.progress(study) or stored
+
+    def driver_log(self, study: int, start: int = 0) -> bytes:
+        """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
+        found = self.study(study)
+        path = self.folder.attempt(study, found.attempt) / "log"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, start))
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def history(
+        self, study: int | None = None, *, cursor: str | None = None, limit: int | None = None
+    ) -> Page[audit.AuditEntry]:
+        """Who changed what, the newest first: of one study or of all."""
+        size, before = self._page(limit, cursor)
+        with self.database.reading() as connection:
+            found = audit.entries(connection, study=study, before=before, limit=size + 1)
+        return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
+
+    # Changing
+
+    def pause(self, study: int, by: User) -> SubmittedStudy:
+        """Free its devices; `resume` goes on with it."""
+        return self._perform(steering.PAUSE, study, by)
+
+    def resume(self, study: int, by: User) -> SubmittedStudy:
+        """Put a paused or failed study into the queue again."""
+        return self._perform(steering.RESUME, study, by)
+
+    def finish(self, study: int, by: User) -> SubmittedStudy:
+        """End its search now, with a winner and a report; a paused one gets devices for that first."""
+        with self.database.changing() as connection:
+            found = studies.get(connection, study)
+            rights.require_own(by, found, "finishing a study")
+            changed = steering.perform(connection, steering.FINISH, found, by, time.time())
+            if changed and not found.devices and found.run is not None:
+                put(open_folder(found.run), "stop", {}, by.name)  # which its next driver obeys first
+        return self._changed(study, "state") if changed else self.study(study)
+
+    def cancel(self, study: int, by: User) -> SubmittedStudy:
+        """End it at once without a winner or a report; its files stay."""
+        return self._perform(steering.CANCEL, study, by)
+
+    def change(
+        self,
+        study: int,
+        by: User,
+        *,
+        priority: int | None = None,
+        limits: Mapping[str, float | None] | None = None,
+    ) -> SubmittedStudy:
+        """Change its priority, or limits of its budget by their names, for the whole run; a finished one goes on.
+
+        A search that runs is told by an order, whose answer is an event of the run.
+        """
+        given = {name: value for name, value in (limits or {}).items() if value is not None}
+        if priority is None and not given:
+            raise ServiceError(Code.REFUSED, "a change needs a priority or limits", "neither", "name one")
+        _check_limits(given)
+        with self.database.changing() as connection:
+            found = studies.get(connection, study)
+            rights.require_own(by, found, "changing a study")
+            if priority is not None:
+                studies.update(connection, study, priority=rights.check_priority(by, priority))
+                audit.write(connection, time.time(), by, "priority", study, before=found.priority, after=priority)
+            if given:
+                self._set(connection, found, given, by)
+        return self._changed(study, "state" if given else "priority")
+
+    def try_(self, study: int, by: User, config: Mapping[str, Any]) -> Answer:
+        """Run a trial with this configuration next; what it lacks is sampled. Answers at once, "sent" or "waiting"."""
+        return self._steer(study, by, "try", {"config": dict(config)})
+
+    def stop_trial(self, study: int, by: User, trial: str | int) -> Answer:
+        """End one trial."""
+        return self._steer(study, by, "stop", {"trial": trial})
+
+    def note(self, study: int, by: User, text: str, trial: str | int | None = None) -> Answer:
+        """Write something down about a study's run, or about one of its trials."""
+        return self._steer(study, by, "note", {"text": text, "trial": trial})
+
+    def delete(self, study: int, by: User) -> None:
+        """Forget a study that is over, and its bundle; its run folder stays, with the modules that it imports."""
+        with self.database.changing() as connection:
+            found = studies.get(connection, study)
+            rights.require_own(by, found, "deleting a study")
+            if found.state not in OVER or found.devices:
+                raise ServiceError(
+                    Code.CONFLICT, "delete needs a study that is over", f"one that is {found.state}", "cancel it first"
+                )
+            studies.update(connection, study, deleted=time.time())
+            audit.write(connection, time.time(), by, "delete", study, name=found.name)
+        self.folder.forget(study, bundle=found.run is None)
+        self._listeners.tell(Change(study, "deleted", found.state))
+
+    # Inside
+
+    def _perform(self, verb: steering.Verb, study: int, by: User) -> SubmittedStudy:
+        with self.database.changing() as connection:
+            found = studies.get(connection, study)
+            rights.require_own(by, found, f"{verb.name} of a study")
+            changed = steering.perform(connection, verb, found, by, time.time())
+        return self._changed(study, "state") if changed else self.study(study)
+
+    def _set(self, connection: Any, study: SubmittedStudy, limits: Mapping[str, float], by: User) -> None:
+        """Limits of a study that waits are kept for its driver; one that runs is told."""
+        if study.state in (State.REFUSED, State.CANCELLED, State.ENDING):
+            raise ServiceError(
+                Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it anew"
+            )
+        if study.devices and study.run is not None:
+            self._order(study, "set", limits, by)
+        else:
+            studies.update(connection, study.id, limits={**study.limits, **limits})
+        if study.state is State.FINISHED:
+            studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
+        audit.write(connection, time.time(), by, "set", study.id, **limits)
+
+    def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:
+        found = self.study(study)
+        rights.require_own(by, found, f"{verb!r} of a study")
+        answer = self._order(found, verb, arguments, by)
+        with self.database.changing() as connection:
+            audit.write(connection, time.time(), by, verb, study, **arguments)
+        return answer
+
+    def _order(self, study: SubmittedStudy, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
+        """Put an order into the inbox of the study's run. Raises ServiceError where it has none, or takes none now."""
+        run = self.run(study.id)
+        if run is None:
+            raise ServiceError(
+                Code.CONFLICT, f"{verb!r} needs a study that has begun", f"one that is {study.state}", "wait for that"
+            )
+        try:
+            return send(run, verb, arguments, by=by.name).answer(wait=False)
+        except RunFolderError as error:
+            raise ServiceError(Code.CONFLICT, str(error)) from error
+        except StudyError as error:
+            raise ServiceError(Code.REFUSED, str(error)) from error
+
+    def _page(self, limit: int | None, cursor: str | None) -> tuple[int, int | None]:
+        most = self.limits.page
+        if limit is not None and not 1 <= limit <= most:
+            raise ServiceError(Code.REFUSED, f"a page has 1 to {most} entries", str(limit), f"use {most} at most")
+        if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+            raise ServiceError(Code.REFUSED, "a cursor is what the page before gave", shown(cursor), "leave it out")
+        return limit or most, None if cursor is None else int(cursor)
+
+    def _changed(self, study: int, kind: Kind) -> SubmittedStudy:
+        found = self.study(study)
+        self._listeners.tell(Change(study, kind, found.state))
+        self._supervisor.come()
+        return found
+
+    def _checked(self, study: int) -> None:
+        with suppress(ServiceError):  # deleted meanwhile
+            self._changed(study, "state")
+
+    def _came(self, study: int, kind: Kind) -> None:
+        """What the supervisor tells."""
+        with suppress(ServiceError):
+            self._listeners.tell(Change(study, kind, self.study(study).state))
+
+
+def _check_limits(limits: Mapping[str, float]) -> None:
+    try:
+        check_names(limits)
+        if limits:
+            from tuner.orders.order import checked
+
+            checked("set", dict(limits))
+    except StudyError as error:
+        raise ServiceError(Code.REFUSED, str(error)) from error

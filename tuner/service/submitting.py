@@ -1,0 +1,169 @@
+"""A submission becomes a row of the queue and a folder with its files, both or neither."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from tuner.budget import NAMES
+from tuner.errors import did_you_mean, shown
+from tuner.service import bundles, rights
+from tuner.service.data_folder import DataFolder
+from tuner.service.database import Database, audit, keys, studies
+from tuner.service.database.connection import disk_full
+from tuner.service.errors import Code, ServiceError
+from tuner.service.model import OF_DRIVERS, Limits, Role, State, Submission, User
+from tuner.storage.locations import no_space
+from tuner.study import Study
+
+OF_STUDIES = frozenset(inspect.signature(Study.with_options).parameters) - {"self", "limits"} | set(NAMES)
+LARGEST_OPTIONS = 100_000  # characters, as JSON
+LONGEST_KEY = 200
+WAITING = (State.CHECKING, State.QUEUED)
+_DEAD_ENDS = (State.REFUSED, State.FAILED, State.CANCELLED)
+
+
+def accept(
+    database: Database,
+    folder: DataFolder,
+    limits: Limits,
+    submission: Submission,
+    by: User,
+    now: float,
+    key: str | None = None,
+) -> int:
+    """Take a submission; returns the study's id. Raises ServiceError, and then nothing is kept of it."""
+    check(submission, by, limits)
+    _check_key(key)
+    digest = bundles.digest_of(submission)
+    if key is not None:
+        with database.reading() as connection:
+            known = keys.known(connection, by.id, key, digest)
+        if known is not None:
+            return known
+    _check_room(folder, submission, limits)
+    try:
+        new = bundles.written(submission.files, folder.bundles)
+    except OSError as error:
+        if no_space(error):
+            raise disk_full(str(folder.path)) from error
+        raise
+    placed = new
+    try:
+        with database.changing() as connection:
+            if key is not None and (known := keys.known(connection, by.id, key, digest)) is not None:
+                return known  # sent twice in the same moment
+            study = _inserted(connection, submission, by, limits, now)
+            if key is not None:
+                keys.remember(connection, by.id, key, digest, study, now)
+            placed = folder.bundle(study)
+            bundles.lay_out(new, placed)
+    except BaseException:
+        bundles.remove(placed)  # also where the transaction could not be stored
+        raise
+    finally:
+        bundles.remove(new)
+    return study
+
+
+def check(submission: Submission, by: User, limits: Limits) -> None:
+    """Raise ServiceError for what can be refused without running the study file."""
+    rights.require(by, Role.SUBMITTER, "submitting a study")
+    rights.check_priority(by, submission.priority)
+    bundles.check_bundle(submission, limits)
+    check_options(submission.options)
+    count = submission.devices
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 10**6):
+        raise ServiceError(Code.REFUSED, "devices needs a whole number of at least 1", shown(count), "leave it out")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise ServiceError for options that neither a study nor its driver has."""
+    known = (*sorted(OF_STUDIES), *OF_DRIVERS)
+    for name in options:
+        if name not in known:
+            raise ServiceError(
+                Code.REFUSED, "an option needs to be one of `tuner run`'s", shown(name), did_you_mean(name, known)
+            )
+    try:
+        size = len(json.dumps(dict(options), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ServiceError(
+            Code.REFUSED, "options need values that JSON has", shown(dict(options)), "use numbers and texts"
+        ) from error
+    if size > LARGEST_OPTIONS:
+        raise ServiceError(
+            Code.TOO_LARGE, f"options take at most {LARGEST_OPTIONS:,} characters as JSON", f"{size:,}", "shorten them"
+        )
+    at_once = options.get("concurrency")
+    if at_once is not None and (isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1):
+        raise ServiceError(
+            Code.REFUSED, "concurrency needs a whole number of at least 1", shown(at_once), "use 1 or more"
+        )
+
+
+def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, limits: Limits, now: float) -> int:
+    """The new row's id; raises ServiceError where the queue is full."""
+    _check_counts(connection, by, limits)
+    _check_after(connection, submission.after)
+    name = str(submission.options.get("name") or PurePosixPath(submission.main).stem)
+    study = studies.insert(
+        connection,
+        name=name,  # until the check says what the file calls it
+        user_id=by.id,
+        user=by.name,
+        state=State.CHECKING,
+        priority=submission.priority,
+        preemptible=submission.preemptible,
+        wanted=submission.devices,
+        after=sorted(set(submission.after)),
+        submitted=now,
+        changed=now,
+        options=dict(submission.options),
+        main=submission.main,
+    )
+    audit.write(connection, now, by, "submit", study, name=name, priority=submission.priority)
+    return study
+
+
+def _check_counts(connection: sqlite3.Connection, by: User, limits: Limits) -> None:
+    for most, user_id, whose in (
+        (limits.queued_per_user, by.id, f"of {by.name!r}"),
+        (limits.queued, None, "of all users"),
+    ):
+        if studies.count(connection, WAITING, user_id) >= most:
+            raise ServiceError(
+                Code.TOO_MANY,
+                f"the queue holds at most {most:,} studies {whose}",
+                "one more",
+                "submit it once some have begun, or cancel some",
+                retry_after=60,
+            )
+
+
+def _check_after(connection: sqlite3.Connection, after: tuple[int, ...]) -> None:
+    for each in after:
+        state = studies.get(connection, each).state
+        if state in _DEAD_ENDS:
+            raise ServiceError(
+                Code.CONFLICT, "after needs studies that can still finish", f"{each}, which is {state}", "leave it out"
+            )
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isprintable()):
+        raise ServiceError(
+            Code.REFUSED,
+            f"a key has 1 to {LONGEST_KEY} printable characters",
+            shown(key),
+            "use a random one, as a UUID",
+        )
+
+
+def _check_room(folder: DataFolder, submission: Submission, limits: Limits) -> None:
+    if folder.free_bytes < limits.free_bytes + sum(map(len, submission.files.values())):
+        raise disk_full(str(folder.path))

@@ -1,0 +1,300 @@
+"""Keeps drivers as the queue wants them: starts, follows, pauses and ends them, in one thread.
+
+Nothing of it lasts in memory: what a study waits for stands in the database, what a driver does in its folders. So a
+server that is started after another was killed goes on where that one was, with the drivers that it finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Literal
+
+from tuner.errors import RunFolderError, TunerError, describe_error
+from tuner.orders.inbox import put
+from tuner.results import load_run
+from tuner.service.data_folder import DataFolder
+from tuner.service.database import Database, audit, studies, usage
+from tuner.service.errors import Code, ServiceError
+from tuner.service.executors import Executor, Look, Task
+from tuner.service.following import Followed
+from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
+from tuner.service.outcomes import RunEnd, after
+from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
+from tuner.storage.locations import open_folder
+
+LOOK_SECONDS = 0.3  # between two passes
+PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but the time
+PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
+PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
+TYPICAL_SECONDS = 30.0  # between looks at how long studies take
+WARN_SECONDS = 60.0
+LOG_END_BYTES = 4_000
+_ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
+_log = logging.getLogger(__name__)
+Tell = Callable[[int, Literal["state", "progress"]], None]
+
+
+class Supervisor:
+    """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress"."""
+
+    def __init__(
+        self,
+        database: Database,
+        folder: DataFolder,
+        devices: Sequence[Device],
+        executor: Executor,
+        tell: Tell,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database, self._folder, self._devices = database, folder, tuple(devices)
+        self._executor, self._tell, self._clock = executor, tell, clock
+        self._followed: dict[int, Followed] = {}
+        self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
+        self._warned: dict[tuple[int, str], float] = {}
+        self._typical: dict[str, float] = {}
+        self._typical_at = 0.0
+        self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
+        self._come, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tuner-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the drivers that run are followed within a moment."""
+        self._thread.start()
+
+    def come(self) -> None:
+        """Something changed that it should look at."""
+        self._come.set()
+
+    def close(self) -> None:
+        """End after the present pass; drivers go on."""
+        self._ended.set()
+        self._come.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def progress(self, study: int) -> Progress | None:
+        """How far a study is that runs now."""
+        followed = self._followed.get(study)
+        return None if followed is None else followed.progress()
+
+    def places(self) -> dict[str, str]:
+        """The running trials of all studies by the GPUs that they are on."""
+        return {device: trial for one in list(self._followed.values()) for device, trial in one.places.items()}
+
+    def step(self) -> None:
+        """One pass: look at each driver, then do what the plan says."""
+        with self._database.reading() as connection:
+            holders = studies.holding(connection)
+        for study in holders:
+            self._guarded(study.id, lambda study=study: self._watch(study))  # type: ignore[misc]
+        for gone in self._followed.keys() - {study.id for study in holders}:
+            del self._followed[gone]
+        changed = self._database.commits != self._planned_for and time.monotonic() > self._rest_until
+        if changed or time.monotonic() > self._plan_at:
+            self._planned_for = self._database.commits  # before the plan is made: what comes meanwhile counts
+            begun = time.thread_time()  # a busy machine is no reason to rest longer
+            self._apply(self.planned())
+            took = time.thread_time() - begun
+            self._plan_at = time.monotonic() + max(PLAN_SECONDS, PLAN_SHARE * took)
+            self._rest_until = time.monotonic() + PLAN_SHARE * took
+
+    def planned(self) -> Plan:
+        """What would be done now."""
+        now = self._clock()
+        with self._database.reading() as connection:
+            known = studies.to_schedule(connection)
+            if now - self._typical_at > TYPICAL_SECONDS:
+                self._typical, self._typical_at = studies.typical_seconds(connection), now
+            hours = usage.decayed(connection, now)
+            weights = dict(connection.execute("SELECT id, weight FROM users").fetchall())
+        shares = {user: Share(hours.get(user, 0.0), weights.get(user, 1.0)) for user in hours.keys() | weights.keys()}
+        followed = dict(self._followed)
+        ends = {study: end for study, one in followed.items() if (end := one.ends) is not None}
+        lasts = {study.id: self._typical[study.name] for study in known if study.name in self._typical}
+        return plan(known, self._devices, shares, now, Foresight(ends, lasts))
+
+    # The thread
+
+    def _work(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.step()
+            except Exception:  # a disk that is full, or gone for a while: runs go on, and the next pass tries again
+                _log.exception("a pass over the queue failed")
+                self._ended.wait(1.0)
+            self._come.wait(LOOK_SECONDS)
+            self._come.clear()
+
+    def _guarded(self, study: int, work: Callable[[], None]) -> None:
+        """What goes wrong with one study holds up no other."""
+        try:
+            work()
+        except ServiceError as error:
+            if error.code is not Code.CONFLICT:  # somebody changed it meanwhile: the next pass sees that
+                self._warn(study, str(error))
+        except (OSError, TunerError) as error:
+            self._warn(study, describe_error(error))
+
+    def _warn(self, study: int, problem: str) -> None:
+        """Into the server's log, once a minute: the next pass may find the same."""
+        now = time.monotonic()
+        if now > self._warned.get((study, problem), 0.0):
+            self._warned = {known: until for known, until in self._warned.items() if until > now}
+            self._warned[study, problem] = now + WARN_SECONDS
+            _log.warning("study %d: %s", study, problem)
+
+    # Drivers that run
+
+    def _watch(self, study: SubmittedStudy) -> None:
+        folder = self._folder.attempt(study.id, study.attempt)
+        look = self._executor.look(folder)
+        if look.run is not None and study.state is not State.CANCELLED:
+            study = self._begun(study, look.run)
+            with suppress(RunFolderError, OSError):  # deleted under it
+                self._follow(study, look.run)
+        if look.state == "gone":
+            self._end(study, look)
+        elif study.state is State.CANCELLED:
+            self._executor.kill(folder)
+        elif study.state in _ORDERS:
+            self._order(study, look)
+
+    def _begun(self, study: SubmittedStudy, run: str) -> SubmittedStudy:
+        """The study, once its driver's run folder is there."""
+        if study.state is not State.STARTING and study.run == run:
+            return study
+        with self._database.changing() as connection:
+            now = self._clock()
+            if study.state is State.STARTING:
+                studies.change(connection, study.id, study.state, State.RUNNING, now, run=run, limits={}, reason=None)
+                audit.write(connection, now, None, "running", study.id, run=run)
+            else:
+                studies.update(connection, study.id, run=run, limits={})
+            found = studies.get(connection, study.id)
+        self._tell(study.id, "state")
+        return found
+
+    def _follow(self, study: SubmittedStudy, run: str) -> None:
+        followed = self._followed.get(study.id)
+        if followed is None or followed.path != run:
+            followed = self._followed[study.id] = Followed(run, self._clock)
+        if not followed.new():
+            return
+        if study.deaths and followed.has_come_on:
+            with self._database.changing() as connection:
+                studies.update(connection, study.id, deaths=0)
+        self._tell(study.id, "progress")
+
+    def _order(self, study: SubmittedStudy, look: Look) -> None:
+        """Tell a driver once what is wanted of it; where it doesn't obey in time, less kindly."""
+        verb, waited = _ORDERS[study.state], self._clock() - study.changed
+        given = (study.id, study.attempt, verb)
+        if look.run is not None and given not in self._ordered:
+            put(open_folder(look.run), verb, {}, by=(study.reason and study.reason.partition(" by ")[2]) or None)
+            self._ordered.add(given)
+        if verb == "pause" and waited > PATIENCE_SECONDS:
+            folder = self._folder.attempt(study.id, study.attempt)
+            if waited > 2 * PATIENCE_SECONDS:
+                self._executor.kill(folder)
+            elif (study.id, study.attempt, "interrupt") not in self._ordered:
+                self._executor.interrupt(folder)
+                self._ordered.add((study.id, study.attempt, "interrupt"))
+
+    # Drivers that are gone
+
+    def _end(self, study: SubmittedStudy, look: Look) -> None:
+        folder = self._folder.attempt(study.id, study.attempt)
+        log = self._executor.log(folder)[-LOG_END_BYTES:].decode(errors="replace")
+        run = look.run or study.run
+        end = _run_end(run)
+        if end is not None and look.run is None and end.status in ("finished", "failed"):
+            end = None  # what an earlier driver left
+        following = after(study, look, end, log, self._clock())
+        if study.state is State.ENDING and following.state is State.QUEUED:
+            self._order(study, replace(look, run=run))
+        columns = {**following.columns, "devices": (), **({"run": run} if run is not None else {})}
+        followed = self._followed.pop(study.id, None)
+        if followed is not None:
+            followed.new()
+            columns["progress"] = asdict(followed.progress())
+        with self._database.changing() as connection:
+            now = self._clock()
+            if following.state is None:
+                studies.update(connection, study.id, **columns)
+            else:
+                studies.change(connection, study.id, study.state, following.state, now, **columns)
+            usage.end(connection, study.id, now)
+            audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
+        self._tell(study.id, "state")
+
+    # The plan
+
+    def _apply(self, found: Plan) -> None:
+        for study, reason in found.hopeless:
+            self._guarded(study, lambda study=study, reason=reason: self._give_up(study, reason))  # type: ignore[misc]
+        for pause in found.pauses:
+            self._guarded(pause.study, lambda pause=pause: self._make_room(pause.study, pause.room_for))  # type: ignore[misc]
+        for start in found.starts:
+            self._guarded(start.study, lambda start=start: self._start(start))  # type: ignore[misc]
+
+    def _give_up(self, study: int, reason: str) -> None:
+        self._change(study, State.FAILED, "failed", reason=reason, ended=self._clock())
+
+    def _make_room(self, study: int, room_for: int) -> None:
+        self._change(study, State.PAUSING, "preempted", reason=f"makes room for study {room_for}", room_for=room_for)
+
+    def _change(self, study: int, becomes: State, action: str, **columns: object) -> None:
+        with self._database.changing() as connection:
+            now = self._clock()
+            found = studies.get(connection, study)
+            studies.change(connection, study, found.state, becomes, now, **columns)
+            audit.write(connection, now, None, action, study, reason=columns.get("reason"))
+        self._tell(study, "state")
+
+    def _start(self, start: Start) -> None:
+        """Say in the database that a driver starts, then start it: one that nobody knows of would be worse."""
+        with self._database.changing() as connection:
+            now = self._clock()
+            study = studies.get(connection, start.study)
+            number = study.attempt + 1
+            columns = {"devices": start.devices, "attempt": number, "started": study.started or now, "reason": None}
+            studies.change(connection, study.id, State.QUEUED, State.STARTING, now, **columns)
+            usage.begin(connection, study.id, study.user_id, start.devices, now)
+            audit.write(
+                connection, now, None, "starting", study.id, devices=[list(vars(d).values()) for d in start.devices]
+            )
+        self._tell(study.id, "state")
+        try:
+            self._executor.start(self._task(study, start.devices), self._folder.attempt(study.id, number))
+        except OSError as error:  # too many processes, or a full disk
+            self._warn(study.id, f"its driver could not be started: {describe_error(error)}")
+
+    def _task(self, study: SubmittedStudy, devices: tuple[Device, ...]) -> Task:
+        goes_on = study.run is not None
+        limits = dict(study.limits)
+        ended = _run_end(study.run)
+        return Task(
+            study=None if goes_on else str(self._folder.bundle(study.id) / study.main),
+            run=study.run,
+            storage=str(self._folder.storage),
+            options={} if goes_on else {**of_study(study.options), **limits},
+            limits=limits if goes_on else {},
+            driving=of_driver(study.options),
+            retry=ended is not None and ended.status == "failed" and not limits,
+            devices=devices,
+        )
+
+
+def _run_end(path: str | None) -> RunEnd | None:
+    """What the run folder says of its search; None where there is none."""
+    if path is None:
+        return None
+    with suppress(RunFolderError):
+        run = load_run(path)
+        return RunEnd(run.status, run.info.get("interrupted_by"), run.alive)
+    return None

@@ -1,0 +1,97 @@
+"""The application: routes, guards and answers put together around one service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
+
+from tuner import __version__
+from tuner.service.access import Access
+from tuner.service.errors import ServiceError
+from tuner.service.model import Change
+from tuner.service.service import Service
+from tuner.service.web import event_stream
+from tuner.service.web.context import Web
+from tuner.service.web.feeds import Feeds
+from tuner.service.web.guards import Guards
+from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
+from tuner.service.web.routes import events, files, health, pages, queue, sessions, studies, tokens, trials, users
+from tuner.service.web.runs import Runs
+from tuner.service.web.settings import WebSettings
+from tuner.storage.folder import Folder
+from tuner.storage.locations import open_folder
+
+API = "/api/v1"
+ROUTERS = (studies.router, trials.router, files.router, events.router, queue.router, users.router, tokens.router)
+_ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
+
+
+def application(service: Service, settings: WebSettings | None = None, access: Access | None = None) -> FastAPI:
+    """The application of a service, to be run by `serve` or called by tests."""
+    settings = settings or WebSettings()
+    web = Web(
+        service,
+        access or Access(service.database),
+        settings,
+        Feeds(partial(_folder, service)),
+        Runs(service),
+    )
+    app = FastAPI(
+        title="tuner",
+        summary="A search service: studies are queued, run and watched",
+        version=__version__,
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lambda _: _lifespan(web),
+        generate_unique_id_function=_operation,
+    )
+    app.state.web = web
+    api = APIRouter(prefix=API, responses={"default": _ERROR})
+    for router in (sessions.router, *ROUTERS):
+        api.include_router(router)
+    app.include_router(api)
+    app.include_router(health.router, responses={"default": _ERROR})
+    app.include_router(pages.router)
+    add_handlers(app)
+    app.add_middleware(_guards(settings))
+    return app
+
+
+def _guards(settings: WebSettings) -> Callable[[ASGIApp], Guards]:
+    return lambda app: Guards(app, settings)
+
+
+def _operation(route: APIRoute) -> str:
+    return route.name
+
+
+@asynccontextmanager
+async def _lifespan(web: Web) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def told(change: Change) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and with it all who would be told
+            loop.call_soon_threadsafe(event_stream.tell, web.feeds, change)
+
+    leave = web.service.subscribe(told)
+    try:
+        yield
+    finally:
+        leave()
+        web.feeds.close()
+
+
+def _folder(service: Service, study: int) -> Folder | None:
+    """Where a study's run lies; None while it has none."""
+    try:
+        path = service.study(study).run
+    except ServiceError:
+        return None
+    return None if path is None else open_folder(path)

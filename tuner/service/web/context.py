@@ -1,0 +1,117 @@
+"""What every route has at hand: the service, who may use it, its streams, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import Depends, Request
+
+from tuner.service.access import Access, Caller
+from tuner.service.access.access import unauthenticated
+from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Role, User
+from tuner.service.rights import require
+from tuner.service.service import Service
+from tuner.service.web.feeds import Feeds
+from tuner.service.web.guards import same_origin
+from tuner.service.web.runs import Runs
+from tuner.service.web.settings import WebSettings
+
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+HEAVY_AT_ONCE = 2  # figures and reports; each may take seconds of a core
+
+
+@dataclass(frozen=True)
+class Web:
+    """One service as it is shown to the network."""
+
+    service: Service
+    access: Access
+    settings: WebSettings
+    feeds: Feeds
+    runs: Runs
+    heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
+    checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
+    uploads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
+
+    @property
+    def cookie(self) -> str:
+        """The name of the session's cookie; with TLS no other host can set one of this name."""
+        return "__Host-tuner" if self.settings.secure else "tuner_session"
+
+    async def heavily(self, work: Callable[[], Any]) -> Any:
+        """Do what takes long in a thread, a few at once."""
+        return await anyio.to_thread.run_sync(work, limiter=self.heavy)
+
+    async def checking(self, work: Callable[[], Any]) -> Any:
+        """The same for checks, which take up to a minute: they hold up one another, and no figure."""
+        return await anyio.to_thread.run_sync(work, limiter=self.checks)
+
+
+def web_of(request: Request) -> Web:
+    """What `application` was made with."""
+    found: Web = request.app.state.web
+    return found
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from, as far as is known."""
+    return request.client.host if request.client else "unknown"
+
+
+def check_origin(request: Request) -> None:
+    """Raise ServiceError unless a request comes from a page of this server, or from no page where none is needed."""
+    if not same_origin(request.headers, web_of(request).settings, request.url.scheme):
+        raise ServiceError(
+            Code.FORBIDDEN,
+            "a change by a browser comes from a page of this server",
+            f"Origin {request.headers.get('origin', '')[:100]!r}",
+            "use the server's own page, or a token",
+        )
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, by a token or by a cookie. Raises ServiceError."""
+    web = web_of(request)
+    try:
+        caller = _known(request, web)
+    except ServiceError:
+        web.access.requests.take(f"address {address_of(request)}")
+        raise
+    web.access.requests.take(caller.key)
+    if caller.by_cookie and request.method not in SAFE_METHODS:
+        check_origin(request)
+    return caller
+
+
+def _known(request: Request, web: Web) -> Caller:
+    header, cookie = request.headers.get("authorization"), request.cookies.get(web.cookie)
+    if header is not None:
+        scheme, _, secret = header.partition(" ")
+        if scheme.lower() != "bearer":
+            raise unauthenticated("a token in the header Authorization", "another scheme", "send `Bearer TOKEN`")
+        return web.access.by_token(secret.strip())
+    if cookie is not None:
+        return web.access.by_session(cookie)
+    raise unauthenticated("a token, or a browser that has logged in", "neither", "log in: tuner login URL")
+
+
+def role(least: Role) -> Callable[..., User]:
+    """A dependency: the user who asks, who has at least this role."""
+
+    def user(caller: Annotated[Caller, Depends(caller_of)]) -> User:
+        require(caller.user, least, "this")
+        return caller.user
+
+    return user
+
+
+Asking = Annotated[Caller, Depends(caller_of)]
+Shown = Annotated[Web, Depends(web_of)]
+Viewer = Annotated[User, Depends(role(Role.VIEWER))]
+Submitter = Annotated[User, Depends(role(Role.SUBMITTER))]
+Admin = Annotated[User, Depends(role(Role.ADMIN))]

@@ -1,0 +1,123 @@
+"""What every request has to pass before it comes to a route, and what every answer tells the browser."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tuner.service.access.credentials import holds_secret
+from tuner.service.web.problems import problem
+from tuner.service.web.settings import WebSettings
+
+JSON_BYTES = 1_000_000
+BUNDLE_BYTES = 28_000_000  # 20 MB in base64, and a MB for the rest
+BODY_SECONDS = 30.0  # that a client may be silent in the midst of a body
+PROBES = ("/healthz", "/readyz")
+_BUNDLES = ("/api/v1/studies", "/api/v1/studies:check")
+_HEADERS: Mapping[str, str] = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "cache-control": "no-store",
+}  # where a route says nothing else
+
+
+class Guards:
+    """The Host header, secrets in addresses, the length of bodies, and headers of all answers."""
+
+    def __init__(self, app: ASGIApp, settings: WebSettings) -> None:
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with_headers = _sending(send, secure=self._settings.secure)
+        refused = self._refusal(scope)
+        if refused is not None:
+            await refused(scope, receive, with_headers)
+        else:
+            await self._app(scope, _Body(scope, receive).receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        probe = scope["path"] in PROBES  # which call a server by any address, and learn nothing
+        if headers.getlist("host") != [host] or not (probe or self._settings.serves(host)):
+            fix = "use one of them; `tuner serve --name NAME` adds another"
+            return problem(421, f"this server answers for {self._settings.shown_names}", f"Host {host[:100]!r}", fix)
+        if holds_secret(unquote(scope["query_string"].decode("latin-1"))) or holds_secret(scope["path"]):
+            rule = "a token stands in the header Authorization, as addresses come into logs"
+            return problem(400, rule, "one in the address", "revoke it, and send `Authorization: Bearer TOKEN`")
+        if "\0" in scope["path"]:
+            return problem(404, "an address has no NUL character", "one that has", "leave it out")
+        length = headers.get("content-length", "0")
+        if length.isdecimal() and int(length[:20]) > limit_of(scope["path"]):
+            return too_large(scope["path"])
+        return None
+
+
+def limit_of(path: str) -> int:
+    """Bytes that the body of a request to this address may have."""
+    return BUNDLE_BYTES if path in _BUNDLES else JSON_BYTES
+
+
+def too_large(path: str) -> ASGIApp:
+    """The answer to a body that is too long."""
+    rule = f"a body has at most {limit_of(path):,} bytes here"
+    return problem(413, rule, "a longer one", "leave out what the study doesn't import")
+
+
+def same_origin(headers: Headers, settings: WebSettings, scheme: str) -> bool:
+    """Whether a request comes from a page of this server, as the header Origin says."""
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    parts = urlsplit(origin)
+    schemes = ("http", "https") if settings.behind_proxy else (scheme,)
+    return parts.scheme in schemes and parts.netloc.lower() == headers.get("host", "").lower()
+
+
+class _Body:
+    """A body as it comes, which ends with an error where it is too long or too slow."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._path, self._receive = scope["path"], receive
+        self._left = limit_of(self._path)
+        self._ended = False
+
+    async def receive(self) -> Message:
+        if self._ended:  # what comes now is that the client goes
+            return await self._receive()
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise HTTPException(408, f"a body comes within {BODY_SECONDS:g} s") from error
+        self._ended = not message.get("more_body", False)
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise HTTPException(413, f"a body has at most {limit_of(self._path):,} bytes here")
+        return message
+
+
+def _sending(send: Send, *, secure: bool) -> Send:
+    async def with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            if secure:
+                headers.setdefault("strict-transport-security", "max-age=31536000")
+        await send(message)
+
+    return with_headers

@@ -1,0 +1,169 @@
+"""What requests carry, and what answers hold beyond the service's own dataclasses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from fastapi import Path, Query
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+
+from tuner.service.model import Role
+
+T = TypeVar("T")
+LARGEST_ID = 2**53
+
+Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="a number that the service gave")]
+Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of the page before")]
+Size = Annotated[int, Query(ge=1, le=200, description="entries of a page at most")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Body(BaseModel):
+    """A request's body: an unknown field is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class SubmissionBody(Body):
+    """A study file and the modules beside it that it imports, and how it should run."""
+
+    main: str = Field(max_length=255, description="the study file's name among `files`")
+    files: dict[str, Base64Bytes] = Field(max_length=1000, description="contents in base64 by their relative paths")
+    priority: int = Field(0, ge=-10, le=10, description="above 0 for admins")
+    preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
+    devices: int | None = Field(None, ge=1, le=10_000, description="so many at once; null: what the study says")
+    after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
+        default_factory=list, max_length=100, description="studies that must have finished first"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="as `tuner run` takes them, by their names")
+
+
+class ChangeBody(Body):
+    """What of a study changes; what is left out stays."""
+
+    priority: int | None = Field(None, ge=-10, le=10)
+    limits: dict[str, int | Finite | None] = Field(
+        default_factory=dict, max_length=20, description="of the budget by their names, such as trials"
+    )
+
+
+class TryBody(Body):
+    """A configuration to try; what it lacks is sampled."""
+
+    config: dict[str, Any]
+
+
+class NoteBody(Body):
+    """Something to write down about a run or one of its trials."""
+
+    text: str = Field(min_length=1, max_length=10_000)
+    trial: str | None = Field(None, max_length=64)
+
+
+class LoginBody(Body):
+    """A user's name and password."""
+
+    name: Name
+    password: Password
+
+
+class AcceptBody(Body):
+    """The secret of a link that works once, and the password that its user chooses."""
+
+    secret: str = Field(max_length=200)
+    password: Password
+    name: Name | None = Field(None, description="the first admin's")
+
+
+class PasswordBody(Body):
+    """A change of one's own password."""
+
+    old: Password = Field(alias="old_password")
+    new: Password = Field(alias="new_password")
+
+
+class UserBody(Body):
+    """A user to add."""
+
+    name: Name
+    role: Role = Role.SUBMITTER
+    weight: float = Field(1.0, gt=0, le=1000, description="their share of the devices beside others'")
+
+
+class UserChangeBody(Body):
+    """What of a user changes; what is left out stays."""
+
+    role: Role | None = None
+    weight: float | None = Field(None, gt=0, le=1000)
+    disabled: bool | None = None
+
+
+class TokenBody(Body):
+    """A token to create, for oneself."""
+
+    name: str = Field("", max_length=100, description="what it is for")
+    role: Role | None = Field(None, description="at most one's own, which it is by default")
+    days: float | None = Field(None, gt=0, le=366, description="30 by default")
+
+
+class Listed(BaseModel, Generic[T]):
+    """A page of a list; `cursor` asks for the next one, and is null at the end."""
+
+    items: list[T]
+    cursor: str | None = None
+
+
+class UserView(BaseModel):
+    """A user."""
+
+    name: str
+    role: Role
+    weight: float
+    created: float
+    disabled: bool
+
+
+class TokenView(BaseModel):
+    """A token without its secret."""
+
+    id: int
+    user: str
+    name: str
+    role: Role
+    created: float
+    expires: float
+    used: float | None
+
+
+class NewToken(TokenView):
+    """A new token with its secret, which is shown this once."""
+
+    secret: str
+
+
+class NewUser(UserView):
+    """A new user with the link by which they set their password, which works once."""
+
+    link: str
+
+
+class Answered(BaseModel):
+    """What became of an order to a search: it waits in the run's inbox, or was answered."""
+
+    id: str
+    outcome: str
+    message: str
+
+
+class FoundFacts(BaseModel):
+    """What the check found of a study."""
+
+    facts: dict[str, Any]
+
+
+class Health(BaseModel):
+    """Whether the server is well."""
+
+    status: Literal["ok"] = "ok"

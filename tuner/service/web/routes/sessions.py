@@ -1,0 +1,65 @@
+"""Logging in and out of a browser, and passwords."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter, Request, Response
+
+from tuner.service.web.context import Asking, Shown, Web, address_of, check_origin
+from tuner.service.web.routes.bodies import AcceptBody, LoginBody, PasswordBody, UserView
+
+router = APIRouter(tags=["login"])
+
+
+@router.post("/login")
+def log_in(body: LoginBody, request: Request, response: Response, web: Shown) -> UserView:
+    """Begin a session, which a cookie carries that no script can read."""
+    check_origin_if_any(request)
+    user, secret, expires = web.access.log_in(body.name, body.password, address_of(request))
+    set_cookie(response, web, secret, expires)
+    return UserView.model_validate(user, from_attributes=True)
+
+
+@router.post("/logout", status_code=204)
+def log_out(request: Request, response: Response, caller: Asking, web: Shown) -> None:
+    """End the session."""
+    secret = request.cookies.get(web.cookie)
+    if secret is not None:
+        web.access.log_out(secret)
+    response.delete_cookie(web.cookie, path="/", secure=web.settings.secure, httponly=True, samesite="strict")
+
+
+@router.post("/welcome", status_code=201)
+def accept(body: AcceptBody, request: Request, response: Response, web: Shown) -> UserView:
+    """Set one's password by a link that works once; the first makes the first admin."""
+    check_origin_if_any(request)
+    user = web.access.accept(body.secret, body.password, body.name, address_of(request))
+    return UserView.model_validate(user, from_attributes=True)
+
+
+@router.put("/users/me/password", status_code=204)
+def change_password(body: PasswordBody, request: Request, response: Response, caller: Asking, web: Shown) -> None:
+    """Set one's own password; all other sessions and all tokens end."""
+    secret, expires = web.access.change_password(caller.user, body.old, body.new, address_of(request))
+    if caller.by_cookie:
+        set_cookie(response, web, secret, expires)
+
+
+def check_origin_if_any(request: Request) -> None:
+    """Raise ServiceError for a request of a foreign page: it must not log a browser in as somebody else."""
+    if "origin" in request.headers:
+        check_origin(request)
+
+
+def set_cookie(response: Response, web: Web, secret: str, expires: float) -> None:
+    """Give a browser its session."""
+    response.set_cookie(
+        web.cookie,
+        secret,
+        max_age=max(0, int(expires - time.time())),
+        path="/",
+        secure=web.settings.secure,
+        httponly=True,
+        samesite="strict",
+    )

@@ -1,0 +1,147 @@
+"""Studies: submitted, looked at, changed, ended."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+
+from tuner.service.access import Caller
+from tuner.service.database.audit import AuditEntry
+from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy
+from tuner.service.rights import require
+from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
+from tuner.service.web.routes.bodies import (
+    Answered,
+    ChangeBody,
+    Cursor,
+    FoundFacts,
+    Id,
+    Listed,
+    Name,
+    NoteBody,
+    Size,
+    SubmissionBody,
+)
+
+router = APIRouter(tags=["studies"])
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": SubmissionBody.model_json_schema(ref_template="#/$defs/{model}")}},
+    }
+}
+Key = Annotated[
+    str | None, Header(alias="Idempotency-Key", max_length=200, description="the same submission is taken once")
+]
+
+
+async def submission_of(request: Request, caller: Caller, web: Web) -> Submission:
+    """The submission that a body holds, which is read only once its sender is known to be somebody who may send it."""
+    require(caller.user, Role.SUBMITTER, "submitting a study")
+    async with web.uploads:
+        try:
+            body = SubmissionBody.model_validate_json(await request.body())
+        except ValidationError as error:
+            found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+            raise RequestValidationError(found) from error
+    fields = {**body.__dict__, "files": dict(body.files), "after": tuple(body.after)}
+    return Submission(**fields)
+
+
+@router.post("/studies", status_code=201, openapi_extra=_BODY)
+async def submit(request: Request, response: Response, caller: Asking, web: Shown, key: Key = None) -> SubmittedStudy:
+    """Submit a study; it is checked next, and then waits for devices."""
+    submission = await submission_of(request, caller, web)
+    study: SubmittedStudy = await run_in_threadpool(partial(web.service.submit, submission, caller.user, key))
+    response.headers["location"] = f"/api/v1/studies/{study.id}"
+    return study
+
+
+@router.post("/studies:check", openapi_extra=_BODY)
+async def check(request: Request, caller: Asking, web: Shown) -> FoundFacts:
+    """What the check finds of a study, which isn't submitted; takes up to a minute."""
+    submission = await submission_of(request, caller, web)
+    facts = await web.checking(partial(web.service.check, submission, caller.user))
+    return FoundFacts(facts=dict(facts))
+
+
+@router.get("/studies")
+def list_studies(
+    web: Shown,
+    user: Viewer,
+    state: Annotated[list[State] | None, Query(max_length=20, description="only these")] = None,
+    owner: Annotated[Name | None, Query(description="only this user's")] = None,
+    cursor: Cursor = None,
+    limit: Size = 100,
+) -> Listed[SubmittedStudy]:
+    """Studies, the newest first."""
+    page = web.service.studies(state=state, user=owner, cursor=cursor, limit=limit)
+    return Listed(items=list(page.items), cursor=page.cursor)
+
+
+@router.get("/studies/{study}")
+def show(study: Id, web: Shown, user: Viewer) -> SubmittedStudy:
+    """One study."""
+    return web.service.study(study)
+
+
+@router.patch("/studies/{study}")
+def change(study: Id, body: ChangeBody, web: Shown, user: Submitter) -> SubmittedStudy:
+    """Change its priority, or limits of its budget; a finished one goes on with a higher limit."""
+    return web.service.change(study, user, priority=body.priority, limits=body.limits)
+
+
+@router.delete("/studies/{study}", status_code=204)
+def delete(study: Id, web: Shown, user: Submitter) -> None:
+    """Forget a study that is over; its run folder stays."""
+    web.service.delete(study, user)
+
+
+@router.post("/studies/{study}:pause")
+def pause(study: Id, web: Shown, user: Submitter) -> SubmittedStudy:
+    """Free its devices; it goes on after `resume`."""
+    return web.service.pause(study, user)
+
+
+@router.post("/studies/{study}:resume")
+def resume(study: Id, web: Shown, user: Submitter) -> SubmittedStudy:
+    """Let a paused or failed study wait for devices again."""
+    return web.service.resume(study, user)
+
+
+@router.post("/studies/{study}:finish")
+def finish(study: Id, web: Shown, user: Submitter) -> SubmittedStudy:
+    """End its search now, with a winner and a report."""
+    return web.service.finish(study, user)
+
+
+@router.post("/studies/{study}:cancel")
+def cancel(study: Id, web: Shown, user: Submitter) -> SubmittedStudy:
+    """End it at once without a winner; its files stay."""
+    return web.service.cancel(study, user)
+
+
+@router.get("/studies/{study}/progress")
+def progress(study: Id, web: Shown, user: Viewer) -> Progress | None:
+    """How far its search has come; null while it doesn't run."""
+    return web.service.progress(study)
+
+
+@router.get("/studies/{study}/history")
+def history(study: Id, web: Shown, user: Viewer, cursor: Cursor = None, limit: Size = 100) -> Listed[AuditEntry]:
+    """Who changed what of it, the newest first."""
+    web.service.study(study)
+    page = web.service.history(study, cursor=cursor, limit=limit)
+    return Listed(items=list(page.items), cursor=page.cursor)
+
+
+@router.post("/studies/{study}/notes", status_code=202)
+def note(study: Id, body: NoteBody, web: Shown, user: Submitter) -> Answered:
+    """Write something down about its run, or about one of its trials."""
+    answer = web.service.note(study, user, body.text, body.trial)
+    return Answered(id=answer.order, outcome=answer.outcome, message=answer.message)

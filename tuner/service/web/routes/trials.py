@@ -1,0 +1,92 @@
+"""Trials of a study's run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from tuner.foreign_text import in_utf8
+from tuner.history.records import TrialRecord
+from tuner.results import Run
+from tuner.results.summaries import summary_of_trial
+from tuner.service.errors import Code, ServiceError
+from tuner.service.web.context import Shown, Submitter, Viewer
+from tuner.service.web.files import is_odd
+from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody
+from tuner.service.web.routes.cursors import number_of
+
+router = APIRouter(tags=["trials"])
+TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
+
+
+@router.get("/studies/{study}/trials")
+def list_trials(
+    study: Id, web: Shown, user: Viewer, cursor: Cursor = None, limit: Size = 100
+) -> Listed[dict[str, Any]]:
+    """Trials in the order in which they were started, without their epochs."""
+    run = web.runs.get(study)
+    trials = list(run.record.trials.values())
+    start = number_of(cursor)
+    items = [_brief(run, trial) for trial in trials[start : start + limit]]
+    return Listed(items=items, cursor=str(start + limit) if start + limit < len(trials) else None)
+
+
+@router.get("/studies/{study}/trials/{trial}")
+def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str, Any]:
+    """One trial with its configuration, outcome and epochs."""
+    run = web.runs.get(study)
+    found = trial_of(run, trial)
+    if is_odd(run.folder, f"logs/{found.trial}.log"):
+        raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
+    return _plain(summary_of_trial(found, run.folder))
+
+
+@router.post("/studies/{study}/trials", status_code=202)
+def try_configuration(study: Id, body: TryBody, web: Shown, user: Submitter) -> Answered:
+    """Run a trial with this configuration next."""
+    answer = web.service.try_(study, user, body.config)
+    return Answered(id=answer.order, outcome=answer.outcome, message=answer.message)
+
+
+@router.post("/studies/{study}/trials/{trial}:stop", status_code=202)
+def stop_trial(study: Id, trial: TrialId, web: Shown, user: Submitter) -> Answered:
+    """End one trial."""
+    answer = web.service.stop_trial(study, user, trial)
+    return Answered(id=answer.order, outcome=answer.outcome, message=answer.message)
+
+
+def trial_of(run: Run, trial: str) -> TrialRecord:
+    """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
+    found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
+    if found is None:
+        count = len(run.record.trials)
+        raise ServiceError(Code.NOT_FOUND, "a trial is named by its id", repr(trial), f"the run has {count} trials")
+    return found
+
+
+def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:
+    best = trial.best(run.metric, run.mode)
+    return _plain(
+        {
+            "trial": trial.trial,
+            "number": trial.number,
+            "status": trial.status,
+            "config": trial.config,
+            "epoch": trial.epoch,
+            "best_epoch": best and best[0],
+            "best": best and best[1],
+            "metrics": trial.metrics(),
+            "started": trial.started,
+            "ended": trial.ended,
+            "cause": trial.cause,
+            "message": trial.message,
+            "running_seconds": round(trial.running_seconds, 3),
+        }
+    )
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """As JSON has it; lone surrogates as their escapes."""
+    found: dict[str, Any] = in_utf8(value)
+    return found

@@ -1,0 +1,97 @@
+"""The server process: listens, serves until it is told to end, and then lets every stream end in order."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import uvicorn
+from fastapi import FastAPI
+
+from tuner.errors import StudyError
+from tuner.service.access import Access
+from tuner.service.service import Service
+from tuner.service.web.application import application
+from tuner.service.web.settings import WebSettings
+
+END_SECONDS = 5  # that requests get to end in once the server was told to
+STUCK_SECONDS = 30  # that a viewer may take nothing of what it was sent
+BACKLOG = 512
+
+
+class Server(uvicorn.Server):
+    """Ends streams when it is told to end; uvicorn alone would wait for them until its patience ends."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal, and then go back to the caller, who closes the service: uvicorn would send it once more."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close streams first, then everything else."""
+        app = self.config.app
+        if isinstance(app, FastAPI):
+            app.state.web.feeds.close()
+        await super().shutdown(sockets)
+
+
+def serve(service: Service, settings: WebSettings, say: Callable[[str], None] = print) -> None:
+    """Serve until a signal ends it; `service` has been started, and is closed by the caller.
+
+    `say` is told the address, and the link that makes the first admin where there is none.
+
+    Raises:
+        StudyError: the settings can't work, or the address is taken.
+    """
+    settings.check()
+    with listening(settings) as listener:
+        settings = replace(settings, port=listener.getsockname()[1])
+        access = Access(service.database)
+        say(f"tuner serves {service.folder.storage} at {settings.url}")
+        if (secret := access.first_secret()) is not None:
+            say(f"make the first admin with this link, which works once: {settings.url}/welcome#{secret}")
+        server(service, settings, access).run(sockets=[listener])
+
+
+def server(service: Service, settings: WebSettings, access: Access | None = None) -> Server:
+    """The server, not yet started; a test runs it in a thread."""
+    return Server(
+        uvicorn.Config(
+            application(service, settings, access),
+            log_level="warning",
+            access_log=False,  # addresses of users belong in no log
+            server_header=False,
+            proxy_headers=settings.behind_proxy,
+            ssl_certfile=settings.tls_cert and str(settings.tls_cert),
+            ssl_keyfile=settings.tls_key and str(settings.tls_key),
+            timeout_graceful_shutdown=END_SECONDS,
+            timeout_keep_alive=20,
+            backlog=BACKLOG,
+            ws="none",
+            lifespan="on",
+        )
+    )
+
+
+def listening(settings: WebSettings) -> socket.socket:
+    """A socket that listens at the settings' address. Raises StudyError where that is taken or isn't this machine's."""
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        found = socket.create_server((settings.host.strip("[]"), settings.port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None)
+        why = str(error) if number is None or number < 0 else os.strerror(number)
+        raise StudyError(
+            f"tuner serve needs an address that is free, got {settings.host}:{settings.port} ({why}); "
+            "end what listens there, or choose another --port"
+        ) from error
+    # asyncio sets this only where a socket says that it is TCP; without it each answer takes 40 ms longer
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # or a viewer that takes nothing would be waited for without end
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_SECONDS * 1000)
+    return found

@@ -1,0 +1,92 @@
+"""Where a server listens, by which names it is reached, and how the way to it is protected."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import StudyError
+
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """How the service is reached.
+
+    Another address than this machine's own needs TLS, or a proxy that has it: `behind_proxy`. `names` are the hosts
+    that browsers may call the server by beside its address; any other is refused, so that no foreign page reaches the
+    server under a name of its own (DNS rebinding).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    names: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise StudyError for settings that can't work or would show secrets to a network."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise StudyError("TLS needs --tls-cert and --tls-key, got one of them; give both")
+        for option, file in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if file is not None and not file.is_file():
+                raise StudyError(f"{option} needs a file, got {str(file)!r}, which is none; check the path")
+        if not self.loopback and self.tls_cert is None and not self.behind_proxy:
+            raise StudyError(
+                f"an address that others reach needs TLS, got --host {self.host} without it; give --tls-cert and "
+                "--tls-key, or --behind-proxy where a proxy has TLS"
+            )
+        if (self.anywhere or self.behind_proxy) and not self.names:
+            option = "--behind-proxy" if self.behind_proxy else f"--host {self.host}"
+            raise StudyError(
+                f"{option} needs the names by which the server is reached, got none; "
+                "give --name HOST, as browsers call it"
+            )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether it listens on all addresses of this machine."""
+        try:
+            return ipaddress.ip_address(self.host.strip("[]")).is_unspecified
+        except ValueError:
+            return False
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach it by HTTPS."""
+        return self.tls_cert is not None or self.behind_proxy
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        host = self.names[0] if self.names else f"[{self.host}]" if ":" in self.host else self.host
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{host}" + ("" if self.behind_proxy and self.names else f":{self.port}")
+
+    def serves(self, host: str) -> bool:
+        """Whether a Host header names this server, with any port."""
+        name = host.lower()
+        name = name[: name.index("]") + 1] if name.startswith("[") and "]" in name else name.partition(":")[0]
+        return name in self._names
+
+    @property
+    def shown_names(self) -> str:
+        """The names that it answers for."""
+        return ", ".join(self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        own = f"[{self.host}]" if ":" in self.host else self.host
+        found = (*self.names, *(() if self.anywhere else (own,)), *(_LOOPBACK_NAMES if self.loopback else ()))
+        return tuple(dict.fromkeys(name.lower() for name in found))
