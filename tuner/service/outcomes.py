@@ -12,7 +12,7 @@ from tuner.service.steering import WILL_FINISH
 
 WAITS = (10.0, 60.0, 300.0)  # seconds before a driver that died is started again
 LONGEST_END = 600  # characters of a driver's log in a reason
-_PAUSED = "paused by "  # of run.json's `interrupted_by`, see `tuner.driver.obedience`
+_PAUSED = "paused by "  # of run.json's `interrupted_by`, see `tuner.lifecycle.obedience`
 
 
 @dataclass(frozen=True)
