@@ -34,6 +34,15 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **more}
 
 
+def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every download goes to a proxy that refuses, until the test ends."""
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of its first use in a process
+
+
 def start(*arguments: str | Path, folder: Path, **more: str) -> "subprocess.Popen[str]":
     """Start `python -m tuner …` in a folder."""
     return subprocess.Popen(

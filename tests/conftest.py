@@ -109,4 +109,4 @@ def _unpack(file: Path, folder: Path) -> None:
             shutil.copyfileobj(packed, plain)
     else:
         with tarfile.open(file) as archive:
-            archive.extractall(folder, filter="data")
+            archive.extractall(folder)  # of files of ours; Python 3.11.3 and before have no `filter`

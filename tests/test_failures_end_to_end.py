@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, Finished, run_main, start, study_file, tuner
+from tests.commands import ROOT, Finished, run_main, start, study_file, tuner, without_network
 from tests.searches import CURVE, RESUMABLE, epochs_reported, processes_of, sessions_of, study, wait_for
 from tuner.results import load_run
 
@@ -174,8 +174,7 @@ def test_bad_input_exits_2_with_one_message_and_leaves_nothing(tmp_path: Path, s
 def test_imagenet_weights_that_cannot_be_had_are_refused_before_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("https_proxy", "http_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    without_network(monkeypatch)
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
     monkeypatch.chdir(tmp_path)
     code, out, err = run_main(capsys, "run", ROOT / "search_spaces/digits.py", "--weights", "imagenet")

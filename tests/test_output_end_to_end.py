@@ -30,7 +30,7 @@ def train(config):
             (Path(folder) / "epoch").write_text(str(epoch))
             tuner.report(loss=epoch, checkpoint=folder)
         if config["does"] == "dies" and first == 0:
-            print("about to die", end="")
+            print("about to die", end="", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         if config["does"] == "raises":
             subprocess.run(["echo", "a child's \\x1b[2J words"])

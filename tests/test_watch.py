@@ -44,7 +44,6 @@ def test_a_running_search_is_followed_to_its_end(search: "subprocess.Popen[str]"
     assert watched.err.startswith("slow: followed\n")
     assert "trial 00004 completed after 3 epochs" in watched.err
     assert "5 of 5 trials: 5 done" in watched.err
-    assert "\nwaiting for the report\n" in watched.err
     assert "best: loss" in watched.out
     assert f"report: {load_run(tmp_path / 'runs').info['report']}" in watched.out.replace("\n", "")
 

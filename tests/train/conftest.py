@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.commands import without_network
 from tuner.train.data.loading import _load
 from tuner.trial import ImageClassifier
 
@@ -37,7 +38,4 @@ def _one_thread_and_no_cached_data() -> None:
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every download goes to a proxy that refuses."""
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+    without_network(monkeypatch)

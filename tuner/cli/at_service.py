@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import sys
 import tarfile
 from collections.abc import Mapping
@@ -86,7 +87,18 @@ def _fetched(study: RemoteStudy) -> Path:
     folder = OwnedFolder("study").path
     print(f"fetching the run of study @{study.id}", file=sys.stderr)
     archive = study.download("archive", folder / "archive.tar")
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+    _unpack(archive, folder)
     archive.unlink()
     return folder / f"study-{study.id}"
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """The regular files of an archive, which nothing else belongs in; what would lie outside is left out."""
+    with tarfile.open(archive) as opened:
+        for member in opened:
+            content, place = opened.extractfile(member) if member.isreg() else None, folder / member.name
+            if content is None or ".." in place.parts or not place.is_relative_to(folder):
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with content, place.open("wb") as file:
+                shutil.copyfileobj(content, file)
