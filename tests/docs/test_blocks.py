@@ -6,6 +6,7 @@ the options of its comment "shortened"; pages about finished runs get a copy of 
 parsed, and their study is checked with their options: all that `run` does before it starts Ray. `resume` lines are run.
 """
 
+import argparse
 import importlib
 import os
 import shlex
@@ -164,7 +165,8 @@ def checked(arguments: list[str]) -> list[str]:
     whole = parser()
     whole.parse_args(arguments)
     subparsers = next(action for action in whole._actions if hasattr(action, "choices") and action.choices)
-    _, of_run_alone = subparsers.choices["check"].parse_known_args(arguments[1:])
+    check = subparsers.choices["check"]
+    _, of_run_alone = argparse.ArgumentParser.parse_known_args(check, arguments[1:])  # ours refuses unknown ones
     return ["check", *(word for word in arguments[1:] if word not in of_run_alone)]
 
 

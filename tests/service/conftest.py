@@ -8,7 +8,7 @@ import pytest
 from tests.commands import ROOT
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # no longer: other tests look where tuner is installed
 def _programs_find_the_tests() -> Iterator[None]:
     """Servers and drivers that are started import from `tests`."""
     before = os.environ.get("PYTHONPATH")

@@ -34,6 +34,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "space": space_record(study.search_space),
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
+        "asked": False,  # whether a program of the user's asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "start_from": study.starting_points,
         "warm_start": repr(study.warm_start),
