@@ -4,6 +4,7 @@ import io
 import json
 import socket
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,3 +246,23 @@ def test_verbs_about_runs_take_studies_too(
     )
     missing = run_main(capsys, "show", "@999")
     assert missing[2] == "tuner: a study is named by its number, got 999; `tuner queue` lists them\n"
+
+
+def test_an_archive_that_leads_elsewhere_leaves_nothing_there(tmp_path: Path) -> None:
+    """A server that was taken over must not write beside the folder."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    with tarfile.open(tmp_path / "archive.tar", "w") as archive:
+        for name in ("study-1/run.json", "../beside", str(tmp_path / "absolute"), "study-1/../../beside"):
+            member = tarfile.TarInfo(name)
+            member.size = 2
+            archive.addfile(member, io.BytesIO(b"{}"))
+        link = tarfile.TarInfo("study-1/link")
+        link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+        archive.addfile(link)
+        through = tarfile.TarInfo("study-1/link/through")
+        archive.addfile(through)
+    at_service._unpack(tmp_path / "archive.tar", inside)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive.tar", "inside"]
+    assert (inside / "study-1" / "run.json").read_bytes() == b"{}"
+    assert not (inside / "study-1" / "link").is_symlink()

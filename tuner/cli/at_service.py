@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +92,9 @@ def _fetched(study: RemoteStudy) -> Path:
 
 def _unpack(archive: Path, folder: Path) -> None:
     """The regular files of an archive, which nothing else belongs in; what would lie outside is left out."""
+    import shutil
+    import tarfile
+
     with tarfile.open(archive) as opened:
         for member in opened:
             content, place = opened.extractfile(member) if member.isreg() else None, folder / member.name

@@ -91,7 +91,7 @@ def test_lists_come_in_pages(served: Served) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "rule"),
     [
-        ({"priority": 11}, 422, "priority: input should be less than or equal to 10"),
+        ({"priority": 11}, 422, "a priority is a whole number from -10 to 10"),
         ({"priority": 1}, 403, "a priority above 0 takes the role admin"),
         ({"priorty": 1}, 422, "priorty: extra inputs are not permitted"),
         ({"files": {"parabola.py": "not base64!"}}, 422, "files.parabola.py: base64 decoding error"),

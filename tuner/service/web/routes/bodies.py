@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
 
 from tuner.service.model import Role
+from tuner.service.rights import HIGHEST, LOWEST
 
 T = TypeVar("T")
 LARGEST_ID = 2**53
@@ -17,6 +18,7 @@ Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of th
 Size = Annotated[int, Query(ge=1, le=200, description="entries of a page at most")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+Priority = Annotated[int, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -31,7 +33,7 @@ class SubmissionBody(Body):
 
     main: str = Field(max_length=255, description="the study file's name among `files`")
     files: dict[str, Base64Bytes] = Field(max_length=1000, description="contents in base64 by their relative paths")
-    priority: int = Field(0, ge=-10, le=10, description="above 0 for admins")
+    priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
     devices: int | None = Field(None, ge=1, le=10_000, description="so many at once; null: what the study says")
     after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
@@ -43,7 +45,7 @@ class SubmissionBody(Body):
 class ChangeBody(Body):
     """What of a study changes; what is left out stays."""
 
-    priority: int | None = Field(None, ge=-10, le=10)
+    priority: Priority | None = None
     limits: dict[str, int | Finite | None] = Field(
         default_factory=dict, max_length=20, description="of the budget by their names, such as trials"
     )
