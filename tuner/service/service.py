@@ -26,6 +26,7 @@ from tuner.service.database import Database, audit, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
+from tuner.service.following import Followed
 from tuner.service.model import (
     OVER,
     Change,
@@ -202,6 +203,10 @@ class Service:
         told = self.study(study).progress
         stored = Progress(**{**told, "left": None}) if told else None
         return self._supervisor.progress(study) or stored
+
+    def followed(self, study: int) -> Followed | None:
+        """The search of a study that runs now, as its events tell it; None where none runs."""
+        return self._supervisor.followed(study)
 
     def driver_log(self, study: int, start: int = 0) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
