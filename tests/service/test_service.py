@@ -173,9 +173,7 @@ def test_trials_at_once_of_a_study_that_waits_are_kept_with_the_devices_for_them
     study = service.submit(submission(options={"concurrency": 1}), ANNE).id
     assert service.change(study, ANNE, concurrency=3).options == {"concurrency": 3}  # which its check will see
     assert service.study(study).demand == Demand("cpu", 1, 1)
-    with service.database.changing() as connection:
-        studies.update(connection, study, facts=service.check(submission(), ANNE) | {"missing": []})
-    told = dict(service.study(study).facts)
+    told = {**service.check(submission(), ANNE), "missing": []}
     told.pop("demand")
     with service.database.changing() as connection:
         studies.update(connection, study, facts=told)
