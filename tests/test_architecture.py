@@ -49,8 +49,19 @@ MAY_IMPORT = {
     "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
         {
-            *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search", "orders"),
-            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay", "schedule"),
+            *(
+                "history",
+                "storage",
+                "plots",
+                "study",
+                "study_file",
+                "study_json",
+                "budget",
+                "failures",
+                "space",
+                "search",
+            ),
+            *("orders", "errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay", "schedule"),
         },
         {"pandas", "optuna", "scipy"},
     ),
@@ -78,7 +89,7 @@ MAY_IMPORT = {
     ),
     "lifecycle": (
         {
-            *("loop", "study", "budget", "resources", "space", "results", "orders", "history", "storage"),
+            *("loop", "study", "study_json", "budget", "resources", "space", "results", "orders", "history", "storage"),
             *("html_report", "notify", "quoting", "machine", "errors", "temporary"),
         },
         set(),

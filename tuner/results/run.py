@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,19 +14,27 @@ from tuner.history.events import EVENTS, Event, Reading, read_all
 from tuner.history.failures import failure_groups
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
+from tuner.history.run_info import (
+    FORMAT,
+    RUN_FILE,
+    STUDY_FILE,
+    STUDY_JSON,
+    TIME_FORMAT,
+    new_run_folder,
+    now,
+    read_info,
+    write_info,
+)
 from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.orders.steerable import Steerable
-from tuner.results.going_on import going_on_by
 from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.identity import lived_at
 from tuner.storage.lease import ever_held, holder
-from tuner.storage.locations import fetched_file, open_folder, require_own
+from tuner.storage.locations import open_folder
 from tuner.study import Study
-from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +48,7 @@ __all__ = [
     "FORMAT",
     "RUN_FILE",
     "STUDY_FILE",
+    "STUDY_JSON",
     "TIME_FORMAT",
     "Run",
     "RunStatus",
@@ -54,7 +62,6 @@ __all__ = [
 ]
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
-STUDY_FILE = "study.py"
 
 
 class Run(Steerable):
@@ -114,7 +121,7 @@ class Run(Steerable):
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
 
     def declared_study(self, *, trust: bool = True) -> Study:
-        """The study that the run's own copy of the file declares, which is run as Python.
+        """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
 
         Without `trust` only the file of a folder that belongs to the user who asks is run: see `require_own`.
 
@@ -122,16 +129,9 @@ class Run(Steerable):
             RunFolderError: the run was started from Python, or the folder is somebody else's.
             StudyError: the file is missing or fails to run.
         """
-        original = self.info["study_file"]
-        if original is None:
-            raise RunFolderError(
-                f"a run started from Python is resumed from Python, got {self.path!r}; call {going_on_by(self)}"
-            )
-        if not trust:
-            require_own(self.folder, STUDY_FILE)
-        beside = Path(original).parent
-        with tempfile.TemporaryDirectory() as temporary:
-            return load_study(fetched_file(self.folder, STUDY_FILE, Path(temporary)), imports_from=beside)
+        from tuner.results.declaring import declared_study
+
+        return declared_study(self, trust=trust)
 
     @cached_property
     def events(self) -> list[Event]:
