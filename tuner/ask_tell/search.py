@@ -48,6 +48,7 @@ class Search:
         fixed: hyperparameters that get one value
         history: False leaves earlier runs aside
         listeners: their `on_event` is called for every event
+        notify: web addresses and commands that are told of the end of the search and of new bests
         limits: of `Budget` by their names
 
     Raises:
@@ -65,10 +66,12 @@ class Search:
         fixed: Mapping[str, Any] | None = None,
         history: bool | None = None,
         listeners: Iterable[Listener] = (),
+        notify: Iterable[str] = (),
         **limits: float | None,
     ) -> None:
         changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
-        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners))
+        driving = {"concurrency": concurrency, "listeners": listeners, "notify": listed(notify)}
+        self._take(begin(study, changes, storage=storage, **driving))
 
     @classmethod
     def resume(
@@ -79,6 +82,7 @@ class Search:
         concurrency: int | None = None,
         take_over: bool = False,
         listeners: Iterable[Listener] = (),
+        notify: Iterable[str] = (),
         **limits: float | None,
     ) -> Self:
         """Go on with a run whose program was killed or left it, or extend a finished one.
@@ -91,6 +95,7 @@ class Search:
             concurrency: as for `Search`; what it was, unless given
             take_over: from a program that still works on the run
             listeners: as for `Search`
+            notify: as for `Search`; what that was given isn't kept
             limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
         Raises:
@@ -99,7 +104,8 @@ class Search:
             StudyError: the study can't work.
         """
         search = cls.__new__(cls)
-        search._take(go_on(path, study, limits, concurrency=concurrency, take_over=take_over, listeners=listeners))
+        driving = {"concurrency": concurrency, "listeners": listeners, "notify": listed(notify)}
+        search._take(go_on(path, study, limits, take_over=take_over, **driving))
         return search
 
     def _take(self, driver: AskDriver) -> None:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tuner.lifecycle.study_changes import comparable, stored_as
+from tuner.lifecycle.study_changes import comparable
 from tuner.machine import this_machine
 from tuner.notify import redacted
 from tuner.resources import Resources
@@ -55,7 +55,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "sessions": 1,
         "started": now(),
         "git_commit": _git_commit(),
-        "study_file": stored_as(study),
+        "study_file": str(study.source) if study.source else None,
         "report": None,
         **describe_session(study, address),
     }

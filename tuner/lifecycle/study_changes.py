@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -84,22 +84,20 @@ class StudyText:
         return name
 
 
-def stored_as(study: Study) -> str | None:
-    """What run.json calls the file that declares the study: its path, study.json in the run's folder, or None."""
-    if study.source is not None:
-        return str(study.source)
-    return None if _as_json(study) is None else STUDY_JSON
+def write_study_file(folder: Folder, study: Study) -> str | None:
+    """Write what declares the study; what run.json calls it: its file's path, study.json, or None for a word on it.
 
-
-def write_study_file(folder: Folder, study: Study) -> None:
-    """Write the study's file; one from Python as JSON where that says all of it, else a word on what it was."""
-    as_json = None if study.source is not None else _as_json(study)
+    A study that no file declared is written as JSON where that says all of it.
+    """
     if study.source is not None:
         folder.write(STUDY_FILE, study.source.read_bytes())
-    elif as_json is not None:
+        return str(study.source)
+    as_json = _as_json(study)
+    if as_json is not None:
         folder.write(STUDY_JSON, f"{as_json}\n".encode())
-    else:
-        folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+        return STUDY_JSON
+    folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+    return None
 
 
 def study_text(folder: Folder, history: Sequence[Event] = ()) -> StudyText:
@@ -124,7 +122,12 @@ def _as_json(study: Study) -> str | None:
     """The study as JSON, None where that would lose something of it, as a function."""
     try:
         told = study_to_json(study)
-        same = study_from_json(told) == study
+        same = _in_one_form(study_from_json(told)) == _in_one_form(study)
     except StudyError:
         return None
     return told if same else None
+
+
+def _in_one_form(study: Study) -> Study:
+    """A study whose space is parsed and whose starting points are a tuple, however they were given."""
+    return replace(study, space=study.search_space, start_from=tuple(study.start_from))
