@@ -225,13 +225,22 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(seeds: int, paired: bo
 
 @pytest.mark.parametrize("groups", [2, 4, 6])
 def test_of_equal_groups_hardly_ever_one_is_called_better(groups: int) -> None:
-    """Each p by itself: the best of six was better than another in a third of the comparisons."""
     wrong = 0
     for seed in range(300):
         values = sorted(simulated_groups(seed, groups, 5), key=lambda each: -sum(each.values()))
         told = [difference("best", values[0], "other", other, "max", groups) for other in values[1:]]
         wrong += any(one is not None and one.sure for one in told)
     assert wrong / 300 < 0.08
+
+
+def test_each_pair_by_itself_would_call_one_of_six_equal_groups_better_in_a_third_of_the_sets() -> None:
+    """What the number of groups is for: of 2,000 other sets of six it was 32 %, of their comparisons 9 %."""
+    wrong = 0
+    for seed in range(300):
+        values = sorted(simulated_groups(seed, 6, 5), key=lambda each: -sum(each.values()))
+        told = [difference("best", values[0], "other", other, "max") for other in values[1:]]
+        wrong += any(one is not None and one.sure for one in told)
+    assert 0.25 < wrong / 300 < 0.45
 
 
 def test_one_run_each_says_nothing_sure() -> None:
