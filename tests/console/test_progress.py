@@ -34,7 +34,8 @@ def test_lines_name_every_start_and_end_and_the_best_so_far(tmp_path: Path) -> N
     assert printed[0] == "simulated: starting Ray"
     assert printed[1] == "trial 00000 started: x=0.637"
     assert printed[2].startswith(
-        "trial 00000 completed after 9 epochs, best loss 0.2247; best so far 0.2247 by 00000; about "
+        "trial 00000 completed after 9 epochs, loss 0.2316 ± 0.0033 over epochs 8 to 9; "
+        "best so far 0.2316 ± 0.0033 by 00000; about "
     )
     assert len(printed) == 1 + 2 * 6 + 1
     assert printed[-1].startswith("6 of 6 trials: ")

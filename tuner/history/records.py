@@ -158,7 +158,7 @@ class RunRecord:
 
         Of a trial trained to its end the value is a mean, see `worth_of`; of any other its best.
         """
-        worth = self._standings.worth(trial)
+        worth = self.worth_of(trial)
         return None if worth is None else (worth.epoch, worth.value)
 
     def worth_of(self, trial: str) -> Worth | None:
@@ -201,6 +201,13 @@ class RunRecord:
         """The best value that any trial reported, None while there is none: what the limit `target` reads."""
         best = self.best_reporter
         found = best and self.best_report_of(best.trial)
+        return found[1] if found else None
+
+    @property
+    def winning_value(self) -> float | None:
+        """What the trial that stands best comes to, None while there is none."""
+        best = self.best_trial()
+        found = best and self.best_of(best.trial)
         return found[1] if found else None
 
     def epochs(self) -> int:

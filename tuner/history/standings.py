@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -47,9 +48,13 @@ class Standings:
             else:
                 self._bests.pop(trial.trial, None)
             self.changed(trial)
-        elif value is not None and self._is_better(value, self._bests.get(trial.trial)):
-            self._bests[trial.trial] = epoch, value
-            self.changed(trial)
+        elif value is not None:
+            best = self._bests.get(trial.trial)
+            if best is None or self._sign * value > self._sign * best[1]:
+                self._bests[trial.trial] = epoch, value
+                self.changed(trial)
+            elif self._worths and self._sign * best[1] > self._highest:  # whether it is so without doubt may change
+                self.changed(trial)
 
     def changed(self, trial: TrialRecord) -> None:
         """The trial's values or status may have."""
@@ -67,11 +72,20 @@ class Standings:
         return self._bests.get(trial)
 
     def worth(self, trial: str) -> Worth | None:
-        """What the trial is worth; None while it has reported no number."""
-        if trial in self._worths:
-            return self._worths[trial]
-        best = self._bests.get(trial)
-        return None if best is None else Worth(best[0], best[1], best[1], None, best[0], best[0])
+        """What the trial is worth; None while it has reported no number.
+
+        Where the network of its epoch was not saved, as a function that ended before its time can't know which epoch is
+        the last, another that was saved stands for the trial: that of its best epoch, or the newest.
+        """
+        best, saved = self._bests.get(trial), self._trials[trial].checkpoints
+        if best is None:
+            return None
+        worth = self._worths.get(trial) or Worth(best[0], best[1], best[1], None, best[0], best[0])
+        if worth.epoch in saved or not saved:
+            return worth
+        values = dict(self._values(self._trials[trial]))
+        epoch = max((epoch for epoch in saved if epoch in values), key=lambda e: (e == best[0], e), default=worth.epoch)
+        return replace(worth, epoch=epoch, reported=values[epoch])
 
     def rank(self, trial: TrialRecord) -> Rank:
         """Greater for the trial that stands better, of equals for the earlier one."""
@@ -125,16 +139,13 @@ class Standings:
         if trial.ended_by == TARGET:
             return True
         values = [value for _, value in self._values(trial)]
-        return len(values) > 1 and self._sign * fmean(values[-late_half(len(values)) :]) > self._highest
+        return len(values) > 1 and self._sign * fmean(values[-max(2, late_half(len(values))) :]) > self._highest
 
     def _raise_highest(self, highest: float) -> None:
         if highest != self._highest:
             self._highest = highest
             for leader in (self._leader, self._leader_ended):
                 leader.look_again()
-
-    def _is_better(self, value: float, best: tuple[int, float] | None) -> bool:
-        return best is None or self._sign * value > self._sign * best[1]
 
 
 class _Leader:

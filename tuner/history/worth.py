@@ -2,8 +2,10 @@
 
 The highest of several noisy values is higher than what it measures, and the more values there are, the more so: a
 search that takes the trial with the highest value at any epoch takes a lucky one. So a trial that was trained in full
-is worth the mean of the last half of its values, and its last network stands for it. Where the values clearly became
-worse after the best one, as a model does that overfits or diverges, it is worth the mean around the best, whose network
+is worth the mean of its last values, and its last network stands for it. The mean is of up to half of the values: of as
+many as agree, within the noise of the curve, with the means of fewer (Lepski's method, 1991), so that a curve that is
+noisy is averaged and one that still rises isn't held back by its earlier values. Where the values clearly became worse
+after the best one, as those of a model that overfits do, the trial is worth the mean around the best, whose network
 then stands for it. What this gains is in `docs/explanation/measured.md`.
 """
 
@@ -12,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 
 FEWEST = 4  # values, of which noise can be told from change
-CLEAR = 2.0  # standard errors by which the values must have become worse
-# The median of |difference| of two neighbours, whose errors are normal with standard deviation 1.
-MEDIAN_DIFFERENCE = 0.954
+CLEAR = 2.0  # standard errors by which values that became worse did so clearly
+AGREED = 3.0  # standard errors within which two means agree
+# The median of |a - 2b + c| of three neighbours whose errors are normal with standard deviation 1.
+MEDIAN_BEND = 0.6745 * math.sqrt(6)
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,18 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     """
     if len(values) < FEWEST:
         return of_shortened(values, mode)
-    sign = 1.0 if mode == "max" else -1.0
+    scale = max(abs(value) for _, value in values) or 1.0  # so that no sum is beyond what a number can hold
+    sign = (1.0 if mode == "max" else -1.0) / scale
     signed = [sign * value for _, value in values]
-    best, end, half = signed.index(max(signed)), len(values) - 1, late_half(len(values))
-    declined = _has_declined(signed, best)
-    around = _around(best, half, end) if declined else range(end + 1 - half, end + 1)
-    window = [values[index][1] for index in around]
-    error = _noise(signed) / math.sqrt(len(window))
+    noise, best, end = _noise(signed), signed.index(max(signed)), len(values) - 1
+    declined = _has_declined(signed, best, noise)
+    if declined:
+        window = _around(best, late_half(len(values)), end)
+    else:
+        window = range(end + 1 - _agreeing(signed, noise), end + 1)
+    mean, error = scale * fmean(values[index][1] / scale for index in window), scale * noise / math.sqrt(len(window))
     epoch, reported = values[best if declined else end]
-    return Worth(epoch, reported, fmean(window), error, values[around[0]][0], values[around[-1]][0])
+    return Worth(epoch, reported, mean, error, values[window[0]][0], values[window[-1]][0])
 
 
 def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
@@ -64,11 +69,22 @@ def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
 
 
 def late_half(count: int) -> int:
-    """How many of so many values the mean is of."""
+    """How many of so many values the mean is of, at most."""
     return math.ceil(count / 2)
 
 
-def _has_declined(values: Sequence[float], best: int) -> bool:
+def _agreeing(values: Sequence[float], noise: float) -> int:
+    """How many of the last values, up to half, have a mean that agrees with those of fewer."""
+    last = values[::-1]
+    means = [fmean(last[:count]) for count in range(1, late_half(len(values)) + 1)]
+    for count, mean in enumerate(means, start=1):
+        errors = (noise * math.sqrt(1 / fewer - 1 / count) for fewer in range(1, count))
+        if any(abs(mean - other) > AGREED * error for other, error in zip(means, errors, strict=False)):
+            return count - 1
+    return len(means)
+
+
+def _has_declined(values: Sequence[float], best: int, noise: float) -> bool:
     """Whether the last values are clearly worse than those beside the best; more is better here.
 
     The best itself doesn't count: it was chosen for being high. Of the last values up to three do.
@@ -78,7 +94,7 @@ def _has_declined(values: Sequence[float], best: int) -> bool:
         return False
     beside = [values[index] for index in (best - 1, best + 1) if 0 <= index < end] or [values[best]]
     last = values[max(best + 1, end - 2) :]
-    error = _noise(values) * math.sqrt(1 / len(beside) + 1 / len(last))
+    error = noise * math.sqrt(1 / len(beside) + 1 / len(last))
     return fmean(beside) - fmean(last) > CLEAR * error
 
 
@@ -89,8 +105,11 @@ def _around(best: int, count: int, end: int) -> range:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """The standard deviation of one value about the curve, by the median difference of neighbours.
+    """The standard deviation of one value about the curve, by how much the late ones bend away from their neighbours.
 
-    Differences of neighbours leave out how a curve rises (von Neumann, 1941), their median also a few large steps.
+    Second differences leave out a steady rise (Gasser, Sroka and Jennen-Steinmetz, 1986), their median a few steps, and
+    late ones the bend of the curve itself, which is strong where training begins.
     """
-    return median(abs(after - before) for before, after in pairwise(values)) / MEDIAN_DIFFERENCE
+    first = max(1, min(len(values) - late_half(len(values)), len(values) - 3))
+    bends = [abs(values[i - 1] - 2 * values[i] + values[i + 1]) for i in range(first, len(values) - 1)]
+    return median(bends) / MEDIAN_BEND

@@ -187,12 +187,12 @@ class Run(Steerable):
 
     @property
     def best(self) -> TrialRecord | None:
-        """The winner: the trial with the best value of the metric at any epoch."""
+        """The winner: the trial that stands best, see `tuner.history.standings`; None while none has reported."""
         return self.record.best_trial()
 
     @property
     def best_metrics(self) -> dict[str, Any]:
-        """The winner's metrics at its best epoch, with the test metrics where it was scored."""
+        """The winner's metrics at the epoch that stands for it, with the test metrics where it was scored."""
         if (best := self.best) is None:
             return {}
         found = self.record.best_of(best.trial)
@@ -302,7 +302,7 @@ class Run(Steerable):
         return {
             "run": self.path,
             "status": self.status,
-            "best": best and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics},
+            "best": best and {"trial_id": best.trial, "config": best.config, **self._worth(best)},
             "trials": {
                 "total": len(self.record.trials),
                 **{status: counts[status] for status in ("completed", "stopped", "failed")},
@@ -312,9 +312,15 @@ class Run(Steerable):
             "report": report_of(self),
         }
 
+    def _worth(self, best: TrialRecord) -> dict[str, Any]:
+        """What the winner is compared by, its error, the epochs that it is the mean of, and the metrics of its network."""
+        worth = self.record.worth_of(best.trial)
+        value = worth and {"value": worth.value, "error": worth.error, "over_epochs": [worth.first, worth.last]}
+        return {**(value or {}), "epoch": self.best_epoch, "metrics": self.best_metrics}
+
     @property
     def best_epoch(self) -> int | None:
-        """The winner's best epoch."""
+        """The epoch whose network is the winner's."""
         return found[0] if self.best and (found := self.record.best_of(self.best.trial)) else None
 
     def __repr__(self) -> str:

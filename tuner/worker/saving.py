@@ -61,10 +61,11 @@ class SavingPolicy:
 
     def _may_win_by_its_end(self, epoch: int) -> bool:
         """Whether this is the last epoch, and its network may be the winner's."""
-        late = late_half(self._assignment.epochs)
         if epoch < self._assignment.epochs:
             return False
-        return len(self._values) < late or self._may_win(fmean(self._values[-late:]))
+        late = late_half(self._assignment.epochs)
+        means = (fmean(self._values[-count:]) for count in range(1, late + 1))
+        return len(self._values) < late or any(map(self._may_win, means))
 
     def _may_win(self, value: float) -> bool:
         """Whether no trial that was trained to its end was better."""
