@@ -123,7 +123,7 @@ class Progress:
             self.bests.append(better(self.bests[-1], value) if self.bests else value)
 
     def incumbent(self) -> str:
-        """The best value so far, and whose it is."""
+        """What the best trial so far comes to, and which it is."""
         best = self.record.best_trial()
         worth = best and self.record.worth_of(best.trial)
         return f"{with_error(worth)} by {best.trial}" if best and worth else "none"

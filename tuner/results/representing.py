@@ -18,7 +18,7 @@ SHOWN_TRIALS = 10  # in a notebook
 
 
 def in_a_line(run: Run) -> str:
-    """Name, status, trials, the best value with its configuration, and the path as people write it."""
+    """Name, status, trials, what the winner comes to, its configuration, and the path as people write it."""
     trials = plural(len(run.record.trials), "trial")
     return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {shown_path(run.path)}>")
 

@@ -12,14 +12,12 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
 from tuner.history.events import EVENTS, Event, Reading, read_all
-from tuner.history.failures import failure_groups
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.orders.steerable import Steerable
 from tuner.results.going_on import going_on_by
-from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
@@ -250,7 +248,7 @@ class Run(Steerable):
         return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
-        """Configurations and best values of the trials that reported one; failed trials don't count."""
+        """Configurations of the trials that reported a value, and what each comes to; failed trials don't count."""
         reported = self.record.reported()
         return [trial.config for trial, _ in reported], [value for _, value in reported]
 
@@ -298,25 +296,9 @@ class Run(Steerable):
 
     def summary(self) -> dict[str, Any]:
         """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
-        counts, best = self.record.counts(), self.best
-        return {
-            "run": self.path,
-            "status": self.status,
-            "best": best and {"trial_id": best.trial, "config": best.config, **self._worth(best)},
-            "trials": {
-                "total": len(self.record.trials),
-                **{status: counts[status] for status in ("completed", "stopped", "failed")},
-            },
-            "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
-            "wall_seconds": round(self.record.wall_seconds, 3),
-            "report": report_of(self),
-        }
+        from tuner.results.summaries import summary_of_run
 
-    def _worth(self, best: TrialRecord) -> dict[str, Any]:
-        """What the winner is compared by, its error, the epochs that it is the mean of, and the metrics of its network."""
-        worth = self.record.worth_of(best.trial)
-        value = worth and {"value": worth.value, "error": worth.error, "over_epochs": [worth.first, worth.last]}
-        return {**(value or {}), "epoch": self.best_epoch, "metrics": self.best_metrics}
+        return summary_of_run(self)
 
     @property
     def best_epoch(self) -> int | None:
