@@ -309,7 +309,7 @@ def test_settings_that_look_like_markup_are_drawn_as_they_are() -> None:
 
 def test_a_trial_is_drawn_with_the_length_that_it_has_itself() -> None:
     lines = drawn(*trained(0, 4, "completed", epochs=4))
-    assert "00000  completed  4/4    0.4       ▁▃▅█   0 s   epochs=4" in lines
+    assert "00000  completed  4/4    0.35      ▁▃▅█   0 s   epochs=4" in lines
 
 
 def test_a_notice_stands_above_the_table() -> None:

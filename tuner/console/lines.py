@@ -105,7 +105,7 @@ class Lines:
         worth = self._progress.record.worth_of(trial.trial)
         value = ""
         if worth is not None:
-            best = "best " if worth.error is None else ""
+            best = "best " if worth.last == worth.first else ""
             value = f", {best}{self._plan.metric} {with_error(worth)}{averaged(worth)}"
         why = f" ({trial.message})" if trial.message else ""
         return (

@@ -2,11 +2,12 @@
 
 The highest of several noisy values is higher than what it measures, and the more values there are, the more so: a
 search that takes the trial with the highest value at any epoch takes a lucky one. So a trial that was trained in full
-is worth the mean of its last values, and its last network stands for it. The mean is of up to half of the values: of as
-many as agree, within the noise of the curve, with the means of fewer (Lepski's method, 1991), so that a curve that is
-noisy is averaged and one that still rises isn't held back by its earlier values. Where the values clearly became worse
-after the best one, as those of a model that overfits do, the trial is worth the mean around the best, whose network
-then stands for it. What this gains is in `docs/explanation/measured.md`.
+is worth a mean of its last values, the best of those of the last two, three, and so on up to half of them, and its last
+network stands for it. That is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), but for
+the last value alone: a flat noisy curve is averaged, one that still rises isn't held back by its earlier values. Where
+the values clearly became worse after the best one, as those of a model that overfits do, the trial is worth the mean of
+the best and its neighbours, and the best one's network stands for it. What this gains is in
+`docs/explanation/measured.md`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 FEWEST = 4  # values, of which noise can be told from change
+FEWEST_OF_AN_ERROR = 9  # values, of which the noise is told well enough to be shown
 CLEAR = 2.0  # standard errors by which values that became worse did so clearly
-AGREED = 3.0  # standard errors within which two means agree
+FEWEST_IN_A_MEAN = 2
+BESIDE = 3  # values in the mean around the best one
 # The median of |a - 2b + c| of three neighbours whose errors are normal with standard deviation 1.
 MEDIAN_BEND = 0.6745 * math.sqrt(6)
 
@@ -52,11 +55,9 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
     signed = [sign * value for _, value in values]
     noise, best, end = _noise(signed), signed.index(max(signed)), len(values) - 1
     declined = _has_declined(signed, best, noise)
-    if declined:
-        window = _around(best, late_half(len(values)), end)
-    else:
-        window = range(end + 1 - _agreeing(signed, noise), end + 1)
-    mean, error = scale * fmean(values[index][1] / scale for index in window), scale * noise / math.sqrt(len(window))
+    window = _around(best, end) if declined else range(end + 1 - _best_mean(signed), end + 1)
+    mean = scale * fmean(values[index][1] / scale for index in window)
+    error = scale * noise / math.sqrt(len(window)) if len(values) >= FEWEST_OF_AN_ERROR else None
     epoch, reported = values[best if declined else end]
     return Worth(epoch, reported, mean, error, values[window[0]][0], values[window[-1]][0])
 
@@ -73,15 +74,9 @@ def late_half(count: int) -> int:
     return math.ceil(count / 2)
 
 
-def _agreeing(values: Sequence[float], noise: float) -> int:
-    """How many of the last values, up to half, have a mean that agrees with those of fewer."""
-    last = values[::-1]
-    means = [fmean(last[:count]) for count in range(1, late_half(len(values)) + 1)]
-    for count, mean in enumerate(means, start=1):
-        errors = (noise * math.sqrt(1 / fewer - 1 / count) for fewer in range(1, count))
-        if any(abs(mean - other) > AGREED * error for other, error in zip(means, errors, strict=False)):
-            return count - 1
-    return len(means)
+def _best_mean(values: Sequence[float]) -> int:
+    """How many of the last values, two up to half of them, have the best mean; the most of equals; more is better."""
+    return max(range(FEWEST_IN_A_MEAN, late_half(len(values)) + 1), key=lambda count: (fmean(values[-count:]), count))
 
 
 def _has_declined(values: Sequence[float], best: int, noise: float) -> bool:
@@ -98,10 +93,10 @@ def _has_declined(values: Sequence[float], best: int, noise: float) -> bool:
     return fmean(beside) - fmean(last) > CLEAR * error
 
 
-def _around(best: int, count: int, end: int) -> range:
-    """So many indexes with `best` in their middle, as far as there are."""
-    first = max(0, min(best - (count - 1) // 2, end + 1 - count))
-    return range(first, first + count)
+def _around(best: int, end: int) -> range:
+    """The indexes of the best value and its neighbours."""
+    first = max(0, min(best - BESIDE // 2, end + 1 - BESIDE))
+    return range(first, first + BESIDE)
 
 
 def _noise(values: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.checkpoints import CheckpointStore
-from tuner.history.worth import late_half
+from tuner.history.worth import FEWEST_IN_A_MEAN, late_half
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import Assignment
 
@@ -64,7 +64,7 @@ class SavingPolicy:
         if epoch < self._assignment.epochs:
             return False
         late = late_half(self._assignment.epochs)
-        means = (fmean(self._values[-count:]) for count in range(1, late + 1))
+        means = (fmean(self._values[-count:]) for count in range(FEWEST_IN_A_MEAN, late + 1))
         return len(self._values) < late or any(map(self._may_win, means))
 
     def _may_win(self, value: float) -> bool:
