@@ -17,8 +17,8 @@ from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
+from tuner.orders.going_on import going_on_by
 from tuner.orders.steerable import Steerable
-from tuner.results.going_on import going_on_by
 from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space

@@ -25,7 +25,7 @@ from tuner.train.memory.watch import explained
 from tuner.train.optimisation import (
     set_learning_rate,
 )
-from tuner.train.parallel import Strategy
+from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
 from tuner.trial import ImageClassifier
