@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
 
 if TYPE_CHECKING:
-    from tuner.api import connect, load_model, resume, run, start
+    from tuner.api import load_model, resume, run, start
     from tuner.ask_tell import AskedTrial, Search
     from tuner.budget import Budget
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.results.export import export
     from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
     from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
+    from tuner.service.client import connect
     from tuner.session import checkpoint, report
     from tuner.space import (
         choice,
@@ -104,7 +105,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "tuner.api": "connect load_model resume run start",
+    "tuner.api": "load_model resume run start",
     "tuner.ask_tell": "AskedTrial Search",
     "tuner.budget": "Budget",
     "tuner.errors": "ReportError SearchFailed StudyError TrialError TunerError",
@@ -114,6 +115,7 @@ _ROOMS = {
     "tuner.results.export": "export",
     "tuner.schedule": "ASHA HyperBand MedianStopping NoEarlyStopping",
     "tuner.search": "BOHB Grid History HyperOpt MultiFidelityGP Optuna Random",
+    "tuner.service.client": "connect",
     "tuner.session": "checkpoint report",
     "tuner.space": "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform "
     "randint randn sample_from uniform",
