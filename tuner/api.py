@@ -20,7 +20,6 @@ from tuner.study_file import load_study
 if TYPE_CHECKING:
     from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
-    from tuner.service.client import Client
 
 
 def run(
@@ -173,21 +172,6 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     from tuner import inspection
 
     return inspection.load_winner(run, device, trust=trust)
-
-
-def connect(url: str | None = None, token: str | None = None) -> Client:
-    """A search service, which `tuner serve` runs: submit studies to it, watch and steer them.
-
-    Args:
-        url: its address; by default `$TUNER_SERVER`, or that of the last `tuner login`
-        token: by default `$TUNER_TOKEN`, or that of the login
-
-    Raises:
-        StudyError: there is no such address, or it isn't https and on another machine.
-    """
-    from tuner.service.client import connect as connected
-
-    return connected(url, token)
 
 
 @contextmanager

@@ -39,6 +39,8 @@ class Search:
     All methods may be called from any thread. What is answered is written before: a program that is killed loses
     nothing of it, and goes on with `Search.resume`.
 
+    Long because it is what users call: most of it is what their calls take, return and raise.
+
     Args:
         study: or the path of its file; its `trial` is `tuner.External()`
         storage: folder or URI under which run folders lie

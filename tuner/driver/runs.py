@@ -27,7 +27,7 @@ from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
-from tuner.results.going_on import going_on_by
+from tuner.orders.going_on import going_on_by
 from tuner.results.run import FORMAT, Run, load_run, new_run_folder
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held

@@ -89,7 +89,10 @@ class TrialRecord:
 
 
 class RunRecord:
-    """All trials of a run, kept up to date by `apply`."""
+    """All trials of a run, kept up to date by `apply`.
+
+    Long because it has a short method for each kind of event, and all of them change the same trials.
+    """
 
     def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
         self.metric, self.mode = metric, mode

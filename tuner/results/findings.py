@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord, flat_config
+from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
 from tuner.results.full_length import full_outcomes
-from tuner.results.going_on import going_on_by
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region

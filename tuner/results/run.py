@@ -16,8 +16,8 @@ from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
 from tuner.history.scored import BEST, METRICS, read_scored
+from tuner.orders.going_on import going_on_by
 from tuner.orders.steerable import Steerable
-from tuner.results.going_on import going_on_by
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
@@ -56,7 +56,9 @@ STUDY_FILE = "study.py"
 
 
 class Run(Steerable):
-    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone."""
+    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone.
+    Long because it is what users read a run by: each method is a few lines that name where the work is done.
+    """
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -338,8 +340,7 @@ def load_run(path: str | Path = "runs") -> Run:
         ) from error
     if is_run:
         return Run(folder)
-    runs = find_runs(path)
-    if not runs:
+    if not (runs := find_runs(path)):
         known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
         raise RunFolderError(
             f"a run is a folder with {RUN_FILE}, got {str(path)!r}, with none in it or below it{known}"
@@ -354,10 +355,9 @@ def find_runs(storage: str | Path) -> list[Run]:
 
 def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
     """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
-    base = open_folder(storage)
     runs: list[Run] = []
     refused: list[str] = []
-    children = _children(base, refused)
+    children = _children(open_folder(storage), refused)
     for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
         try:
             runs.append(Run(folder))
