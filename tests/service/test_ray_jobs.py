@@ -148,6 +148,7 @@ def test_a_study_runs_as_a_job(tmp_path: Path, cluster: Cluster) -> None:
     assert told["cpus"] is None
 
 
+@pytest.mark.slow
 def test_no_more_jobs_than_fit_and_one_is_paused_and_another_cancelled(tmp_path: Path, cluster: Cluster) -> None:
     with serving(tmp_path, cluster, cpus=2) as service:
         studies = [service.submit(submission(LONG, devices=1), ANNE).id for _ in range(3)]

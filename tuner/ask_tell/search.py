@@ -18,6 +18,7 @@ from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, describe_error, describe_failure, shown
 from tuner.history.events import Listener
 from tuner.loop.queue import Start
+from tuner.notify import listed
 from tuner.results.run import Run
 from tuner.study import Study
 
@@ -38,6 +39,8 @@ class Search:
 
     All methods may be called from any thread. What is answered is written before: a program that is killed loses
     nothing of it, and goes on with `Search.resume`.
+
+    Long because it is what users call: most of it is what their calls take, return and raise.
 
     Args:
         study: or the path of its file; its `trial` is `tuner.External()`
@@ -66,12 +69,12 @@ class Search:
         fixed: Mapping[str, Any] | None = None,
         history: bool | None = None,
         listeners: Iterable[Listener] = (),
-        notify: Iterable[str] = (),
+        notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> None:
         changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
-        driving = {"concurrency": concurrency, "listeners": listeners, "notify": listed(notify)}
-        self._take(begin(study, changes, storage=storage, **driving))
+        told = listed(notify)
+        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners, notify=told))
 
     @classmethod
     def resume(
@@ -82,7 +85,7 @@ class Search:
         concurrency: int | None = None,
         take_over: bool = False,
         listeners: Iterable[Listener] = (),
-        notify: Iterable[str] = (),
+        notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> Self:
         """Go on with a run whose program was killed or left it, or extend a finished one.
@@ -104,8 +107,10 @@ class Search:
             StudyError: the study can't work.
         """
         search = cls.__new__(cls)
-        driving = {"concurrency": concurrency, "listeners": listeners, "notify": listed(notify)}
-        search._take(go_on(path, study, limits, take_over=take_over, **driving))
+        told = listed(notify)
+        search._take(
+            go_on(path, study, limits, take_over=take_over, concurrency=concurrency, listeners=listeners, notify=told)
+        )
         return search
 
     def _take(self, driver: AskDriver) -> None:

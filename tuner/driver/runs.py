@@ -19,15 +19,15 @@ from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
 from tuner.lifecycle.description import describe_run, describe_session
-from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.interruption import interruptions
+from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
-from tuner.results.going_on import going_on_by
+from tuner.orders.going_on import going_on_by
 from tuner.results.run import FORMAT, Run, load_run, new_run_folder
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held

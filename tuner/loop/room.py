@@ -158,7 +158,7 @@ class Room:
         return next(((trial.trial, epoch) for trial in failed for epoch in trial.checkpoints), None)
 
     def _least_promising(self, waiting: Set[str]) -> TrialRecord | None:
-        leader = self._record.best_trial()
+        leader = self._record.best_reporter
         paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial not in waiting)
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
 

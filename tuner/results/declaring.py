@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.run_info import STUDY_FILE, STUDY_JSON
-from tuner.results.going_on import going_on_by
+from tuner.orders.going_on import going_on_by
 from tuner.storage.folder import Folder
 from tuner.storage.locations import fetched_file, require_own
 from tuner.study import Study

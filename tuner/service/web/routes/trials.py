@@ -66,7 +66,7 @@ def trial_of(run: Run, trial: str) -> TrialRecord:
 
 
 def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    best = trial.best(run.metric, run.mode)
+    best = run.record.best_of(trial.trial)
     return _plain(
         {
             "trial": trial.trial,
