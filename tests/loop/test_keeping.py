@@ -39,6 +39,17 @@ def test_a_completed_trial_keeps_its_last_checkpoint_not_that_of_a_lucky_epoch(t
     assert pruned(record) == ["00000/8"]
 
 
+def test_the_best_of_the_completed_is_kept_while_a_shortened_one_is_ahead_as_it_may_not_stay_so() -> None:
+    steady, ahead, lucky = (0.7, 0.78, 0.8, 0.8, 0.8, 0.8), (0.84, 0.85), (0.6, 0.7, 0.7, 0.9, 0.7, 0.7)
+    record = fold(*trained(0, *steady), ended(0, "completed"), *trained(1, *ahead), ended(1, "stopped"))
+    assert record.best_trial() is record.trials["00001"]
+    assert pruned(record) == ["00000/6", "00001/2"]
+    for one in [*trained(2, *lucky), ended(2, "completed")]:
+        record.apply(one)  # reports more than the shortened one did, and is worth less than the first
+    assert record.best_trial() is record.trials["00000"]
+    assert pruned(record) == ["00000/6"]
+
+
 def test_one_that_became_worse_keeps_the_best(tmp_path: Path) -> None:
     record = fold(*trained(0, 0.1, 0.5, 0.8, 0.81, 0.8, 0.6, 0.4, 0.2), ended(0, "completed"))
     assert pruned(record) == ["00000/4"]

@@ -182,6 +182,11 @@ class RunRecord:
         return self._standings.leader_of_the_ended()
 
     @property
+    def best_completed_trial(self) -> TrialRecord | None:
+        """The same of those that were trained to their end: it may come to be ahead of a shortened one that is now."""
+        return self._standings.leader_of_the_completed()
+
+    @property
     def to_beat(self) -> float | None:
         """The best worth of the trials that were trained to their end, None while there is none."""
         return self._standings.to_beat()

@@ -36,6 +36,7 @@ class Standings:
         self._highest = -math.inf  # value that one of these reported, times the sign
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
+        self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
 
     def report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
@@ -64,7 +65,7 @@ class Standings:
             self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
         elif self._worths.pop(name, None) is not None:
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        for leader in (self._leader, self._leader_ended, self._reported):
+        for leader in (self._leader, self._leader_ended, self._leader_completed, self._reported):
             leader.changed(trial)
 
     def best_report(self, trial: str) -> tuple[int, float] | None:
@@ -103,6 +104,10 @@ class Standings:
     def leader_of_the_ended(self) -> TrialRecord | None:
         """The same of those that ended well."""
         return self._leader_ended.find()
+
+    def leader_of_the_completed(self) -> TrialRecord | None:
+        """The same of those that were trained to their end."""
+        return self._leader_completed.find()
 
     def leader_by_reports(self) -> TrialRecord | None:
         """The trial with the best value at any epoch; failed ones don't count."""
