@@ -87,7 +87,7 @@ class Followed:
         return Progress(
             metric=record.metric,
             mode=record.mode,
-            best=record.best_value,
+            best=record.winning_value,
             best_trial=None if best is None else best.trial,
             trials={str(status): count for status, count in record.counts().items()},
             epochs=record.epochs(),

@@ -58,6 +58,8 @@ class Service:
     Everything that reads or changes studies works before `start`, too. All methods may be called from any thread; `now`
     and every time is in seconds since 1970. Each raises `ServiceError` for what a user did wrong: `not_found` for a
     study that there isn't, `forbidden` where the role or the owner doesn't fit, `conflict` where the state doesn't.
+
+    Long because it has a method for each thing that a user may do, with who may do it; the work is done beside it.
     """
 
     def __init__(

@@ -40,7 +40,10 @@ Tell = Callable[[int, Literal["state", "progress"]], None]
 
 
 class Supervisor:
-    """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress"."""
+    """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress".
+
+    Long because one thread takes every step, and a step reads what the one before it left.
+    """
 
     def __init__(
         self,

@@ -292,7 +292,7 @@ def _refusal(folder: Folder, entry: _Entry) -> RunFolderError:
         which += " drives"
     return RunFolderError(
         f"a run has one driver at a time, got {folder.uri!r}, which {which}; "
-        f"{end}, or take the run over with --take-over"
+        f"{end}, or take the run over with --take-over (in Python take_over=True)"
     )
 
 

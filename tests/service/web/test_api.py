@@ -148,7 +148,7 @@ def test_a_runs_trials_figures_report_and_log(served: Served, run: Run) -> None:
     path = f"/api/v1/studies/{served.study(state=State.RUNNING, run=run)}"
     trials = client.get(f"{path}/trials", params={"limit": 200}).json()["items"]
     assert [trial["trial"] for trial in trials] == list(run.record.trials)
-    assert min(trial["best"] for trial in trials if trial["status"] == "completed") == run.best_metrics["loss"]
+    assert min(trial["best"] for trial in trials if trial["status"] == "completed") == run.record.winning_value
     one = client.get(f"{path}/trials/3").json()
     assert one == json.loads(json.dumps(run.trial_summary("3")))
     problem(client.get(f"{path}/trials/999"), 404)
