@@ -184,8 +184,10 @@ def test_the_next_server_adopts_jobs_and_a_cluster_that_is_away_changes_nothing(
 ) -> None:
     """Nor does a second study start, for which the cluster has no room."""
     with serving(tmp_path, cluster) as service:
-        study, waiting = (service.submit(submission(LONG), ANNE).id for _ in range(2))
+        study = service.submit(submission(LONG), ANNE).id
         wait_for(lambda: epochs(service, study) > 1)
+        waiting = service.submit(submission(LONG), ANNE).id
+        wait_until(service, waiting, State.QUEUED)
         assert (service.study(waiting).state, len(cluster.jobs)) == (State.QUEUED, 1)
     cluster.close()
     with serving(tmp_path, cluster) as service:

@@ -89,10 +89,6 @@ class Supervisor:
         """The search of a study that runs now."""
         return self._followed.get(study)
 
-    def look_at(self, study: SubmittedStudy) -> None:
-        """Take what is new of a study's run, whoever drives it. Raises RunFolderError where it has none."""
-        self._follow(study, study.run or "")
-
     def places(self) -> dict[str, str]:
         """The running trials of all studies by the GPUs that they are on."""
         return {device: trial for one in list(self._followed.values()) for device, trial in one.places.items()}

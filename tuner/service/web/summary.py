@@ -27,11 +27,13 @@ MOST_CURVES = 60
 
 @dataclass(frozen=True)
 class Winner:
-    """The best trial so far, at its best epoch."""
+    """The trial that is ahead: what it is compared by, and the epoch whose network stands for it."""
 
     trial: str
     epoch: int
     value: float
+    error: float | None  # standard error of the value
+    over_epochs: tuple[int, int]  # that the value is the mean of, the first and the last
     config: dict[str, Any]
     metrics: dict[str, Any]
 
@@ -176,12 +178,13 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
 
 def _winner(run: Run) -> Winner | None:
     best = run.best
-    found = None if best is None else run.record.best_of(best.trial)
-    if best is None or found is None:
+    worth = best and run.record.worth_of(best.trial)
+    if best is None or not worth:
         return None
     scored = not is_odd(run.folder, f"{BEST}/{METRICS}")
-    metrics = run.best_metrics if scored else best.epochs[found[0]].metrics
-    return Winner(best.trial, found[0], found[1], flat_config(best.config), metrics)
+    metrics = run.best_metrics if scored else best.epochs[worth.epoch].metrics
+    epochs = worth.first, worth.last
+    return Winner(best.trial, worth.epoch, worth.value, worth.error, epochs, flat_config(best.config), metrics)
 
 
 def _hours(record: RunRecord, devices: float) -> dict[str, float]:

@@ -27,17 +27,18 @@ export function buttons(states) {
   );
 }
 
-export function settings(rank) {
+export function settings(rank, any) {
   const highest = rank === "admin" ? 10 : 0;
+  const disabled = !any;
   return [
-    el("label", {}, "Priority ", el("input", { type: "number", name: "priority", min: -10, max: highest, size: 4, placeholder: "0" })),
-    el("button", { type: "button", "data-verb": "priority" }, "Set"),
-    el("label", {}, "Trials ", el("input", { type: "number", name: "trials", min: 1, size: 6, placeholder: "in all" })),
-    el("button", { type: "button", "data-verb": "extend" }, "Extend to"),
+    el("label", {}, "Priority ", el("input", { type: "number", name: "priority", min: -10, max: highest, size: 4, placeholder: "0", disabled })),
+    el("button", { type: "button", "data-verb": "priority", disabled }, "Set"),
+    el("label", {}, "Trials ", el("input", { type: "number", name: "trials", min: 1, size: 6, placeholder: "in all", disabled })),
+    el("button", { type: "button", "data-verb": "extend", disabled }, "Extend to"),
   ];
 }
 
-// `rows` are those of the overview. Says what became of it; whether anything was done.
+// `rows` are those of the overview that the user may act on. Says what became of it; whether anything was done.
 export async function perform(verb, rows, place) {
   const asked = requestOf(verb, place);
   if (asked === null) return false;

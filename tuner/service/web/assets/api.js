@@ -1,4 +1,5 @@
-// Asks the server; a refusal is an Error whose message is the server's own sentence.
+// Asks the server; a refusal is an Error whose message is the server's own sentence and whose status is its code, 0
+// where no answer comes.
 const API = "/api/v1/";
 
 export async function get(path) {
@@ -11,13 +12,16 @@ export async function ask(method, path, body) {
     options.headers["content-type"] = "application/json";
     options.body = JSON.stringify(body);
   }
-  const answer = await fetch(API + path, options);
+  const answer = await fetch(API + path, options).catch(() => {
+    throw Object.assign(new Error("the server doesn't answer; try again once the page is live"), { status: 0 });
+  });
   if (answer.status === 401) {
     location.replace("/login");
     return new Promise(() => {}); // the page goes
   }
   const type = answer.headers.get("content-type") ?? "";
-  const told = type.includes("json") ? await answer.json() : await answer.text();
+  const text = await answer.text();
+  const told = type.includes("json") && text ? JSON.parse(text) : text;
   if (!answer.ok) throw Object.assign(new Error(told.detail ?? `the server answered ${answer.status}`), { status: answer.status });
   return told;
 }

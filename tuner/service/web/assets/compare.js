@@ -18,7 +18,7 @@ export function comparePage(studies) {
       main,
       el("h2", {}, "Side by side"),
       el("p", {}, found.conclusion),
-      table("comparison", columns.map((name) => [name]), lines),
+      table("comparison", columns.map((name) => [name.replaceAll("_", " "), found.rows.some((row) => typeof row[name] === "number") && "number"]), lines),
       el("h2", {}, `Best ${found.metric} so far`),
       place,
     );
@@ -32,7 +32,9 @@ export function comparePage(studies) {
   return {
     study: -1, // follows none
     async load() {
-      found = await get(path(["comparison"], { study: studies }));
+      const [user, comparison] = await Promise.all([get("users/me"), get(path(["comparison"], { study: studies }))]);
+      document.getElementById("user").textContent = `${user.name}, ${user.role}`;
+      found = comparison;
       await draw();
     },
   };

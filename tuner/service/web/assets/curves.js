@@ -83,11 +83,21 @@ function bandsOf({ bands, band_epochs: epochs }) {
   return [...areas, { x: epochs, y: bands["50"], mode: "lines", name: "median", line: { color: "#808080", dash: "dash" } }];
 }
 
+// A failed trial, whose loss may be 1e30, doesn't set the axis.
+function rangeOf({ curves, bands }) {
+  const sound = curves.filter((curve) => curve.status !== "failed");
+  if (sound.length === curves.length || !sound.length) return { autorange: true };
+  const values = [...sound.flatMap((curve) => curve.values), ...(bands["25"] ?? []), ...(bands["75"] ?? [])];
+  const [least, most] = values.reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
+  const margin = (most - least || Math.abs(most) || 1) * 0.06;
+  return { range: [least - margin, most + margin] };
+}
+
 function layoutOf(found) {
   const rung = (x) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: "#808080", dash: "dot", width: 1 } });
   return {
     xaxis: { title: { text: "epoch" }, range: [Math.min(1, found.longest - 1), found.longest + 0.2], ...(found.longest <= 20 && { dtick: 1 }) },
-    yaxis: { title: { text: escaped(found.metric.length > 28 ? `${found.metric.slice(0, 27)}…` : found.metric) } },
+    yaxis: { title: { text: escaped(found.metric.length > 28 ? `${found.metric.slice(0, 27)}…` : found.metric) }, ...rangeOf(found) },
     shapes: found.rungs.map(rung),
   };
 }

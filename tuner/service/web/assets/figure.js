@@ -35,7 +35,7 @@ export async function plot(place, traces, layout) {
     margin: { l: 50, r: 10, t: 10, b: 40 },
     height: 340,
     hoverlabel: { namelength: -1 },
-    legend: { orientation: "h", y: -0.2 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
     ...layout,
     xaxis: { ...axis, ...layout.xaxis },
     yaxis: { ...axis, ...layout.yaxis },

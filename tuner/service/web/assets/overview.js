@@ -9,6 +9,7 @@ import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, short 
 const BUSY = ["running", "ending"];
 const USAGE_EVERY = 60000;
 const DAYS = 7;
+const COMPARED = 8; // studies at most
 
 export function overviewPage(again) {
   const main = document.getElementById("main");
@@ -24,42 +25,43 @@ export function overviewPage(again) {
   }
 
   function rowsOf(ids) {
-    return [...found.alive, ...found.over].filter((row) => row.steerable && [...ids].includes(row.id));
+    return [...found.alive, ...found.over].filter((row) => [...ids].includes(row.id));
   }
 
   function studies() {
-    const steerable = [...found.alive, ...found.over].some((row) => row.steerable);
     return el(
       "section",
       {},
       el("h2", {}, "Studies"),
-      steerable && toolbar(),
+      found.alive.length + found.over.length > 0 && toolbar(),
       found.alive.length
-        ? table("studies", HEADS(steerable), found.alive.map((row) => lineOf(row, steerable, chosen)))
+        ? table("studies", heads(), found.alive.map((row) => lineOf(row, chosen)))
         : el("p", { class: "soft" }, "Nothing runs or waits. Submit a study: ", el("code", {}, "tuner submit space.py")),
     );
   }
 
   function toolbar() {
     const rows = rowsOf(chosen);
+    const own = rows.filter((row) => row.steerable);
+    const ready = rows.filter((row) => row.has_run);
     return el(
       "form",
       { class: "toolbar", id: "toolbar", "aria-label": "what to do with chosen studies" },
-      el("span", { class: "soft", id: "chosen" }, rows.length ? `${rows.length} chosen:` : "Choose studies to"),
-      buttons(rows.map((row) => row.state)),
-      settings(found.role),
-      rows.length > 1 && el("a", { class: "button", href: `/compare?${rows.map((row) => `study=${row.id}`).join("&")}` }, "Compare"),
+      el("span", { class: "soft", id: "chosen" }, rows.length ? `${rows.length} chosen${own.length < rows.length ? `, ${own.length} yours` : ""}:` : "Choose studies to"),
+      [...found.alive, ...found.over].some((row) => row.steerable) && [buttons(own.map((row) => row.state)), settings(found.role, own.length > 0)],
+      ready.length > 1 && ready.length <= COMPARED
+        ? el("a", { class: "button", href: `/compare?${ready.map((row) => `study=${row.id}`).join("&")}` }, "Compare")
+        : el("button", { type: "button", disabled: true, title: `choose two to ${COMPARED} studies that have begun` }, "Compare"),
     );
   }
 
   function over() {
     if (!found.over.length) return null;
-    const steerable = found.over.some((row) => row.steerable);
     return el(
       "section",
       {},
       el("h2", {}, "Over"),
-      table("studies that are over", OVER_HEADS(steerable), found.over.map((row) => overLineOf(row, steerable, chosen))),
+      table("studies that are over", overHeads(), found.over.map((row) => overLineOf(row, chosen))),
       found.more_over && el("p", { class: "soft" }, "Older ones: ", el("code", {}, "tuner queue --all")),
     );
   }
@@ -74,7 +76,7 @@ export function overviewPage(again) {
   main.addEventListener("submit", (event) => event.preventDefault());
   main.addEventListener("click", async (event) => {
     const verb = event.target.closest("#toolbar [data-verb]")?.dataset.verb;
-    if (verb && (await perform(verb, rowsOf(chosen), document.getElementById("toolbar")))) again();
+    if (verb && (await perform(verb, rowsOf(chosen).filter((row) => row.steerable), document.getElementById("toolbar")))) again();
   });
 
   return {
@@ -99,29 +101,28 @@ function titleOf(found) {
   return `${share}${running.length} running, ${waiting} waiting · tuner`;
 }
 
-const CHOICE = (steerable) => (steerable ? [[el("span", { class: "hidden" }, "chosen"), "choice"]] : []);
-const HEADS = (steerable) => [
-  ...CHOICE(steerable),
+const choiceHead = () => [el("span", { class: "hidden" }, "chosen"), "choice"];
+const heads = () => [
+  choiceHead(),
   ...[["study", "number"], ["name"], ["user"], ["state"], ["priority", "number"], ["progress"], ["best"], ["left"], ["place and reason"]],
 ];
-const OVER_HEADS = (steerable) => [...CHOICE(steerable), ...[["study", "number"], ["name"], ["user"], ["state"], ["ended"], ["outcome"]]];
+const overHeads = () => [choiceHead(), ...[["study", "number"], ["name"], ["user"], ["state"], ["ended"], ["outcome"]]];
 
-function choiceOf(row, steerable, chosen) {
-  if (!steerable) return null;
+function choiceOf(row, chosen) {
   const box = { type: "checkbox", name: "chosen", value: row.id, "aria-label": `choose study ${row.id}` };
-  return el("td", { class: "choice" }, row.steerable && el("input", { ...box, checked: chosen.has(row.id) }));
+  return el("td", { class: "choice" }, el("input", { ...box, checked: chosen.has(row.id) }));
 }
 
 function nameOf(row) {
   return el("td", { class: "name" }, el("a", { href: `/studies/${row.id}`, title: row.name }, row.name));
 }
 
-function lineOf(row, steerable, chosen) {
+function lineOf(row, chosen) {
   const { progress, place } = row;
   return el(
     "tr",
     { "data-key": row.id },
-    choiceOf(row, steerable, chosen),
+    choiceOf(row, chosen),
     el("td", { class: "number" }, `@${row.id}`),
     nameOf(row),
     el("td", { class: "user" }, row.user),
@@ -145,11 +146,11 @@ function bar(progress) {
   return share === null || share === undefined ? null : el("progress", { max: 1, value: share, "aria-hidden": "true" });
 }
 
-function overLineOf(row, steerable, chosen) {
+function overLineOf(row, chosen) {
   return el(
     "tr",
     { "data-key": row.id },
-    choiceOf(row, steerable, chosen),
+    choiceOf(row, chosen),
     el("td", { class: "number" }, `@${row.id}`),
     nameOf(row),
     el("td", { class: "user" }, row.user),

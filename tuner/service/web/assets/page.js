@@ -11,9 +11,11 @@ const HIDDEN = 10000; // of a tab that nobody sees, whose title still tells
 const SHARE = 4; // times as long as a reload took, so that a slow server isn't asked all the time
 const AFTER_FAILURE = 5000;
 const main = document.getElementById("main");
-let timer = null;
+let timer = null; // of the next reload
+let loading = false;
 let took = 0;
-let due = 0;
+let due = false; // something changed while it was read
+let urgent = false; // and the user waits for it
 
 function pageOf(address) {
   const study = /^\/studies\/(\d+)$/.exec(address.pathname);
@@ -25,50 +27,44 @@ function pageOf(address) {
 const page = pageOf(location);
 
 async function reload() {
+  clearTimeout(timer);
+  timer = null;
+  loading = true;
+  due = urgent = false;
   const begun = performance.now();
+  let least = LEAST;
   try {
     await page.load();
     stream.heardFrom(true);
   } catch (error) {
-    if (error.status === undefined) stream.heardFrom(false); // no answer
-    else if (error.status === 404) show(main, el("p", { class: "soft" }, error.message));
-    else if (error.status !== 429) tell(error.message);
-    if (!(error instanceof TypeError) && error.status === undefined) console.error(error);
-    took = performance.now() - begun;
-    timer = null;
-    soon(AFTER_FAILURE);
-    return;
+    least = AFTER_FAILURE;
+    due = true;
+    told(error);
   }
   took = performance.now() - begun;
-  timer = null;
-  if (due) soon();
+  loading = false;
+  if (urgent) reload();
+  else if (due) soon(least);
+}
+
+function told(error) {
+  if (error.status === undefined) reportError(error);
+  else if (error.status === 0) stream.heardFrom(false);
+  else if (error.status === 404) show(main, el("p", { class: "soft" }, error.message));
+  else if (error.status !== 429) tell(error.message);
 }
 
 // Once for all that changes within a while.
 function soon(least = LEAST) {
-  if (timer === "loading") {
-    due = 1;
-    return;
-  }
-  const pause = Math.max(document.hidden ? HIDDEN : least, SHARE * took);
-  if (timer !== null) return;
-  due = 0;
-  timer = setTimeout(() => {
-    timer = "loading";
-    reload();
-  }, pause);
+  due = true;
+  if (loading || timer !== null) return;
+  timer = setTimeout(reload, Math.max(document.hidden ? HIDDEN : least, SHARE * took));
 }
 
 // At once, as the user has done something.
 function again() {
-  if (timer === "loading") {
-    due = 1;
-    return;
-  }
-  clearTimeout(timer);
-  timer = "loading";
-  due = 0;
-  reload();
+  urgent = loading;
+  if (!loading) reload();
 }
 
 stream.onChange((word) => {
