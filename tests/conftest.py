@@ -78,7 +78,7 @@ def readme_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, P
             (command,) = block.commands()
             words = shlex.split(f"{command} {block.shortened} --json")
             assert words[:3] == ["python", "-m", "tuner"]
-            finished = tuner(*words[3:], folder=folder, timeout=580)
+            finished = tuner(*words[3:], folder=folder, timeout=900)
             assert finished.code == 0, finished.err
     return finished, folder / "runs"
 

@@ -1,8 +1,9 @@
 """What `Budget.disk_gb` and the free space of the disk lead to: which checkpoints go first, and when a search pauses.
 
-The run folder stays below its limit at any moment, so room is left for a checkpoint of each worker that may be on its
-way, and for the winner's copy in `best/`. Never deleted are the newest of a trial that runs or was interrupted, the
-best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
+The run folder stays below its limit: room is left for a checkpoint of each worker that may be on its way, and for the
+winner's copy in `best/`. A worker whose next checkpoint is written before its last one was reported has two on their
+way: until then the folder may pass its limit by one of them. Never deleted are the newest of a trial that runs or was
+interrupted, the best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
