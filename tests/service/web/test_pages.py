@@ -1,5 +1,7 @@
 """The pages for browsers: by requests, and in a real one."""
 
+import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,10 @@ import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
 from tests.html_report.browsing import browsers, needs_browser
+from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tuner.results.text import with_error
 from tuner.service.database import studies
 from tuner.service.model import Device, State
 from tuner.service.web.settings import WebSettings
@@ -70,11 +74,12 @@ def test_a_study_in_brief_has_what_its_page_shows(served: Served, tmp_path: Path
     assert best
     assert worth
     found = guest.get(f"{study}/summary").json()
-    assert {key: found["best"][key] for key in ("trial", "value", "epoch", "over_epochs")} == {
+    assert {key: found["best"][key] for key in ("trial", "value", "epoch", "told", "averaged")} == {
         "trial": best.trial,
         "value": worth.value,
         "epoch": worth.epoch,
-        "over_epochs": [worth.first, worth.last],
+        "told": with_error(worth),
+        "averaged": f"over epochs {worth.first} to {worth.last}",
     }
     assert sum(found["trials"].values()) == len(run.record.trials)
     assert (found["metrics"][0], found["rungs"]) == ("loss", [3])
@@ -155,6 +160,8 @@ def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_p
     link = served.client("chief").post("/api/v1/users", json={"name": "dora", "role": "viewer"}).json()["link"]
     run = a_run(tmp_path, reports=5)
     (Path(run.path) / "report.html").write_text(HOSTILE)
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {"report": "report.html"}))
     served.study("anne", State.RUNNING, run)
     page, complaints = opened(browser)
     page.goto(link)
@@ -237,6 +244,25 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     assert "#" not in page.url
     assert page.locator("[data-verb]").count() == 0  # a viewer steers nothing
     assert complaints == []
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_trial_that_exploded_and_failed_does_not_set_the_axis(
+    served: Served, tmp_path: Path, browser: Any
+) -> None:
+    def exploding(config: Any, epoch: int) -> float:
+        if config["depth"] > 6:
+            return 1e30 if epoch == 1 else math.nan
+        return loss(config, epoch)
+
+    study = served.study("anne", State.RUNNING, a_run(tmp_path, curve=exploding))
+    page, _ = logged_in(browser, served, "guest", f"/studies/{study}")
+    page.wait_for_selector("#curves.js-plotly-plot .trace")
+    assert "failed" in page.locator("#trials .state").all_text_contents()
+    low, high = page.evaluate("document.getElementById('curves').layout.yaxis.range")
+    assert -1 < low < high < 10
+    assert "report" not in page.locator(".links a").all_text_contents()  # there is none yet
     page.context.close()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.events import finite
 from tuner.results import Run, compare
+from tuner.results.comparison import course
 from tuner.service.errors import Code, ServiceError
 
 PLACES = 200  # of a course
@@ -60,16 +62,7 @@ def _plain(value: object) -> bool:
 
 
 def _course(study: int, run: Run) -> Course:
-    better = max if run.mode == "max" else min
-    points: list[tuple[int, float]] = []
-    reports = run.record.reports()
-    for place, (_, trial, _, value) in enumerate(reports, start=1):
-        if value is not None and trial.status != "failed":
-            best = value if not points else better(points[-1][1], value)
-            if not points or best != points[-1][1]:
-                points.append((place, best))
-    if points:
-        points.append((len(reports), points[-1][1]))
-    step = max(1, len(points) // PLACES)
-    kept = [point for number, point in enumerate(points) if number % step == 0 or point is points[-1]]
-    return Course(study, printable(f"@{study} {run.name}"), [at for at, _ in kept], [value for _, value in kept])
+    values = [(place, value) for place, value in enumerate(course(run, run.record.epochs()), 1) if value is not None]
+    steps = [*values[:1], *(point for before, point in pairwise(values) if point[1] != before[1])]
+    steps = steps[:: max(1, len(steps) // PLACES)] + values[-1:]  # what stays the same is a line between two
+    return Course(study, printable(f"@{study} {run.name}"), [at for at, _ in steps], [value for _, value in steps])

@@ -16,6 +16,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.history.scored import BEST, METRICS
 from tuner.results import Run
+from tuner.results.text import averaged, report_of, with_error
 from tuner.service.web.files import is_odd
 
 ALIKE = 5  # trials that failed with the same error, after which pausing is proposed
@@ -32,8 +33,8 @@ class Winner:
     trial: str
     epoch: int
     value: float
-    error: float | None  # standard error of the value
-    over_epochs: tuple[int, int]  # that the value is the mean of, the first and the last
+    told: str  # the value with its standard error, as far as that is known
+    averaged: str  # the epochs that it is the mean of; empty where it is of one
     config: dict[str, Any]
     metrics: dict[str, Any]
 
@@ -85,6 +86,7 @@ class Summary:
     metrics: list[str]
     hyperparameters: list[str]
     notes: list[str]
+    has_report: bool
     wandb: str  # "online", "offline" or "off"
 
 
@@ -118,6 +120,7 @@ def summary(run: Run) -> Summary:
         metrics=metric_names(record),
         hyperparameters=list(dict.fromkeys(name for trial in trials for name in flat_config(trial.config))),
         notes=[printable(note.text) for note in record.steered.notes_of(None)],
+        has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
     )
 
@@ -183,8 +186,8 @@ def _winner(run: Run) -> Winner | None:
         return None
     scored = not is_odd(run.folder, f"{BEST}/{METRICS}")
     metrics = run.best_metrics if scored else best.epochs[worth.epoch].metrics
-    epochs = worth.first, worth.last
-    return Winner(best.trial, worth.epoch, worth.value, worth.error, epochs, flat_config(best.config), metrics)
+    told, mean = with_error(worth), averaged(worth).strip()
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), metrics)
 
 
 def _hours(record: RunRecord, devices: float) -> dict[str, float]:
@@ -228,7 +231,7 @@ def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
 
 
 def _curve(trial: TrialRecord, metric: str) -> Curve:
-    points = sorted((e.epoch, float(e.metrics[metric])) for e in trial.epochs.values() if finite(e.metrics.get(metric)))
+    points = trial.values(metric)
     return Curve(trial.trial, trial.status, [epoch for epoch, _ in points], [value for _, value in points])
 
 

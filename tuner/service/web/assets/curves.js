@@ -95,8 +95,9 @@ function rangeOf({ curves, bands }) {
 
 function layoutOf(found) {
   const rung = (x) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: "#808080", dash: "dot", width: 1 } });
+  const margin = Math.max(1, found.longest - 1) * 0.03; // so that marks at its ends are whole
   return {
-    xaxis: { title: { text: "epoch" }, range: [Math.min(1, found.longest - 1), found.longest + 0.2], ...(found.longest <= 20 && { dtick: 1 }) },
+    xaxis: { title: { text: "epoch" }, range: [1 - margin, found.longest + margin], ...(found.longest <= 20 && { dtick: 1 }) },
     yaxis: { title: { text: escaped(found.metric.length > 28 ? `${found.metric.slice(0, 27)}…` : found.metric) }, ...rangeOf(found) },
     shapes: found.rungs.map(rung),
   };

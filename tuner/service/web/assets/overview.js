@@ -117,16 +117,20 @@ function nameOf(row) {
   return el("td", { class: "name" }, el("a", { href: `/studies/${row.id}`, title: row.name }, row.name));
 }
 
+const firstCells = (row, chosen) => [
+  choiceOf(row, chosen),
+  el("td", { class: "number" }, `@${row.id}`),
+  nameOf(row),
+  el("td", { class: "user" }, row.user),
+  el("td", {}, badge(row.state)),
+];
+
 function lineOf(row, chosen) {
   const { progress, place } = row;
   return el(
     "tr",
     { "data-key": row.id },
-    choiceOf(row, chosen),
-    el("td", { class: "number" }, `@${row.id}`),
-    nameOf(row),
-    el("td", { class: "user" }, row.user),
-    el("td", {}, badge(row.state)),
+    firstCells(row, chosen),
     el("td", { class: "number" }, String(row.priority)),
     el("td", {}, bar(progress), doneOf(progress)),
     el("td", {}, progress?.best == null ? "" : `${progress.metric} ${short(progress.best)}`),
@@ -150,11 +154,7 @@ function overLineOf(row, chosen) {
   return el(
     "tr",
     { "data-key": row.id },
-    choiceOf(row, chosen),
-    el("td", { class: "number" }, `@${row.id}`),
-    nameOf(row),
-    el("td", { class: "user" }, row.user),
-    el("td", {}, badge(row.state)),
+    firstCells(row, chosen),
     el("td", {}, el("time", { title: moment(row.changed) }, ago(row.changed))),
     el("td", { class: "reason" }, row.why),
   );

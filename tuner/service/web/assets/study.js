@@ -23,7 +23,7 @@ export function studyPage(study, again) {
     document.title = titleOf(row);
     show(
       main,
-      head(row),
+      head(row, found),
       found && pauseOf(found, row),
       found && tiles(found, row),
       found && curves.section,
@@ -71,7 +71,7 @@ function titleOf({ name, id, state, progress }) {
   return `${share === null ? state : percent(share)} · ${name} @${id} · tuner`;
 }
 
-function head(row) {
+function head(row, found) {
   const { id, place } = row;
   return [
     el("h2", { class: "study" }, `@${id} ${row.name} `, badge(row.state)),
@@ -86,7 +86,7 @@ function head(row) {
     row.has_run && el(
       "p",
       { class: "links" },
-      el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
+      found?.has_report && el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
       " ",
       el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
       " ",
@@ -125,23 +125,13 @@ function tiles(found, row) {
   return el(
     "dl",
     { class: "tiles" },
-    tile(`best ${found.metric}`, best ? withError(best) : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best && averaged(best), best && testOf(best.metrics)),
+    tile(`best ${found.metric}`, best ? best.told : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best?.averaged && `the mean ${best.averaged}`, best && testOf(best.metrics)),
     tile("trials", doneOf(progress ?? { trials: found.trials, wanted: found.wanted }), share !== null && el("progress", { max: 1, value: share, "aria-label": "progress" }), counts),
     !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`),
     tile("device-hours", hours(used), plural(found.epochs, "epoch"), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
     next && tile("next device-hour", `${percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`),
     found.wandb !== "off" && tile("Weights & Biases", found.wandb, found.wandb === "offline" && "send it with wandb sync"),
   );
-}
-
-// As `tuner show` writes it: the error only where it is seen in the value's digits.
-function withError({ value, error }) {
-  const seen = error !== null && error > Math.abs(value) * 1e-4;
-  return short(value) + (seen ? ` ± ${Number(error.toPrecision(2))}` : "");
-}
-
-function averaged({ over_epochs: [first, last] }) {
-  return last > first ? `the mean of epochs ${first} to ${last}` : "";
 }
 
 function testOf(metrics) {
