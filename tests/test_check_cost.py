@@ -23,14 +23,14 @@ def test_the_cost_is_told_for_the_largest_optimizer(tmp_path: Path, capsys: pyte
     assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
     _, out, _ = run_main(capsys, "check", space, "--cost", "--json")
     disk = json.loads(out)["disk"]
-    assert disk["least_bytes"] == disk["checkpoint_bytes"] * (2 * disk["trials_at_once"] + 3)
+    assert disk["least_bytes"] == disk["checkpoint_bytes"] * (3 * disk["trials_at_once"] + 3)
     assert disk["most_bytes"] == disk["least_bytes"] + disk["waiting"] * disk["checkpoint_bytes"]
 
 
 def test_a_limit_that_cannot_hold_the_least_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run_main(capsys, "check", study_file(tmp_path, CLASSIFIER), "--cost", "--disk", "0.3")
     assert (code, out) == (2, "")
-    assert "disk_gb needs to hold two checkpoints of about 134 MB for each of" in err
+    assert "disk_gb needs to hold three checkpoints of about 134 MB for each of" in err
     assert "got 0.3; use --disk " in err
 
 

@@ -49,32 +49,32 @@ def test_of_a_run_the_largest_checkpoint_is_measured(tmp_path: Path) -> None:
 NEED = DiskNeed(100_000_000, {}, workers=4, waiting=6)
 
 
-def test_the_least_is_two_checkpoints_for_each_worker_and_three() -> None:
-    assert NEED.least_bytes == 1_100_000_000
-    assert NEED.most_bytes == 1_700_000_000
+def test_the_least_is_three_checkpoints_for_each_worker_and_three() -> None:
+    assert NEED.least_bytes == 1_500_000_000
+    assert NEED.most_bytes == 2_100_000_000
     assert NEED.sentence() == (
-        "a checkpoint takes up to about 100 MB; for 4 trials at once, and 6 that wait the search keeps up to 1.7 GB, and "
-        "needs at least 1.1 GB"
+        "a checkpoint takes up to about 100 MB; for 4 trials at once, and 6 that wait the search keeps up to 2.1 GB, and "
+        "needs at least 1.5 GB"
     )
 
 
 def test_a_limit_below_the_least_is_refused_with_a_limit_that_works() -> None:
     with pytest.raises(
-        StudyError, match="disk_gb needs to hold two checkpoints of about 100 MB for each of 4 trials"
+        StudyError, match="disk_gb needs to hold three checkpoints of about 100 MB for each of 4 trials"
     ) as e:
         NEED.check(1.0)
-    assert str(e.value).endswith("got 1; use --disk 1.3, or fewer trials at once (--concurrency)")
-    NEED.check(1.3)
+    assert str(e.value).endswith("got 1; use --disk 1.7, or fewer trials at once (--concurrency)")
+    NEED.check(1.7)
     NEED.check(None)
 
 
 def test_a_limit_or_a_disk_that_holds_less_than_would_be_kept_is_said() -> None:
-    (tight,) = NEED.notices(1.3, Disk(10**12, 10**12))
+    (tight,) = NEED.notices(1.7, Disk(10**12, 10**12))
     assert "the least promising of the paused trials may end early" in tight
     (full,) = NEED.notices(None, Disk(1_500_000_000, 10**12))
     assert "the disk has 1.5 GB free" in full
-    assert NEED.notices(1.3, Disk(1_500_000_000, 10**12)) == [tight]
-    assert NEED.notices(2.0, Disk(10**12, 10**12)) == []
+    assert NEED.notices(1.7, Disk(1_900_000_000, 10**12)) == [tight]
+    assert NEED.notices(2.1, Disk(10**12, 10**12)) == []
 
 
 def test_a_start_is_refused_before_anything_is_written(tmp_path: Path) -> None:

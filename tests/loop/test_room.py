@@ -24,6 +24,7 @@ from tuner.orders.order import Order
 from tuner.storage.folder import LocalFolder
 
 SIZE = 100_000  # bytes of a checkpoint here
+LEAST = least_bytes(1, 3)  # checkpoints that a search of three workers needs room for
 
 
 def fill(folder: Path) -> None:
@@ -222,6 +223,51 @@ def test_several_workers_stay_below_the_least_limit(fast: Path, seed: int) -> No
     assert reasons == []
 
 
+@pytest.mark.parametrize("checkpoints", [LEAST - 4, LEAST - 3, LEAST - 2, LEAST])
+@pytest.mark.parametrize("seed", range(4))
+def test_checkpoints_that_are_written_while_trials_train_on_fit_too(fast: Path, seed: int, checkpoints: float) -> None:
+    """Each epoch's checkpoint comes after its report, and some epochs save a second one before theirs."""
+    workers, draw, reasons = 3, random.Random(seed), list[str]()
+    limit = gb(checkpoints, others=40_000)
+    loop = build(
+        limited(limit, draw.choice([ASHA(1, 3), HyperBand(1, 3)]), 10),
+        fast,
+        concurrency=workers,
+        pause=reasons.append,
+    )
+    running, behind, written = list[str](), dict[str, int](), set[str]()
+    store = CheckpointStore(loop.folder)
+    loop.announced = behind.keys()
+    while not loop.finished and not reasons:
+        start = loop.next_action()
+        if start is not None:
+            running.append(start.trial)
+            continue
+        if not running:
+            continue
+        trial = draw.choice(sorted(running))
+        epoch = loop.record.trials[trial].epoch + 1
+        rung = epoch in (1, 3)
+        if rung and trial not in written:  # its report comes later, and those of others before it
+            store.write(trial, epoch, fill)
+            written.add(trial)
+            assert LocalFolder(fast).held_bytes() < limit * GB
+            continue
+        came = [epoch] * rung + ([behind.pop(trial)] if trial in behind else [])
+        written.discard(trial)
+        if not rung:
+            behind[trial] = epoch
+        if loop.report(trial, epoch, {"loss": draw.random() + 3 / epoch}, saved=came).value != "continue":
+            running.remove(trial)
+        if not rung:
+            store.write(trial, epoch, fill)
+        assert LocalFolder(fast).held_bytes() < limit * GB
+        for other in [other for other in behind if other not in running]:  # found by a look into the run folder
+            loop.saved(other, behind.pop(other))
+    loop.end()
+    assert reasons == [] or checkpoints < LEAST
+
+
 # Which ones may go
 
 
@@ -262,7 +308,9 @@ def room_of(record: RunRecord, folder: Path, *, limit_gb: float) -> tuple[Callab
             record.apply(event("checkpoint_deleted", trial=trial, epoch=epoch))
 
     actions = Actions(end, reasons.append, lambda message, code: None)
-    room = Room(record, LocalFolder(folder), keeper, actions, limit_gb=lambda: limit_gb, workers=lambda: 1)
+    room = Room(
+        record, LocalFolder(folder), keeper, actions, limit_gb=lambda: limit_gb, workers=lambda: 1, announced=lambda: 0
+    )
     return room.make, store_gone, reasons
 
 

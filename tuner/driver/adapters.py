@@ -214,6 +214,7 @@ class Bridge:
         self._stays: dict[str, int] = {}
         self._noticed: set[str] = set()
         self._coming: dict[str, int] = {}
+        self.loop.announced = self._coming.keys()
         self._looked = 0.0
         self.folder = open_folder(self.run_uri)
         self._checkpoints = CheckpointStore(self.folder)

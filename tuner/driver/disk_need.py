@@ -87,7 +87,7 @@ class DiskNeed:
         if limit_gb is None or self.least_bytes is None or self.least_bytes <= limit_gb * GB:
             return
         raise StudyError(
-            f"disk_gb needs to hold two checkpoints of about {_told(self.checkpoint_bytes or 0)} for each of "
+            f"disk_gb needs to hold three checkpoints of about {_told(self.checkpoint_bytes or 0)} for each of "
             f"{self.workers} trials at once, and the best ones, {_told(self.least_bytes)} in all, got {limit_gb:g}; "
             f"use --disk {round_above(self.least_bytes / GB):g}, or fewer trials at once (--concurrency)"
         )

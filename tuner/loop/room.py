@@ -1,9 +1,9 @@
 """What `Budget.disk_gb` and the free space of the disk lead to: which checkpoints go first, and when a search pauses.
 
-The run folder stays below its limit: room is left for a checkpoint of each worker that may be on its way, and for the
-winner's copy in `best/`. A worker whose next checkpoint is written before its last one was reported has two on their
-way: until then the folder may pass its limit by one of them. Never deleted are the newest of a trial that runs or was
-interrupted, the best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
+The run folder stays below its limit: room is left for the checkpoints that may be on their way, and for the winner's
+copy in `best/`. On its way is the next one of each worker, and the one that a trial has announced, which is written
+while it trains on. Never deleted are the newest of a trial that runs or was interrupted, the best of the ended trials,
+and what the leader goes on from. Of the rest these go, one after another:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
@@ -32,7 +32,8 @@ FEWER_PAUSED = "disk"  # the code of the notice that says so
 LOOK_SECONDS = 30.0  # between two looks at what else the run folder holds
 RESERVE_BYTES = 16_000_000  # for events, tables, report and run.json, but
 RESERVE_SHARE = 0.05  # of a small disk at most so much
-EXTRA = 3  # beside two for each worker: the best ended trial's, the leader's, and the winner's copy in best/
+EACH = 3  # of a worker: the newest, the announced one, the next
+EXTRA = 3  # beside those of the workers: the best ended trial's, the leader's, and the winner's copy in best/
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Actions:
 class Room:
     """Keeps a run folder below `limit_gb()`, None for no limit, and its disk from filling up.
 
-    `limit_gb` and `workers`, how many trials may save at once, are asked for anew each time: an order may change them.
+    `limit_gb`, `workers`, how many trials may save at once, and `announced`, how many of them write a checkpoint while
+    they train on, are asked for anew each time.
     """
 
     def __init__(
@@ -62,10 +64,11 @@ class Room:
         *,
         limit_gb: Callable[[], float | None],
         workers: Callable[[], int],
+        announced: Callable[[], int],
     ) -> None:
         self._record, self._folder, self._keeper, self._actions = record, folder, keeper, actions
         self._store = CheckpointStore(folder)
-        self._limit_gb, self._workers = limit_gb, workers
+        self._limit_gb, self._workers, self._announced = limit_gb, workers, announced
         self._sizes: dict[tuple[str, int], int] = {}
         self._others, self._looked = 0, -math.inf
         self._asked = self._told = False
@@ -88,7 +91,7 @@ class Room:
         if self._limit is not None:
             self._keep_below(self._limit, waiting)
         disk = self._folder.disk
-        if disk is not None and disk.free < (needed := needed_free(self._largest, self._workers(), disk.total)):
+        if disk is not None and disk.free < (needed := needed_free(self._largest, self._coming(), disk.total)):
             self._pause(disk_too_full(self._folder.uri, needed, f"{disk.free / 1e6:,.0f} MB free"))
 
     def refuse(self, trial: str, epoch: int) -> None:
@@ -102,6 +105,10 @@ class Room:
         """In bytes."""
         limit_gb = self._limit_gb()
         return None if limit_gb is None else limit_gb * GB
+
+    def _coming(self) -> int:
+        """How many checkpoints may be on their way."""
+        return self._workers() + self._announced()
 
     def _keep_below(self, limit: float, waiting: Set[str]) -> None:
         self._look_at_the_rest()
@@ -134,7 +141,7 @@ class Room:
         """Bytes that the run folder could pass its limit by."""
         kept = [(trial.trial, epoch) for trial in self._record.trials.values() for epoch in trial.checkpoints]
         self._sizes = {place: self._size(*place) for place in kept}
-        return sum(self._sizes.values()) + self._others + self._largest * (self._workers() + 1) - limit
+        return sum(self._sizes.values()) + self._others + self._largest * (self._coming() + 1) - limit
 
     def _droppable(self, waiting: Set[str]) -> Iterator[Callable[[], None]]:
         """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""
@@ -180,13 +187,13 @@ class Room:
 
 
 def least_bytes(checkpoint: int, workers: int) -> int:
-    """What a search needs at least that saves checkpoints of this size: two for each worker, and EXTRA."""
-    return checkpoint * (2 * workers + EXTRA)
+    """What a search needs at least that saves checkpoints of this size: EACH for each worker, and EXTRA."""
+    return checkpoint * (EACH * workers + EXTRA)
 
 
-def needed_free(checkpoint: int, workers: int, total: int) -> int:
-    """Bytes of a disk that must be free: a checkpoint of each worker, and what is written beside them."""
-    return checkpoint * workers + int(min(RESERVE_BYTES, RESERVE_SHARE * total))
+def needed_free(checkpoint: int, coming: int, total: int) -> int:
+    """Bytes of a disk that must be free: the checkpoints on their way, and what is written beside them."""
+    return checkpoint * coming + int(min(RESERVE_BYTES, RESERVE_SHARE * total))
 
 
 def limit_too_low(limit_gb: float, needed_gb: float) -> str:

@@ -7,7 +7,7 @@ they end, and first does what the last of them had decided and not done any more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,8 +44,9 @@ class SearchLoop:
     whether a device may have several trials; `learned` is what earlier studies suggest to start from, where there is no
     history; `opening` are further fields of this driver's first event. `before_writing` is called before each event and
     may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for a reason,
-    as where its disk is full. Each method raises what that raises, or OSError where an event can't be written: what is
-    in the run folder is whole then, and this object of no more use.
+    as where its disk is full. `announced` are the trials that write a checkpoint while they train on, which whoever
+    drives sets. Each method raises what `before_writing` raises, or OSError where an event can't be written: what is in
+    the run folder is whole then, and this object of no more use.
 
     Long because the order of what happens is in one place; what each step decides is in the modules beside it.
     """
@@ -69,8 +70,8 @@ class SearchLoop:
     ) -> None:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
-        self._listeners, self._before_writing = list(listeners), before_writing
-        self._admission = admission
+        self.announced: Collection[str] = ()
+        self._listeners, self._before_writing, self._admission = list(listeners), before_writing, admission
         searcher = study.search.build(study.problem)
         starts = learned.configs if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -82,8 +83,7 @@ class SearchLoop:
         self._failing = Failing(
             study.failures, self.record, self._queue, self._running, admission, share_devices, self._emit, self._end
         )
-        self._idle = False
-        self._times = EpochTimes()
+        self._idle, self._times = False, EpochTimes()
         replay = Replay(self.record, self._proposals, self._stopping, self._queue)
         for event in history:
             replay.tell(event)
@@ -101,11 +101,11 @@ class SearchLoop:
         self._limits = Limits(study, self.record, devices)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
         self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
-        actions = Actions(self._end, pause, self.notice)
         self._room = Room(
-            *(self.record, folder, self._keeper, actions),
+            *(self.record, folder, self._keeper, Actions(self._end, pause, self.notice)),
             limit_gb=lambda: self.study.budget.disk_gb,
             workers=lambda: max(self.concurrency, len(self._running)),
+            announced=lambda: len(self.announced),
         )
         self.make_room()
         self._steering.carry_out_what_is_due()
@@ -214,7 +214,7 @@ class SearchLoop:
         self._tell_of_packing()
         if record.due is not None:
             self._carry_out(record)
-        if saved:
+        if saved or trial in self.announced:
             self.make_room()
         return decision
 
