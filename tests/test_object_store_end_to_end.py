@@ -8,6 +8,8 @@ import pytest
 from tests.commands import start, study_file, tuner
 from tests.s3_server import s3_endpoint
 from tests.searches import RESUMABLE, study, wait_for
+from tuner import Budget, External, NoEarlyStopping, Random, Search, Study, uniform
+from tuner.errors import RunFolderError
 from tuner.results import find_runs
 
 
@@ -39,4 +41,69 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
         assert [epoch.epoch for epoch in epochs] == list(range(1, 10))
         assert epochs[-1].metrics["first"] > 0  # the function was given the checkpoint
         assert run.info["report"] == run.folder.child("report.html").uri
+        assert run.folder.exists("report.html")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_on_an_object_store_is_paused_and_stopped_by_orders(tmp_path: Path) -> None:
+    study_file(tmp_path, study(RESUMABLE, "scheduler=NoEarlyStopping(), search=Random()", trials=60))
+    with s3_endpoint("bucket") as endpoint:
+        storage = f"s3://bucket/my runs/?endpoint_override={endpoint}&scheme=http"
+        search = start("run", "space.py", "--storage", storage, "--wandb", "off", folder=tmp_path, EPOCH_SECONDS="1")
+        try:
+            wait_for(lambda: bool(find_runs(storage)) and find_runs(storage)[0].record.epochs() > 0)
+            (run,) = find_runs(storage)
+            paused = tuner("pause", run.path, "--json", folder=tmp_path)
+            assert paused.code == 0, paused.err
+            search.communicate(timeout=300)
+            (run,) = find_runs(storage)
+            assert run.status == "interrupted"
+            before = run.record.epochs()
+            search = start("resume", run.path, "--wandb", "off", folder=tmp_path, EPOCH_SECONDS="1")
+            wait_for(lambda: find_runs(storage)[0].record.epochs() > before)
+            stopped = tuner("stop", run.path, "--json", folder=tmp_path)
+            assert stopped.code == 0, stopped.err
+            search.communicate(timeout=300)
+        finally:
+            search.kill()
+            search.communicate()
+        (run,) = find_runs(storage)
+        for trial in run.record.trials.values():
+            assert list(trial.epochs) == list(range(1, trial.epoch + 1))
+        assert (run.status, run.record.counts().get("running", 0)) == ("finished", 0)
+        assert run.best is not None
+        assert run.folder.exists("report.html")
+        assert run.folder.files("inbox") == []
+
+
+@pytest.mark.slow
+def test_a_program_asks_for_trials_of_a_run_on_an_object_store_and_goes_on_after_its_end() -> None:
+    declared = Study(
+        name="asked",
+        trial=External("furnace"),
+        space={"x": uniform(0.0, 1.0)},
+        metric="loss",
+        mode="min",
+        search=Random(),
+        scheduler=NoEarlyStopping(),
+        budget=Budget(trials=4, max_epochs=2),
+    )
+    with s3_endpoint("bucket") as endpoint:
+        storage = f"s3://bucket/my runs/?endpoint_override={endpoint}&scheme=http"
+        with Search(declared, storage=storage, concurrency=2) as search:
+            trial, held = search.ask(), search.ask()
+            assert trial is not None
+            assert held is not None  # nothing is reported of it when the program ends
+            search.report(trial, 1, {"loss": 1.0})
+            with pytest.raises(RunFolderError, match=r"this very process drives.*take_over=True"):
+                Search.resume(search.run.path, declared)
+        with Search.resume(search.run.path, declared) as search:
+            while (trial := search.ask()) is not None:
+                for epoch in trial.epochs_left:
+                    search.report(trial, epoch, {"loss": trial.config["x"]})
+                search.tell(trial)
+        (run,) = find_runs(storage)
+        assert run.status == "finished"
+        assert [(trial.status, trial.epoch) for trial in run.record.trials.values()] == [("completed", 2)] * 4
         assert run.folder.exists("report.html")
