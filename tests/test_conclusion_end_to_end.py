@@ -65,9 +65,9 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     space.unlink()
     reported = epochs_reported(tmp_path / "out")
     process = start("resume", *options, folder=tmp_path, STEP_SECONDS="0.05", SLOW="yes")
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1, 120)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1)
     (tmp_path / "slow").touch()
-    wait_for((tmp_path / "scoring").exists, 120)
+    wait_for((tmp_path / "scoring").exists)
     os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
     _, err = process.communicate(timeout=300)
     before = load_run(tmp_path / "out")
@@ -168,7 +168,7 @@ def test_of_two_drivers_at_once_one_goes_on_with_the_run_and_the_other_is_refuse
     process.kill()
     process.communicate(timeout=300)
     both = [start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.05") for _ in range(2)]
-    ended = [(each.communicate(timeout=200)[1], each.returncode) for each in both]
+    ended = [(each.communicate(timeout=300)[1], each.returncode) for each in both]
     assert sorted(code for _, code in ended) == [0, 2]
     assert all("Traceback" not in err for err, _ in ended)
     run = load_run(tmp_path / "out")

@@ -396,7 +396,7 @@ print(len(longer.trials), longer.path == run.path)
 print({"torch", "wandb"} & set(sys.modules))  # a second or more of imports that nobody needs here
 """
     command = [sys.executable, "-c", program]
-    result = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert result.stdout == "3 finished 3\n5 True\nset()\n", result.stderr
 
 

@@ -28,7 +28,7 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
             return bool(runs) and runs[0].folder.child("checkpoints/00000").folders() != []
 
         try:
-            wait_for(saved, seconds=120)
+            wait_for(saved)
         finally:
             search.send_signal(signal.SIGINT)
             search.communicate(timeout=300)

@@ -153,11 +153,11 @@ def test_hours_end_a_search_whose_trials_hang_and_their_processes_are_gone(tmp_p
     options = ("--storage", "out", "--hours", "0.003", "--json")
     process = start("run", space, *options, folder=tmp_path, MARKS=str(tmp_path / "marks"))
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 1)
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     run = load_run(tmp_path / "out")
     assert run.end_reason == "hours"
     assert {(trial.status, trial.ended_by) for trial in run.record.trials.values()} == {("stopped", "hours")}
     pids = [int(path.name) for path in (tmp_path / "marks").iterdir()]
     assert pids
-    wait_for(lambda: not any(map(is_alive, pids)), 20)
+    wait_for(lambda: not any(map(is_alive, pids)))

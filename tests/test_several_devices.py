@@ -133,7 +133,7 @@ def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_n
     started = rank_processes(tmp_path)
     assert len({parent_of(parent_of(pid)) for pid in started}) == 2  # the workers' raylets
     printed = [f"epoch 1 rank {rank} | a network" for rank in (0, 1)]
-    wait_for(lambda: all(line in load_run(tmp_path / "runs").log("00000") for line in printed), seconds=20)
+    wait_for(lambda: all(line in load_run(tmp_path / "runs").log("00000") for line in printed))
     os.kill(started[-1], signal.SIGKILL)
     while not (notices := load_run(tmp_path / "runs").record.notices) or "was killed by signal 9" not in notices[-1]:
         assert search.poll() is None, search.communicate()[1]

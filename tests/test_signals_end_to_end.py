@@ -22,11 +22,11 @@ ONE_BY_ONE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), res
 def started(folder: Path, reports: int = 6, **environment: str) -> "subprocess.Popen[str]":
     space = study_file(folder, ONE_BY_ONE)
     process = start("run", space, "--storage", "out", folder=folder, **environment)
-    wait_for(lambda: epochs_reported(folder / "out") >= reports or process.poll() is not None, 300)
+    wait_for(lambda: epochs_reported(folder / "out") >= reports or process.poll() is not None)
     return process
 
 
-def ended(process: "subprocess.Popen[str]", seconds: float = 90) -> Finished:
+def ended(process: "subprocess.Popen[str]", seconds: float = 300) -> Finished:
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ def assert_ended_in_order(process: "subprocess.Popen[str]", folder: Path, end: C
     sessions = sessions_of(process.pid)
     end(process.pid)
     assert_saved(ended(process, SECONDS_TO_END), folder, why)
-    wait_for(lambda: processes_of(sessions) == [], 20)
+    wait_for(lambda: processes_of(sessions) == [])
 
 
 def kill_raylet(driver: int) -> None:
@@ -84,7 +84,7 @@ def test_a_search_whose_group_is_signalled_and_that_then_loses_ray_is_saved_each
     process = started(tmp_path)
     assert_ended_in_order(process, tmp_path, lambda driver: os.killpg(driver, signal.SIGTERM), "SIGTERM")
     process = start("resume", "out", folder=tmp_path)
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= 16 or process.poll() is not None, 300)
+    wait_for(lambda: epochs_reported(tmp_path / "out") >= 16 or process.poll() is not None)
     assert_ended_in_order(process, tmp_path, kill_raylet, "Ray is gone")
     assert_resumed(tmp_path)
 
@@ -119,5 +119,5 @@ def test_a_killed_driver_leaves_neither_process_nor_folder(tmp_path: Path, tempo
     assert [path.stat().st_mode & 0o777 for path in folders] == [0o700]
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    wait_for(lambda: processes_of(sessions) == [], 20)
+    wait_for(lambda: processes_of(sessions) == [])
     assert [path.name for path in temporary.iterdir() if path.name.startswith("tuner-ray")] == []

@@ -60,7 +60,7 @@ def shell(line: str, folder: Path) -> int:
     """The exit code of a command line in bash, with `tuner` for this checkout's."""
     script = f'set -o pipefail; tuner() {{ "{sys.executable}" -m tuner "$@"; }}; {line}'
     return subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment(), stdout=subprocess.DEVNULL, timeout=120, check=False
+        ["bash", "-c", script], cwd=folder, env=environment(), stdout=subprocess.DEVNULL, timeout=300, check=False
     ).returncode
 
 

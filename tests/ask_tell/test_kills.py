@@ -53,7 +53,7 @@ def killed_after(folder: Path, lines: int) -> list[list[str]]:
             os.kill(program.pid, signal.SIGKILL)
             break
     said += [line.split() for line in program.stdout.read().splitlines() if line]  # that it still could
-    program.wait(60)
+    program.wait(300)
     return said
 
 

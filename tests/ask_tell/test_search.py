@@ -288,7 +288,7 @@ def test_ask_waits_for_what_others_report(tmp_path: Path) -> None:
         thread.join(0.05)
         assert found == []
         search.tell(first, 0.5)
-        thread.join(30)
+        thread.join(300)
         assert found == ["00001", None]
 
 
@@ -307,7 +307,7 @@ def test_32_threads_ask_and_report(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(300)
     assert failures == []
     run = search.run
     assert (run.status, len(run.record.trials), run.damages) == ("finished", 96, [])

@@ -139,7 +139,7 @@ def run_blocks(page: Path, folder: Path) -> None:
 def run_command(command: str, block: Block) -> None:
     arguments = tuner_arguments(command)
     if arguments is None:
-        subprocess.run(["bash", "-euc", command], check=True, timeout=60, env=with_this_python())
+        subprocess.run(["bash", "-euc", command], check=True, timeout=300, env=with_this_python())
         return
     if arguments[0] == "resume":
         finished = tuner(*arguments, *shlex.split(block.shortened or ""), folder=Path.cwd())

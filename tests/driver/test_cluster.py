@@ -126,7 +126,7 @@ def test_ray_that_fails_to_start_is_started_once_more(
     process = start("run", space, "--storage", "out", "--wandb", "off", folder=tmp_path, **waiting)
     killer = threading.Thread(target=kill_gcs_servers, args=(process, failures))
     killer.start()
-    _, err = process.communicate(timeout=200)
+    _, err = process.communicate(timeout=300)
     killer.join()
     assert process.returncode == code, err
     assert "Traceback" not in err
@@ -169,7 +169,7 @@ def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
 ) -> None:
     space = study_file(tmp_path, study(CURVE))
     process = start("run", space, "--wandb", "off", folder=tmp_path, TMPDIR=str(temporary))
-    wait_for(lambda: list(temporary.glob("tuner-ray-*/r/s/logs/raylet.out")) != [], 300)
+    wait_for(lambda: list(temporary.glob("tuner-ray-*/r/s/logs/raylet.out")) != [])
     process.send_signal(number)
     _, err = process.communicate(timeout=300)
     reason = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
@@ -190,7 +190,7 @@ def test_a_joined_cluster_that_dies_ends_the_search_with_its_state_saved(tmp_pat
     space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()", trials=4))
     process = start("run", space, "--storage", "out", "--address", address, folder=tmp_path, **ON_LOOPBACK)
     try:
-        wait_for(lambda: epochs_reported(tmp_path / "out") >= 4, 300)
+        wait_for(lambda: epochs_reported(tmp_path / "out") >= 4)
         os.kill(ray_process(nodes.pid, "gcs_server"), signal.SIGKILL)
         _, err = process.communicate(timeout=300)
     finally:

@@ -164,7 +164,7 @@ def test_an_exception_of_the_search_stays_what_it_is() -> None:
 
 def test_nothing_is_broken_into_outside_the_block() -> None:
     with interruptions() as interruption, Watchdog(interruption, lambda: True) as watchdog:
-        wait_for(lambda: watchdog.ray_is_gone, 30)
+        wait_for(lambda: watchdog.ray_is_gone)
         for _ in range(3):
             interruption.break_in()
         os.getpid()

@@ -15,6 +15,7 @@ CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
 needs_browser = pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+PATIENCE_MS = 120_000  # of a busy machine
 # a figure's WebGL, drawn without a GPU
 HARMLESS = re.compile(r"GPU stall due to ReadPixels")
 
@@ -65,6 +66,7 @@ def opened(browser: Any, path: str, *, width: int = 1400, scripts: bool = True, 
     context = browser.new_context(
         viewport={"width": width, "height": 900}, java_script_enabled=scripts, color_scheme=scheme
     )
+    context.set_default_timeout(PATIENCE_MS)
     return Visit(context.new_page(), path)
 
 

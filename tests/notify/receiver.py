@@ -26,7 +26,7 @@ class Receiver:
 
     def wait_for(self, count: int) -> list[Any]:
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.requests) >= count, 30), self.requests
+            assert self.arrived.wait_for(lambda: len(self.requests) >= count, 300), self.requests
         return self.messages
 
 

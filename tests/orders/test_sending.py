@@ -53,7 +53,7 @@ def running(folder: Path, *, takes_orders: bool = True) -> Iterator[SearchLoop]:
             yield loop
         finally:
             over.set()
-            thread.join(30)
+            thread.join(300)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> 
 
         thread = threading.Thread(target=pause)
         thread.start()
-        thread.join(30)
+        thread.join(300)
     assert "ended" in str(answers["pause"])
     assert list((tmp_path / "inbox").iterdir()) == []
 

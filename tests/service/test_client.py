@@ -82,7 +82,7 @@ def test_events_of_a_run_until_it_is_over(served: Served, tmp_path: Path) -> Non
     log.append("notice", message="the last word")
     log.close()
     told(served, study, State.FINISHED)
-    thread.join(30)
+    thread.join(300)
     assert seen == read_all(run.folder).events
     assert [event["event"] for event in found.events()][-1] == "notice"  # also once it is over
     target = found.download("archive", tmp_path / "all.tar")

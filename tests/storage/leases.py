@@ -42,7 +42,7 @@ class Driver:
         self.process.stdin.write(f"{at}\n")
         self.process.stdin.flush()
 
-    def says(self, seconds: float = 30) -> str:
+    def says(self, seconds: float = 300) -> str:
         """Its next line; fails rather than wait for ever."""
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], seconds)[0], "it says nothing"

@@ -47,7 +47,7 @@ def test_a_server_that_stalls_is_not_waited_for(monkeypatch: pytest.MonkeyPatch,
     assert problem is not None
     assert "after 1 s" in problem
     assert "wandb sync" in problem
-    wait_for(lambda: not group_lives(mirror.pid), 30)  # killed: gone as soon as the kernel comes to it
+    wait_for(lambda: not group_lives(mirror.pid))  # killed: gone as soon as the kernel comes to it
 
 
 def group_lives(group: int) -> bool:
@@ -107,7 +107,7 @@ def test_the_printed_command_sends_what_was_kept_from_a_folder_with_a_space(tmp_
         reach = {"PATH": path, "WANDB_BASE_URL": server.url, "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path)}
         command = ["sh", "-c", sync_command(Path(run.path))]
         sent = subprocess.run(
-            command, env=environment(**reach), capture_output=True, text=True, check=False, timeout=120
+            command, env=environment(**reach), capture_output=True, text=True, check=False, timeout=300
         )
         assert sent.returncode == 0, sent.stdout + sent.stderr
         names = {told["displayName"] for told in server.runs.values()}

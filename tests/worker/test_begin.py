@@ -111,7 +111,7 @@ def started() -> Iterator[tuple[Any, LocalRay]]:
 def test_workers_have_begun_before_they_are_asked_for(started: tuple[Any, LocalRay]) -> None:
     ray, _ = started
     actors = [ray.remote(Look).options(num_cpus=3).remote() for _ in range(2)]
-    for found in ray.get([actor.around.remote() for actor in actors], timeout=120):
+    for found in ray.get([actor.around.remote() for actor in actors], timeout=300):
         assert found == {
             "loaded": ["wave"],  # a module that isn't there is left out
             "collecting": (True, True),
@@ -124,7 +124,7 @@ def test_workers_have_begun_before_they_are_asked_for(started: tuple[Any, LocalR
     if " " in sys.executable:
         return  # the shell of Ray's own program would take such a path for two words
     other = ray.remote(Look).options(num_cpus=1, runtime_env={"env_vars": {"ADDED": "yes"}}).remote()
-    assert ray.get(other.around.remote(), timeout=120)["added"] == "yes"  # by Ray's own program and its agent
+    assert ray.get(other.around.remote(), timeout=300)["added"] == "yes"  # by Ray's own program and its agent
 
 
 @pytest.mark.ray

@@ -69,7 +69,7 @@ watch.close()
 
 
 def run(body: str, folder: Path) -> int:
-    return subprocess.run([sys.executable, "-c", START + body, folder], timeout=60, check=False).returncode
+    return subprocess.run([sys.executable, "-c", START + body, folder], timeout=300, check=False).returncode
 
 
 @pytest.mark.parametrize(

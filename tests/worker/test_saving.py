@@ -97,13 +97,13 @@ def test_the_newest_of_a_trial_replaces_what_isnt_begun_and_trials_wait_for_each
 
     def slow(*arguments: Any) -> str | None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(300)
         return write(*arguments)
 
     monkeypatch.setattr(saving, "_write", slow)
     writer = BackgroundWriter()
     writer.submit("a", 1, checkpoint(1), str(tmp_path))
-    assert begun.wait(10)
+    assert begun.wait(300)
     for trial, epoch in (("a", 2), ("a", 3), ("b", 1)):
         assert writer.announce(trial)
         writer.submit(trial, epoch, checkpoint(epoch), str(tmp_path))

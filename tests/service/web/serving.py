@@ -89,7 +89,7 @@ def serving(folder: Path, settings: WebSettings | None = None, before: Served | 
             yield served
         finally:
             found.should_exit = True
-            thread.join(20)
+            thread.join(300)
             served.service.close()
     assert not thread.is_alive()
 

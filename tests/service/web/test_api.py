@@ -123,7 +123,7 @@ def test_what_is_no_body_is_refused(served: Served, content: bytes) -> None:
 
 
 def test_bodies_are_limited_while_they_are_read(served: Served) -> None:
-    client = served.client("anne", timeout=20)
+    client = served.client("anne", timeout=60)
     problem(client.post("/api/v1/tokens", content=b" " * 1_000_001), 413)
     unknown_length = (b" " * 100_000 for _ in range(300))  # 30 MB in chunks
     problem(client.post("/api/v1/studies", content=unknown_length), 413)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.html_report.browsing import browsers, needs_browser
+from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
@@ -134,6 +134,7 @@ def test_pages_name_only_assets_of_this_server(served: Served) -> None:
 def opened(browser: Any, width: int = 1400, scheme: str = "light") -> tuple[Any, list[str]]:
     """A page in a window of its own, and what it complains of."""
     page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    page.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text))

@@ -76,7 +76,7 @@ def proxy(port: int) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name: value for name, value in self.headers.items() if not name.lower().startswith("x-forw")}
             headers |= {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "Connection": "close"}
-            behind = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            behind = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             behind.request(self.command, self.path, body, headers)
             answer = behind.getresponse()
             self.send_response(answer.status)

@@ -28,7 +28,7 @@ class Watch:
     """One stream, as a browser reads it."""
 
     def __init__(self, served: Served, path: str, last: str | None = None, user: str = "guest") -> None:
-        self._client = served.client(user, timeout=20)
+        self._client = served.client(user, timeout=60)
         headers = {"Last-Event-ID": last} if last else {}
         request = self._client.build_request("GET", f"/api/v1/{path}", headers=headers)
         self.response = self._client.send(request, stream=True)
@@ -217,7 +217,7 @@ def test_streams_end_in_order_when_the_server_does(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
     for thread in threads:  # an answer that is cut off would raise in it
-        thread.join(20)
+        thread.join(300)
     assert len(ended) == 2
     for watch in watches:
         watch.close()

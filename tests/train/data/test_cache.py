@@ -167,7 +167,7 @@ def test_processes_that_want_the_same_entry_at_once_build_it_once(
     for process in started:
         process.start()
     for process in started:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in started] == [0, 0, 0]
     assert (tmp_path / "count").read_text() == "built\n"
 
@@ -189,7 +189,7 @@ def test_a_build_that_was_killed_is_never_taken_for_a_whole_one(
     process.start()
     assert said.poll(60)
     process.kill()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert any(path.name.startswith(".building-") for path in tmp_path.iterdir())
     assert ArrayCache(tmp_path).get("key", build).facts == {"classes": ["a", "b"]}
@@ -222,7 +222,7 @@ def test_a_disk_that_fills_up_is_no_crash_and_leaves_nothing(
     said, says = processes.Pipe(duplex=False)
     process = processes.Process(target=fill_what_is_limited, args=(tmp_path, says))
     process.start()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == 0
     assert said.recv().startswith(f"decoded images need a folder to be kept in, got {tmp_path}: File too large")
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
