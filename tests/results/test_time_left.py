@@ -5,6 +5,7 @@ import pytest
 from benchmarks.time_left import KINDS, Score, simulated
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.history.events import Event
+from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left
 
@@ -59,6 +60,37 @@ def test_the_end_of_the_last_trial_is_not_the_end() -> None:
     ]  # fmt: skip
     found = told(time_left(record(event("study_started", 0.0), *last), Ahead(2, 10, workers=1), 199.9))
     assert 2 < found.low < found.high < 30  # scoring and report
+
+
+def test_the_report_takes_as_long_as_a_worker_that_starts_on_a_busy_machine() -> None:
+    """Workers took 100 to 170 s to start, and what followed the last trial 120 to 163 s, with epochs of 1 to 2 s."""
+    slow = [
+        *trained(0, 0.0, 10, start=100.0, epoch=1.0), ended(0, "completed", 110.0),
+        *trained(1, 110.0, 9, epoch=1.0),
+    ]  # fmt: skip
+    found = told(time_left(record(event("study_started", 0.0), *slow), Ahead(2, 10, workers=1), 119.0))
+    assert found.low < 121 < found.high
+    assert found.high < 300
+
+
+def test_slow_epochs_count_as_much_as_quick_ones() -> None:
+    """Three of ten epochs take 30 s in place of 10: what is left takes longer than the median epoch says."""
+    lengths = [10, 10, 30, 10, 10, 30, 10, 10, 30, 10]
+    times = [sum(lengths[: k + 1]) for k in range(10)]
+    first = [started(0, 0.0), *(reported(0, k + 1, float(at), accuracy=0.1) for k, at in enumerate(times))]
+    known = record(event("study_started", 0.0), *first, ended(0, "completed", 160.0))
+    pace = pace_of(known)
+    assert pace is not None
+    assert pace.own["00000"] == pytest.approx(150 / 9)  # the first epoch has the start in it
+
+
+def test_a_machine_that_slept_is_no_pace() -> None:
+    """One gap of three hours, as of a closed laptop, is not what epochs take from now on."""
+    times = [10.0, 20.0, 30.0, 40.0, 10840.0, 10850.0]
+    known = [started(0, 0.0), *(reported(0, k + 1, at, accuracy=0.1) for k, at in enumerate(times))]
+    pace = pace_of(record(event("study_started", 0.0), *known))
+    assert pace is not None
+    assert pace.own["00000"] < 20
 
 
 def test_trials_are_as_long_as_those_that_have_ended() -> None:

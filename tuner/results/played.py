@@ -28,6 +28,7 @@ PRIOR_TRIALS = 2.0  # what is expected of lengths before any trial has ended cou
 PRIOR_SPREAD = 0.25  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
 START_SPREAD = 0.3  # the same of a start's time
 NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
+SHIFT = 0.3  # standard deviations by which all new trials of a game may be better or worse than the last ones
 RECENT = 0.5  # share of the trials, the last ones, that say how good the next ones will be
 EXTREME = 3.0  # standard deviations, beyond which a value says no more
 FAILS = -1  # in place of the epoch that a trial reaches
@@ -58,6 +59,7 @@ class Rest:
         self._recent = first[-max(6, math.ceil(RECENT * len(first))) :]
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
+        self._luck = 0.0  # of a game's new trials
 
     def games(self, planned: int, workers: int) -> Floats:
         """Seconds until all of `planned` trials have ended, each time another game."""
@@ -76,6 +78,7 @@ class Rest:
         slower = math.exp(_doubt(seen) * draw.standard_normal())
         doubt = math.exp(START_SPREAD / math.sqrt(len(self._pace.starts)) * draw.standard_normal())
         failing = draw.gamma(self._failed) / max(1, self._record.epochs()) if self._failed else 0.0
+        self._luck = SHIFT * float(draw.standard_normal())
         game = _Game(self, stopper, draw, slower * seen, doubt * self._pace.start_seconds, failing, to_start, workers)
         game.ready = ready
         for trial in self._trials.values():
@@ -131,7 +134,7 @@ class Rest:
         if not self._recent:
             return float(self._generator.standard_normal())
         seen = self._recent[self._generator.integers(len(self._recent))]
-        return float(seen + NEAR * self._generator.standard_normal())
+        return float(seen + self._luck + NEAR * self._generator.standard_normal())
 
     def last_score(self, trial: str) -> float | None:
         """How good a trial was when it was compared last."""

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 DRAWS = 400  # possible futures
 LOW, HIGH = 0.1, 0.9  # quantiles of them
-DRIFT = 0.05  # of the logarithm of all that is left: what no model knows, such as other work on the machine
-CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.4  # tables, winner and report, at least
-CONCLUSION_STARTS, SCORING_EPOCHS = 0.6, 0.3  # and of a worker's start, which loads as much; of an epoch, for scoring
+EARLY = 0.25  # the same by the square root of the trials seen: their first ones say little of pace and promotions
+SHORTEST = 0.01  # seconds, of which a logarithm is taken
+DRIFT = 0.1  # of the logarithm of all that is left: what no model knows, such as other work on the machine
+CONCLUSION_SECONDS, CONCLUSION_SPREAD = 0.5, 0.45  # tables, winner and report, at least
+CONCLUSION_STARTS, SCORING_EPOCHS = 1.0, 0.3  # and of a worker's start, which loads as much; of an epoch, for scoring
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     That is before the first epoch was reported by the present driver, and where no limit says how much is left. The
     rest of the search is played some tens of times by its own early stopping, see `tuner.results.played`: with starts,
     epochs as long as in trials so far, trials as good and failures as frequent, workers without work at the end; then
-    come scoring and the report. The interval is their 10 % and 90 % quantiles; how often it holds is measured by
-    benchmarks/time_left.py.
+    come scoring and the report, which take about as long as a worker's start. So few games say little of how much they
+    differ, and the first trials little of the next ones: both widen what is drawn from them. The interval is the 10 %
+    and 90 % quantiles; how often it holds is measured by benchmarks/time_left.py.
     """
     pace = pace_of(record, ahead.workers or 1)
     if pace is None or record.ended is not None:
@@ -161,9 +164,11 @@ class _Futures:
     def _all_trials(self, planned: int) -> Floats:
         """Seconds until every trial has been run."""
         rest = Rest(self._record, self._ahead, self._pace, self._generator, self._now)
-        games = rest.games(planned, self._workers)
-        drift = np.exp(DRIFT * self._generator.standard_normal(DRAWS))
-        return np.asarray(np.resize(games, DRAWS) * drift)
+        games = np.log(np.maximum(rest.games(planned, self._workers), SHORTEST))
+        count = len(games)  # so few say little of how much they differ
+        doubt = games.std(ddof=1) * math.sqrt(1 + 1 / count) * self._generator.standard_t(count - 1, DRAWS)
+        drift = math.hypot(DRIFT, EARLY / math.sqrt(len(self._pace.own) or 1)) * self._generator.standard_normal(DRAWS)
+        return np.asarray(np.exp(games.mean() + doubt + drift))
 
 
 # As text
