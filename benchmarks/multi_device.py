@@ -30,8 +30,9 @@ from torch.multiprocessing.spawn import start_processes
 from tuner import ImageClassifier
 from tuner.machine import this_machine
 from tuner.train import Trainer
-from tuner.train.parallel import OneProcess, Pipeline, joined
+from tuner.train.parallel import Pipeline, joined
 from tuner.train.parallel.processes import Here, Ranks, Task
+from tuner.trial import STRATEGIES
 
 
 def data() -> tuple[tuple[Tensor, Tensor], ...]:
@@ -49,7 +50,7 @@ BASE = {"optimizer": "sgd", "lr": 0.01}
 MICRO_BATCHES = (1, 2, 4, 8)
 
 
-def of_processes(strategy: str, config: dict[str, Any], devices: list[str], epochs: int) -> dict[str, Any]:
+def of_processes(strategy: str | None, config: dict[str, Any], devices: list[str], epochs: int) -> dict[str, Any]:
     """Images a second with a process for each device, and seconds until the first epoch is done."""
     task = Task(
         cloudpickle.dumps(TRIAL), (), config, epochs=epochs + 1, seed=0, split_seed=0, threads=1, strategy=strategy
@@ -68,7 +69,7 @@ def of_one_process(strategy: str, config: dict[str, Any], devices: int, epochs: 
     begun = time.perf_counter()
     for index in range(devices):
         torch.cuda.reset_peak_memory_stats(index)
-    spread = OneProcess(devices, balanced=strategy == "balanced_dp")
+    spread = STRATEGIES[strategy].load()(devices)
     trainer = Trainer(TRIAL, config, epochs=epochs + 1, device="cuda", strategy=spread)
     trainer.run_epoch()
     first = time.perf_counter() - begun
@@ -83,11 +84,12 @@ def throughput(config: dict[str, Any], devices: int, rounds: int, epochs: int) -
     several = [f"cuda:{index}" if cuda else "cpu" for index in range(devices)]
     found: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
-        found.setdefault("one device", []).append(of_processes("none", config, several[:1], epochs))
-        for strategy in ("ddp", "pipeline"):
-            found.setdefault(strategy, []).append(of_processes(strategy, config, several, epochs))
-        for strategy in ("dp", "balanced_dp") if cuda else ():
-            found.setdefault(strategy, []).append(of_one_process(strategy, config, devices, epochs))
+        found.setdefault("one device", []).append(of_processes(None, config, several[:1], epochs))
+        for name, strategy in STRATEGIES.items():
+            if strategy.process_per_device:
+                found.setdefault(name, []).append(of_processes(name, config, several, epochs))
+            elif cuda:
+                found.setdefault(name, []).append(of_one_process(name, config, devices, epochs))
     rows = {}
     for name, each in found.items():
         row = {**each[-1], **{key: statistics.median(one[key] for one in each) for key in each[0] if key != "peak_gb"}}

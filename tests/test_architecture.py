@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders", "service", "temporary"),
+            *("installation", "replay", "loop", "orders", "service", "temporary", "trial"),
         },
         set(),
     ),
@@ -179,10 +180,16 @@ HEAVY = {
 }
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Of a module, itself first; each is parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> set[str]:
     """Dotted names that a module imports, wherever in it, type checking included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -193,7 +200,7 @@ def imports(path: Path) -> set[str]:
 def loaded_imports(path: Path) -> set[str]:
     """What a module imports when it runs, at its top or inside functions: not what only type checkers see."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [nodes(path)[0]]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -273,7 +280,7 @@ IMPLEMENTATIONS = (
 def names_in(path: Path) -> set[str]:
     """Names that a module's code uses or imports, and what texts in it begin with before a bracket."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Name | ast.alias | ast.Attribute):
             found.add(getattr(node, "id", getattr(node, "name", getattr(node, "attr", ""))))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "(" in node.value:
@@ -293,7 +300,7 @@ def test_only_a_trials_own_implementation_asks_for_its_class() -> None:
 def calls(path: Path) -> dict[str, list[ast.Call]]:
     """What a module calls, by its dotted name."""
     found: dict[str, list[ast.Call]] = {}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             found.setdefault(ast.unparse(node.func), []).append(node)
     return found

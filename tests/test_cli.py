@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands import ROOT, run_main, start, study_file, tuner
 from tests.loop.simulation import build, drive, study
+from tests.results.kinds_of_runs import all_failed
 from tests.results.test_results import make_run
 from tuner.cli import main
 from tuner.machine import this_machine
@@ -379,3 +380,12 @@ def test_check_names_the_limits_and_what_a_grace_of_one_epoch_costs(
         "ends sooner after 2 hours or 300 epochs in all or a 0.95 or no expected improvement of at least 0.001" in out
     )
     assert "note: grace_epochs=1 compares trials after their first epoch" in out
+
+
+def test_a_copied_run_without_a_winner_names_the_report_that_lies_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It named the one of the machine that it was copied from."""
+    run = all_failed(tmp_path)
+    _, out, _ = run_main(capsys, "show", Path(run.path))
+    assert out.splitlines()[-1] == f"report: {Path(run.path) / 'report.html'}"

@@ -45,7 +45,7 @@ def completed(folder: Path, *lines: str) -> list[list[str]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     answers = finished.stdout.removesuffix("---\n").split("---\n")
     return [sorted(filter(None, map(str.strip, answer.splitlines()))) for answer in answers]

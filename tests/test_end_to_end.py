@@ -34,9 +34,10 @@ def demo(readme_search: tuple[Finished, Path]) -> tuple[Finished, Run]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1900)
 def test_make_demo_finds_a_network_that_reads_digits_well(tmp_path: Path) -> None:
     options = ("--storage", tmp_path, "--json")
-    finished = tuner("run", ROOT / "search_spaces/digits.py", *options, folder=ROOT, timeout=600)
+    finished = tuner("run", ROOT / "search_spaces/digits.py", *options, folder=ROOT, timeout=1800)
     assert finished.code == 0, finished.err
     summary = finished.json
     assert summary["best"]["metrics"]["test_accuracy"] >= 0.95

@@ -15,9 +15,9 @@ AUTO: Literal["auto"] = "auto"
 Amount = float | Literal["auto"]
 MOST_ON_A_GPU = 32  # trials at once that gpus="auto" may come to; MPS serves 48 (60 from Hopper on)
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
-GPUS_ALONE = ("dp", "balanced_dp")
 PLACEMENTS = ("pack", "spread")
-WHOLE_BATCHES = ("pipeline",)  # each device sees every image
+ONE_PROCESS = {name for name, strategy in STRATEGIES.items() if not strategy.process_per_device}
+WHOLE_BATCHES = {name for name, strategy in STRATEGIES.items() if strategy.whole_batches}
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Resources:
     def check_strategies(self, trial: Trial, space: Space) -> None:
         """Raise StudyError where a trial of the space can't use the devices, once resolved, as its strategy would."""
         strategies = self.strategies(space)
-        if self.placement == "spread" and (not strategies or set(strategies) & set(GPUS_ALONE)):
+        if self.placement == "spread" and (not strategies or set(strategies) & ONE_PROCESS):
             raise StudyError(
                 "placement='spread' needs a process for each device, got "
                 f"strategy={' or '.join(map(repr, strategies)) or None}; use strategy='ddp' or 'pipeline', or leave "
@@ -150,7 +150,7 @@ class Resources:
                 self._check_shares(strategy, _smallest(space, "batch_size", batch_size.default))
 
     def _check_devices(self, strategy: str) -> None:
-        if strategy in GPUS_ALONE and not self.gpu_count:
+        if strategy in ONE_PROCESS and not self.gpu_count:
             raise StudyError(
                 f"strategy={strategy!r} needs two GPUs or more, as torch's DataParallel does nothing on the CPU, "
                 "got none; use strategy='ddp' or 'pipeline'"

@@ -31,6 +31,30 @@ def test_handlers_are_as_before_after_the_block() -> None:
     assert [signal.getsignal(number) for number, _ in SIGNALS] == before
 
 
+@pytest.mark.parametrize(("number", "reason"), SIGNALS)
+def test_signals_that_others_have_taken_meanwhile_are_taken_back(number: signal.Signals, reason: str) -> None:
+    taken: list[int] = []
+    with interruptions() as interruption:
+        signal.signal(number, lambda *_: taken.append(number))  # as Ray does when it starts
+        interruption.take_signals()
+        signal.raise_signal(number)
+        assert (interruption.reason, taken) == (reason, [])
+
+
+def test_a_search_takes_the_signals_back_before_it_waits() -> None:
+    with interruptions() as interruption:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with interruption.breakable():
+            signal.raise_signal(signal.SIGTERM)
+        assert interruption.reason == "SIGTERM"
+
+
+def test_what_never_took_signals_takes_none_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    Interruption().take_signals()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_only_the_first_reason_counts() -> None:
     interruption = Interruption()
     interruption.ask("the lease was lost")

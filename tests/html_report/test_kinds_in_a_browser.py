@@ -50,6 +50,14 @@ def test_long_names_fit_a_phone(browser: Any, reports: dict[str, str]) -> None:
     visit.page.context.close()
 
 
+def test_no_tile_is_narrower_than_its_figure_on_a_phone(browser: Any, reports: dict[str, str]) -> None:
+    """`17 min 45 s` stood over the edge."""
+    visit = opened(browser, reports["sixty_conditional"], width=390)
+    over = "es => es.filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)"
+    assert visit.page.locator(".tiles dd").evaluate_all(over) == []
+    visit.page.context.close()
+
+
 @pytest.mark.parametrize("kind", ["sixty_conditional", "all_failed"])
 def test_axe_finds_nothing(browser: Any, reports: dict[str, str], kind: str) -> None:
     base = pytest.importorskip("axe_playwright_python.base")

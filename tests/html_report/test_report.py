@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.results.kinds_of_runs import one_hyperparameter
 from tests.results.simulated import simulated
 from tuner import Budget, NoEarlyStopping, Random, choice, load_run, uniform
 from tuner.errors import RunFolderError
@@ -141,3 +142,11 @@ def test_a_folder_that_can_not_be_written_to_is_a_clear_message(run: Run, monkey
     monkeypatch.setattr(run.folder, "write", refuse)
     with pytest.raises(RunFolderError, match=r"into the run's folder, got .* \(Permission denied\); copy"):
         write_report(run)
+
+
+def test_a_search_that_stopped_nothing_does_not_count_what_stopping_saved(tmp_path: Path) -> None:
+    """`0 of 20 trials were stopped early`, `saved 0 epochs of 180`, and `explains 100% ± 0%` of a single one."""
+    page = report_html(one_hyperparameter(tmp_path))
+    assert "No trial was stopped early; the best is bold" in page
+    assert "Early stopping saved" not in page
+    assert "± 0%" not in page

@@ -112,9 +112,8 @@ def test_ten_trials_name_nobody() -> None:
 
 
 def test_a_single_hyperparameter_does_not_matter_most() -> None:
-    assert (
-        headline(told({"lr": [0.9] * 10})).text == "lr is the only hyperparameter: it explains 90% ± 0% of the variance"
-    )
+    """Of one, a share of 100% ± 0% is no finding."""
+    assert headline(told({"lr": [0.9] * 10})).text == "lr has no other hyperparameter to be compared with"
 
 
 def test_draws_of_what_is_unsure_make_shares_unsure() -> None:

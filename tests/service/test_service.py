@@ -5,7 +5,7 @@ import pytest
 from tests.service.submissions import ANNE, BERT, CHIEF, GUEST, submission
 from tuner.service.database import studies
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Change, Limits, State, User
+from tuner.service.model import Change, Demand, Device, Limits, State, User
 from tuner.service.service import Service
 
 
@@ -164,8 +164,25 @@ def test_limits_of_a_study_that_waits_are_kept_for_its_driver(service: Service) 
         service.change(study, ANNE, limits={"trials": -1})
     with pytest.raises(ServiceError, match="did you mean"):
         service.change(study, ANNE, limits={"trails": 1})
-    with pytest.raises(ServiceError, match="a change needs a priority or limits"):
+    with pytest.raises(ServiceError, match="a change needs a priority, limits or concurrency, got none"):
         service.change(study, ANNE)
+
+
+def test_trials_at_once_of_a_study_that_waits_are_kept_with_the_devices_for_them(service: Service) -> None:
+    service._devices = tuple(Device("cpu", index) for index in range(4))
+    study = service.submit(submission(options={"concurrency": 1}), ANNE).id
+    assert service.change(study, ANNE, concurrency=3).options == {"concurrency": 3}  # which its check will see
+    assert service.study(study).demand == Demand("cpu", 1, 1)
+    told = {**service.check(submission(), ANNE), "missing": []}
+    told.pop("demand")
+    with service.database.changing() as connection:
+        studies.update(connection, study, facts=told)
+    assert service.change(study, ANNE, concurrency=2).demand == Demand("cpu", 2, 1)
+    assert service.history(study).items[0].detail == {"concurrency": 2}
+    with pytest.raises(ServiceError, match="concurrency"):
+        service.change(study, ANNE, concurrency=0)
+    with pytest.raises(ServiceError, match="changing a study"):
+        service.change(study, BERT, concurrency=1)
 
 
 def test_a_finished_study_goes_on_with_higher_limits(service: Service) -> None:

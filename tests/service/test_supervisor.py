@@ -82,6 +82,22 @@ def test_studies_wait_for_devices_in_the_queues_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # the real driver is paused in test_service_end_to_end.py
+def test_a_search_that_runs_is_told_how_many_trials_run_at_once(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        study = service.submit(submission(LONG), ANNE).id
+        wait_for(lambda: epochs(service, study) > 3)
+        found = service.change(study, ANNE, concurrency=2)
+        assert (found.state, found.options, found.limits) == (State.RUNNING, {"concurrency": 2}, {})
+
+        def obeyed() -> list[object]:
+            run = service.run(study)
+            events = [] if run is None else run.events
+            return [event["arguments"] for event in events if event["event"] == "order_obeyed"]
+
+        wait_for(obeyed)
+        assert obeyed() == [{"concurrency": 2}]
+
+
 def test_a_study_is_paused_and_goes_on_where_it_was(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(LONG), ANNE).id

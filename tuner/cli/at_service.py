@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
-from tuner.errors import StudyError
 from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -71,8 +70,6 @@ def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[s
     if verb in ("try", "note"):
         return study.ask("POST", "/trials" if verb == "try" else "/notes", given)
     if verb == "set":
-        if "concurrency" in given:
-            raise StudyError("`tuner set @ID` changes limits, got --concurrency; submit the study anew with it")
         return study.change(**given).record
     return {"pause": study.pause, "resume": study.resume, "stop": study.finish}[verb]().record
 

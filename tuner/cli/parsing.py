@@ -14,6 +14,7 @@ from tuner import budget
 from tuner.cli.outcome import BAD_INPUT
 from tuner.errors import StudyError
 from tuner.resources import AUTO
+from tuner.trial import STRATEGIES
 
 CLOSE = 0.8  # of 1: an option that is only a little alike may do something else
 Verbs = Any  # what ArgumentParser.add_subparsers returns
@@ -65,7 +66,7 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction; auto: shared"
     )
-    group.add_argument("--strategy", metavar="ddp|pipeline|dp|balanced_dp", help="how one trial uses several devices")
+    group.add_argument("--strategy", metavar="|".join(STRATEGIES), help="how one trial uses several devices")
     group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
     group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")

@@ -6,11 +6,15 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import Verbs, natural
 from tuner.errors import StudyError
 from tuner.installation import check_serves
+
+if TYPE_CHECKING:
+    from tuner.service.executors import Executor
 
 HIGHEST_PORT = 65_535
 
@@ -40,6 +44,12 @@ def add(verbs: Verbs) -> None:
     group.add_argument("--cpus", type=natural, metavar="N", help="CPUs for all studies together (default: all)")
     group.add_argument("--gpus", type=natural, metavar="N", help="GPUs for all studies together (default: all)")
     group.add_argument(
+        "--ray-jobs",
+        metavar="URL",
+        help="run drivers as jobs of the Ray cluster with this dashboard, with --cpus and --gpus of it; its machines "
+        "need the storage folder under the same path",
+    )
+    group.add_argument(
         "--pass",
         action="append",
         default=[],
@@ -54,7 +64,7 @@ def perform(options: argparse.Namespace) -> int:
     if options.backup is not None:
         return _back_up(options.storage, Path(options.backup))
     check_serves()
-    from tuner.service.devices import devices_here
+    from tuner.service.devices import devices_here, devices_of_cluster
     from tuner.service.service import Service
     from tuner.service.web.server import serve
     from tuner.service.web.settings import WebSettings
@@ -68,12 +78,35 @@ def perform(options: argparse.Namespace) -> int:
         names=tuple(options.name),
     )
     settings.check()
-    devices = devices_here(options.cpus, options.gpus)
+    passed = _passed(options.passed)
+    executor = None if options.ray_jobs is None else _ray_jobs(options)
+    if executor is None:
+        devices = devices_here(options.cpus, options.gpus)
+    else:
+        devices = devices_of_cluster(options.cpus or 0, options.gpus or 0)
     if not devices:
         raise StudyError("a server needs a device for its studies, got --cpus 0 and no GPU; leave --cpus out")
-    with Service(options.storage, devices=devices, passed=_passed(options.passed)) as service:
+    with Service(options.storage, devices=devices, executor=executor, passed=passed) as service:
         serve(service, settings, say=lambda text: print(text, file=sys.stderr, flush=True))
     return SUCCESS
+
+
+def _ray_jobs(options: argparse.Namespace) -> Executor:
+    """Drivers on a cluster."""
+    from tuner.service.executors import RayJobs
+    from tuner.service.executors.jobs_api import JobsApi, token_here
+
+    if not options.cpus and not options.gpus:
+        raise StudyError(
+            "--ray-jobs needs to know how much of the cluster studies get, got neither --cpus nor --gpus; "
+            "give their numbers"
+        )
+    if options.passed:
+        raise StudyError(
+            "--pass doesn't go with --ray-jobs, as the cluster's dashboard shows what jobs are given, got "
+            f"--pass {options.passed[0]}; set it on the cluster's machines"
+        )
+    return RayJobs(JobsApi(options.ray_jobs, token_here()))
 
 
 def _back_up(storage: str, file: Path) -> int:

@@ -60,8 +60,11 @@ def perform(options: argparse.Namespace) -> int:
 
 def _name_report(run: Run, options: argparse.Namespace) -> None:
     """Where the report lies; with a winner, it is said with it."""
-    if options.trial is None and run.best is None and run.info.get("report"):
-        print(printable(f"report: {run.info['report']}"))
+    from tuner.results.text import report_of
+
+    report = report_of(run)
+    if options.trial is None and run.best is None and report is not None:
+        print(printable(f"report: {report}"))
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +30,9 @@ SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
 SHOWN_EARLIER = 10
 FEWEST_ROWS, BESIDE = 5, 12  # trials that are shown on the lowest terminal; lines for all that stands around them
-WIDTH_OF_THE_REST = 52  # columns of a table of trials but for its settings and the metric's name
+GAP = 2  # columns between two of a table
+NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
+LEAST_MISSED = ("at", "time", "epochs", "status")  # columns that a narrow terminal goes without, the first first
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -110,20 +113,14 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
     console, record = _console(), run.record
     trials = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
     shown = trials if every or not console.is_terminal else trials[: max(FEWEST_ROWS, console.size.height - BESIDE)]
-    names = _settings_that_fit(run, shown, console.width)
-    table = _table("trial", "status", "epochs", run.metric, "at", "time", "settings")
-    for trial in shown:
-        found = record.best_of(trial.trial)
-        value, epoch = (short(found[1]), str(found[0])) if found else ("", "")
-        seconds, flat = duration(trial.running_seconds), flat_config(trial.config)
-        config = settings({name: flat[name] for name in names if name in flat})
-        table.add_row(trial.trial, outcome(trial), str(trial.epoch), value, epoch, seconds, config)
+    columns, names, hidden = _columns_that_fit(run, shown, console.width)
+    table = _trials_table(run.metric, columns, console.width)
     console.print(
         f"{run.title} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
         f"{duration(record.wall_seconds)}"
     )
     console.print(table)
-    _print_what_is_left_out(run, len(trials) - len(shown), names, console)
+    _print_what_is_left_out(run, len(trials) - len(shown), names, hidden, console)
     for group in failure_groups(record):
         console.print(f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}")
     for notice in record.notices:
@@ -135,11 +132,61 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         print_winner(run)
 
 
-def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], width: int) -> list[str]:
-    """Names of the settings that a row has room for: where not all fit, those that matter most."""
+def _columns_that_fit(
+    run: Run, trials: Sequence[TrialRecord], width: int
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """The cells of the columns that a row has room for unbroken, the settings among them, and the columns left out.
+
+    `value` is the metric's: its name may be broken into lines, its values may not.
+    """
+    bests = [run.record.best_of(trial.trial) for trial in trials]
+    columns = {
+        "trial": [trial.trial for trial in trials],
+        "status": [outcome(trial) for trial in trials],
+        "epochs": [str(trial.epoch) for trial in trials],
+        "value": [short(best[1]) if best else "" for best in bests],
+        "at": [str(best[0]) if best else "" for best in bests],
+        "time": [duration(trial.running_seconds) for trial in trials],
+    }
+    name, hidden = cell_len(printable(run.metric)), []
+    for column in LEAST_MISSED:
+        if width - _width(columns, min(name, NARROWEST_NAME)) >= 0:
+            break
+        del columns[column]
+        hidden.append(column)
+    names = _settings_that_fit(run, trials, width - _width(columns, min(name, USUAL_NAME)) - GAP)
+    if names or not any(trial.config for trial in trials):
+        flat = [flat_config(trial.config) for trial in trials]
+        columns["settings"] = [settings({name: c[name] for name in names if name in c}) for c in flat]
+    return columns, names, hidden
+
+
+def _width(columns: dict[str, list[str]], name: int) -> int:
+    """Of a table of trials in columns of the terminal, where the metric's name takes `name` of them."""
+    wide = [
+        max([name if column == "value" else len(column), *map(cell_len, cells)]) for column, cells in columns.items()
+    ]
+    return sum(wide) + GAP * (len(wide) - 1)
+
+
+def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Table:
+    """Broken into lines are the metric's name, where there is no room for it, and no other cell."""
+    table = _table(*(metric if column == "value" else column for column in columns))
+    name = cell_len(printable(metric))
+    for column, described in zip(columns, table.columns, strict=True):
+        described.no_wrap = column != "value"
+        if column == "value":
+            cells = max(map(cell_len, columns[column]), default=0)
+            described.width = max(cells, 1, min(name, width - _width(columns, 0) + cells))
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> list[str]:
+    """Names of the settings that so many columns have room for: where not all fit, those that matter most."""
     configs = [flat_config(trial.config) for trial in trials]
     every = list(dict.fromkeys(name for config in configs for name in config))
-    room = width - WIDTH_OF_THE_REST - len(run.metric)
     needed = {name: max(len(settings({name: c[name]})) for c in configs if name in c) + 1 for name in every}
     if sum(needed.values()) <= room:
         return every
@@ -152,14 +199,18 @@ def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], width: int) -> l
     return [name for name in every if name in kept]
 
 
-def _print_what_is_left_out(run: Run, trials: int, names: Sequence[str], console: Console) -> None:
-    """How many trials and settings of the table aren't shown, and how they are."""
+def _print_what_is_left_out(
+    run: Run, trials: int, names: Sequence[str], hidden: Sequence[str], console: Console
+) -> None:
+    """How many trials and settings of the table, and which of its columns, aren't shown, and how they are."""
     every = {name for trial in run.record.trials.values() for name in flat_config(trial.config)}
     if trials > 0:
         console.print(f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}")
+    missing = [f"column {name!r}" for name in hidden]
     if len(names) < len(every):
-        hidden = plural(len(every) - len(names), "setting")
-        console.print(f"{hidden} of each trial left out, for want of room: see one with --trial ID, all in a pipe")
+        missing.append(f"{plural(len(every) - len(names), 'setting')} of each trial")
+    if missing:
+        console.print(f"{', '.join(missing)} left out, for want of room: see one with --trial ID, all in a pipe")
 
 
 def print_winner(run: Run) -> None:

@@ -11,6 +11,7 @@ from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.plots.base import BEST, COLOURS, GREY, SECOND, Plot, escaped, ids, label, new_figure, style_axes
 from tuner.plots.value_axes import draw_values
+from tuner.results.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +90,8 @@ def _title(run: Run, *, many: bool) -> str:
     trials = run.record.trials.values()
     stopped = sum(trial.status == "stopped" for trial in trials)
     drawn = f"the best {ON_TOP} over the quantiles of all that trained so far" if many else "the best is bold"
-    return f"{stopped} of {len(trials)} trials were stopped early; {drawn}"
+    which = f"{stopped} of {plural(len(trials), 'trial')}" if stopped else "No trial"
+    return f"{which} {'was' if stopped < 2 else 'were'} stopped early; {drawn}"
 
 
 def _line(trial: str, curve: Curve) -> dict[str, Any]:

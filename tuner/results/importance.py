@@ -64,7 +64,7 @@ def headline(found: Sequence[Importance]) -> Headline:
     first = found[0]
     worth = f"{first.share:.0%} ± {first.deviation:.0%} of the variance"
     if len(found) == 1:
-        return Headline(first.name, (), f"{first.name} is the only hyperparameter: it explains {worth}")
+        return Headline(first.name, (), f"{first.name} has no other hyperparameter to be compared with")
     chances = _chances_to_lead(found)
     if first.trials >= FEWEST_TO_NAME and chances[first.name] >= LEADS:
         return Headline(first.name, (), f"{first.name} matters most: {worth}")

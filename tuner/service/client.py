@@ -226,9 +226,10 @@ class RemoteStudy:
         """End it at once without a winner; its files stay."""
         return self._act("cancel")
 
-    def change(self, priority: int | None = None, **limits: float) -> RemoteStudy:
-        """Change its priority, or limits of its budget such as `trials=60`."""
-        self.record = self._client.ask("PATCH", self.path, {"priority": priority, "limits": limits})
+    def change(self, priority: int | None = None, concurrency: int | None = None, **limits: float) -> RemoteStudy:
+        """Change its priority, how many trials run at once, or limits of its budget such as `trials=60`."""
+        body = {"priority": priority, "limits": limits, "concurrency": concurrency}
+        self.record = self._client.ask("PATCH", self.path, body)
         return self
 
     def progress(self) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ class RequestError(StudyError):
         self.problem = dict(problem or {})
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
+class NoRedirects(urllib.request.HTTPRedirectHandler):
     """A token must not follow an answer to another server."""
 
     def redirect_request(self, *_: Any) -> None:
@@ -46,7 +46,7 @@ class Connection:
         self.url = checked_url(url)
         self._token = token
         proxies = [urllib.request.ProxyHandler({})] if is_loopback(self.url) else []
-        self._opener = urllib.request.build_opener(_NoRedirects, *proxies)
+        self._opener = urllib.request.build_opener(NoRedirects, *proxies)
 
     def ask(
         self,

@@ -24,6 +24,11 @@ def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Devi
     return (*found[:gpus], *(Device("cpu", number) for number in numbers))
 
 
+def devices_of_cluster(cpus: int, gpus: int) -> tuple[Device, ...]:
+    """So many of a cluster's, whichever they are: the cluster itself says which a trial gets."""
+    return (*(Device("gpu", index) for index in range(gpus)), *(Device("cpu", index) for index in range(cpus)))
+
+
 class DeviceWatch:
     """How busy devices are: GPUs as their driver says, CPUs since the look before; from any thread."""
 

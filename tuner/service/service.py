@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 import threading
 import time
@@ -17,7 +18,7 @@ from tuner.errors import RunFolderError, StudyError, shown
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer, send
 from tuner.results import Run, load_run
-from tuner.service import bundles, rights, steering, submitting
+from tuner.service import bundles, changing, rights, steering, submitting
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import refuse_missing
 from tuner.service.checking.queue import Checks
@@ -254,24 +255,25 @@ class Service:
         *,
         priority: int | None = None,
         limits: Mapping[str, float | None] | None = None,
+        concurrency: int | None = None,
     ) -> SubmittedStudy:
-        """Change its priority, or limits of its budget by their names, for the whole run; a finished one goes on.
+        """Change its priority, limits of its budget by their names (a finished one goes on), or trials at once.
 
         A search that runs is told by an order, whose answer is an event of the run.
         """
         given = {name: value for name, value in (limits or {}).items() if value is not None}
-        if priority is None and not given:
-            raise ServiceError(Code.REFUSED, "a change needs a priority or limits", "neither", "name one")
-        _check_limits(given)
+        if priority is None and not given and concurrency is None:
+            raise ServiceError(Code.REFUSED, "a change needs a priority, limits or concurrency", "none", "name one")
+        _check_limits(given, concurrency)
         with self.database.changing() as connection:
             found = studies.get(connection, study)
             rights.require_own(by, found, "changing a study")
             if priority is not None:
                 studies.update(connection, study, priority=rights.check_priority(by, priority))
                 audit.write(connection, time.time(), by, "priority", study, before=found.priority, after=priority)
-            if given:
-                self._set(connection, found, given, by)
-        return self._changed(study, "state" if given else "priority")
+            if given or concurrency is not None:
+                self._set(connection, found, given, concurrency, by)
+        return self._changed(study, "priority" if priority is not None and not given else "state")
 
     def try_(self, study: int, by: User, config: Mapping[str, Any]) -> Answer:
         """Run a trial with this configuration next; what it lacks is sampled. Answers at once, "sent" or "waiting"."""
@@ -308,19 +310,29 @@ class Service:
             changed = steering.perform(connection, verb, found, by, time.time())
         return self._changed(study, "state") if changed else self.study(study)
 
-    def _set(self, connection: Any, study: SubmittedStudy, limits: Mapping[str, float], by: User) -> None:
+    def _set(
+        self,
+        connection: sqlite3.Connection,
+        study: SubmittedStudy,
+        limits: Mapping[str, float],
+        concurrency: int | None,
+        by: User,
+    ) -> None:
         """Limits of a study that waits are kept for its driver; one that runs is told."""
+        told = {**limits, **({} if concurrency is None else {"concurrency": concurrency})}
         if study.state in (State.REFUSED, State.CANCELLED, State.ENDING):
             raise ServiceError(
                 Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it anew"
             )
         if study.devices and study.run is not None:
-            self._order(study, "set", limits, by)
-        else:
+            self._order(study, "set", told, by)
+        elif limits:
             studies.update(connection, study.id, limits={**study.limits, **limits})
-        if study.state is State.FINISHED:
+        if concurrency is not None:
+            changing.set_concurrency(connection, study, concurrency, self._devices)
+        if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
-        audit.write(connection, time.time(), by, "set", study.id, **limits)
+        audit.write(connection, time.time(), by, "set", study.id, **told)
 
     def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:
         found = self.study(study)
@@ -368,12 +380,13 @@ class Service:
             self._listeners.tell(Change(study, kind, self.study(study).state))
 
 
-def _check_limits(limits: Mapping[str, float]) -> None:
+def _check_limits(limits: Mapping[str, float], concurrency: int | None) -> None:
+    told = dict(limits) if concurrency is None else {**limits, "concurrency": concurrency}
     try:
         check_names(limits)
-        if limits:
+        if told:
             from tuner.orders.order import checked
 
-            checked("set", dict(limits))
+            checked("set", told)
     except StudyError as error:
         raise ServiceError(Code.REFUSED, str(error)) from error

@@ -157,12 +157,20 @@ class Supervisor:
             study = self._begun(study, look.run)
             with suppress(RunFolderError, OSError):  # deleted under it
                 self._follow(study, look.run)
+        if study.state in (State.STARTING, State.RUNNING) and study.reason != look.problem and look.state != "gone":
+            self._explain(study, look.problem)
         if look.state == "gone":
             self._end(study, look)
         elif study.state is State.CANCELLED:
             self._executor.kill(folder)
         elif study.state in _ORDERS:
             self._order(study, look)
+
+    def _explain(self, study: SubmittedStudy, problem: str | None) -> None:
+        """Say why nothing newer is known of a study that runs, or that this is over."""
+        with self._database.changing() as connection:
+            studies.update(connection, study.id, reason=problem)
+        self._tell(study.id, "state")
 
     def _begun(self, study: SubmittedStudy, run: str) -> SubmittedStudy:
         """The study, once its driver's run folder is there."""
@@ -287,6 +295,7 @@ class Supervisor:
             driving=of_driver(study.options),
             retry=ended is not None and ended.status == "failed" and not limits,
             devices=devices,
+            each=float(study.facts.get("each", 1.0)),
         )
 
 

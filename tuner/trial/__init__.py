@@ -6,8 +6,9 @@ from tuner.trial.classifier import ImageClassifier
 from tuner.trial.external import External
 from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES
+from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.memory import MemoryEstimate
+from tuner.trial.strategies import STRATEGIES
 
 __all__ = [
     "HYPERPARAMETERS",

@@ -14,9 +14,10 @@ from tuner.space.values import is_number
 from tuner.trial import hyperparameters
 from tuner.trial.base import Direction, Trial
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.hyperparameters import HYPERPARAMETERS, STRATEGIES
+from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import Source, find_source, function_name
+from tuner.trial.strategies import STRATEGIES
 
 METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
     "val_accuracy": "max",
@@ -61,7 +62,7 @@ class ImageClassifier(Trial):
     kind: ClassVar[str] = "image classifier"
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
-    strategies: ClassVar[tuple[str, ...]] = STRATEGIES
+    strategies: ClassVar[tuple[str, ...]] = tuple(STRATEGIES)
     reproduced: ClassVar[tuple[str, ...] | None] = REPRODUCED
 
     data: str | DataFunction = "digits"

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from tuner.errors import StudyError
 from tuner.trial.hyperparameter import Hyperparameter
-
-STRATEGIES = ("ddp", "pipeline", "dp", "balanced_dp")  # for a trial on several devices
+from tuner.trial.strategies import STRATEGIES
 
 TABLE: tuple[Hyperparameter, ...] = (
     Hyperparameter(
@@ -274,7 +273,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "categorical",
         None,
         "How the trial uses several devices, instead of what `Resources` says.",
-        choices=STRATEGIES,
+        choices=tuple(STRATEGIES),
         aliases=("parallel", "parallelism"),
     ),
     Hyperparameter(

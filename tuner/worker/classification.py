@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuner.trial import ImageClassifier, MemoryEstimate
+from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
 from tuner.worker.implementation import WORKER, Implementation
 
 if TYPE_CHECKING:
     from tuner.train import Trainer
+    from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
-
-PROCESS_PER_DEVICE = ("ddp", "pipeline")
 
 
 class Classification(Implementation[ImageClassifier]):
@@ -27,12 +26,13 @@ class Classification(Implementation[ImageClassifier]):
 
     def train(self, trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
-        if assignment.strategy in PROCESS_PER_DEVICE:
+        strategy = STRATEGIES.get(assignment.strategy or "")
+        if strategy and strategy.process_per_device:
             from tuner.worker.several import train_on_several
 
             train_on_several(trial, assignment, session)
         else:
-            _train_in_this_process(trial, assignment, session)
+            _train_in_this_process(trial, assignment, session, strategy)
 
     def download(self, trial: ImageClassifier) -> None:
         """See `Implementation.download`."""
@@ -91,13 +91,11 @@ class Classification(Implementation[ImageClassifier]):
         write_best(best, trial, config, checkpoint, scored, record)
 
 
-def _train_in_this_process(trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
+def _train_in_this_process(
+    trial: ImageClassifier, assignment: Assignment, session: WorkerSession, strategy: DeviceStrategy | None
+) -> None:
     from tuner.train import Trainer
-    from tuner.train.parallel import OneProcess
 
-    strategy = (
-        OneProcess(int(assignment.gpus), balanced=assignment.strategy == "balanced_dp") if assignment.strategy else None
-    )
     trainer = Trainer(
         trial,
         assignment.config,
@@ -105,7 +103,7 @@ def _train_in_this_process(trial: ImageClassifier, assignment: Assignment, sessi
         seed=assignment.seed,
         split_seed=assignment.study_seed,
         device="cuda" if assignment.gpus else "cpu",
-        strategy=strategy,
+        strategy=strategy.load()(int(assignment.gpus)) if strategy else None,
         step_path=assignment.step_path,
     )
     try:

@@ -44,7 +44,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
             seed=assignment.seed,
             split_seed=assignment.study_seed,
             threads=max(1, int(assignment.cpus) // count),
-            strategy=str(assignment.strategy),
+            strategy=assignment.strategy,
             halvings=halvings,
             first_pass_fits=first_pass_fits,
             checkpoints=tuple(worker.checkpoints()),

@@ -31,6 +31,7 @@ class Served:
     service: Service
     access: Access
     url: str = ""
+    port: int = 0
     app: Any = None
     users: dict[str, User] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -82,7 +83,7 @@ def serving(folder: Path, settings: WebSettings | None = None) -> Iterator[Serve
         try:
             while not found.started:
                 time.sleep(0.01)
-            served.url, served.app = settings.url, found.config.app
+            served.url, served.port, served.app = settings.url, settings.port, found.config.app
             yield served
         finally:
             found.should_exit = True

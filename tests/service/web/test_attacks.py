@@ -4,6 +4,7 @@ import io
 import os
 import socket
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,3 +194,96 @@ def test_a_network_gets_no_server_without_protection(settings: WebSettings, mess
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.9.9.9"])
 def test_this_machine_alone_needs_no_protection(host: str) -> None:
     WebSettings(host=host).check()
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 2\r\nContent-Length: 30\r\n",
+        b"Content-Length: 2, 30\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+    ],
+)
+def test_a_request_of_two_lengths_smuggles_no_other(served: Served, framing: bytes) -> None:
+    head = b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + framing + b"\r\n"
+    token = served.tokens["chief"].encode()
+    hidden = b"GET /api/v1/users HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer " + token
+    answer = raw(served, head + b"{}" + hidden + b"\r\n\r\n")
+    assert b"HTTP/1.1 200 " not in answer
+    assert answer.count(b"HTTP/1.1 ") <= 1
+
+
+def test_a_chunked_body_without_a_length_ends_at_the_limit(served: Served) -> None:
+    head = b"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    most = b"f4240\r\n" + b" " * 1_000_000 + b"\r\n"
+    assert raw(served, head + most + b"0\r\n\r\n").startswith(b"HTTP/1.1 422 ")
+    assert raw(served, head + most + b"1\r\n \r\n0\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+
+
+def test_headers_without_end_are_refused(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", int(served.url.rpartition(":")[2])), 20) as connection:
+        answer = b""
+        try:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+            for number in range(2_000):
+                connection.sendall(b"X-%d: " % number + b"a" * 1000 + b"\r\n")
+            answer = connection.recv(1000)
+        except ConnectionError:
+            return  # it hung up in the midst
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 ")) or answer == b""
+
+
+def test_a_name_adds_no_header(served: Served, study: int) -> None:
+    path = f"/api/v1/studies/{study}/files/evil.html%0d%0aSet-Cookie:%20a=b"
+    answer = served.client("anne").get(path)
+    assert answer.status_code == 404
+    assert "set-cookie" not in answer.headers
+    key = served.client("anne").get("/api/v1/queue", headers={"Last-Event-ID": "x%0d%0aSet-Cookie: a=b"})
+    assert "set-cookie" not in key.headers
+
+
+def test_a_session_that_was_given_before_the_login_is_none_after_it(served: Served) -> None:
+    served.access._set_password(served.users["hand"], PASSWORD, "set")
+    served.tokens["hand"] = served.access.create_token(served.users["hand"], "test")[1]
+    fixed = "tuner_" + "a" * 43
+    browser = served.client(cookies={"tuner_session": fixed}, headers={"Origin": served.url})
+    answer = browser.post("/api/v1/login", json={"name": "hand", "password": PASSWORD})
+    assert answer.status_code == 200
+    cookie = answer.headers["set-cookie"]
+    assert fixed not in cookie
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert served.client(cookies={"tuner_session": fixed}).get("/api/v1/queue").status_code == 401
+
+
+def test_a_folder_that_becomes_a_link_while_it_is_read_leads_nowhere(served: Served, study: int, storage: Path) -> None:
+    run = served.service.run(study)
+    assert run is not None
+    folder = Path(run.path) / "swapped"
+    outside = storage / "outside"
+    for one in (folder, outside):
+        one.mkdir()
+    (folder / "secret.txt").write_text("mine")
+    (outside / "secret.txt").write_text("nobody may read this")
+    ended = threading.Event()
+
+    def swap() -> None:
+        away = folder.with_name("away")
+        while not ended.is_set():
+            folder.rename(away)
+            folder.symlink_to(outside)
+            folder.unlink()
+            away.rename(folder)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        with served.client("anne") as client:
+            texts = {client.get(f"/api/v1/studies/{study}/files/swapped/secret.txt").text for _ in range(150)}
+    finally:
+        ended.set()
+        swapping.join()
+    assert "mine" in texts
+    assert not any("nobody may read this" in text for text in texts)

@@ -10,7 +10,7 @@ from torch import nn
 from tests.train.parallel.test_group import TRIAL
 from tuner.train import Trainer
 from tuner.train.optimisation import Objective, Precision
-from tuner.train.parallel.one_process import EvenParallel, InPrecision, Losses, OneProcess
+from tuner.train.parallel.one_process import BalancedOneProcess, EvenParallel, InPrecision, Losses, OneProcess
 
 CPU = torch.device("cpu")
 CONFIG = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "class_weights": "balanced", "label_smoothing": 0.1}
@@ -42,7 +42,7 @@ def test_the_arithmetic_is_chosen_within_the_forward_pass() -> None:
 
 
 def test_what_the_user_is_told_names_the_better_choice() -> None:
-    trainer = Trainer(TRIAL, CONFIG, epochs=1, strategy=OneProcess(2, balanced=False))
+    trainer = Trainer(TRIAL, CONFIG, epochs=1, strategy=OneProcess(2))
     assert any("strategy='ddp' gives the same gradients" in note for note in trainer.notes)
 
 
@@ -59,7 +59,7 @@ def trained(strategy: OneProcess | None, config: dict[str, Any]) -> tuple[dict[s
 def test_two_gpus_lead_to_the_same_weights_as_one(balanced: bool, precision: str) -> None:
     config = {**CONFIG, "precision": precision}
     alone, expected = trained(None, config)
-    model, results = trained(OneProcess(2, balanced=balanced), config)
+    model, results = trained((BalancedOneProcess if balanced else OneProcess)(2), config)
     tolerance = 1e-5 if precision == "fp32" else 5e-3
     for name, value in model.items():
         torch.testing.assert_close(value, alone[name], atol=tolerance, rtol=1e-5)

@@ -24,6 +24,7 @@ class Task:
         driving: how it is run, as `tuner.driver.Driving` takes it
         retry: whether failed trials of a run that goes on are run again
         devices: that it gets
+        each: how many of them a trial holds; less than 1 for a share
     """
 
     study: str | None
@@ -34,10 +35,11 @@ class Task:
     driving: Mapping[str, Any] = field(default_factory=dict)
     retry: bool = False
     devices: tuple[Device, ...] = ()
+    each: float = 1.0
 
     def as_json(self) -> str:
         """As `tuner.driver.detached` reads it."""
-        told = {name: value for name, value in vars(self).items() if name != "devices"}
+        told = {name: value for name, value in vars(self).items() if name not in ("devices", "each")}
         cpus = [device.index for device in self.devices if device.kind == "cpu"]
         return json.dumps({**told, "cpus": cpus or None}, indent=2)
 
@@ -54,13 +56,15 @@ class Ended:
 class Look:
     """A driver at one moment.
 
-    `run` is its run folder, once it has one, `ended` what it said last, `rebooted` whether it went with the machine.
+    `run` is its run folder, once it has one, `ended` what it said last, `rebooted` whether it went with the machine,
+    `problem` why nothing newer is known of it, a sentence.
     """
 
     state: Literal["starting", "running", "gone"]
     run: str | None = None
     ended: Ended | None = None
     rebooted: bool = False
+    problem: str | None = None
 
 
 class Executor(Protocol):

@@ -22,16 +22,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from tuner.service.executors.executor import Ended, Look, Task
+from tuner.service.executors.executor import Look, Task
+from tuner.service.executors.told import ended_of, read, run_of
 from tuner.service.model import Device
 from tuner.service.processes import clean_environment, kill_session
 from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity
 
 START_SECONDS = 30.0  # until a driver that nobody saw start has said which process it is
-LARGEST_FILE = 1_000_000  # bytes that are read of what a driver wrote
 COMMAND = (sys.executable, "-m", "tuner.driver.detached")
 
 
@@ -67,16 +66,11 @@ class LocalProcesses:
     def look(self, folder: Path) -> Look:
         """See `Executor`."""
         alive = self._lives(folder)  # asked before its last words are read
-        begun, ended = _read(folder, "begun.json"), _read(folder, "ended.json")
-        run = begun.get("run") if begun else None
-        if not isinstance(run, str):
-            run = None
+        run, ended = run_of(folder), ended_of(folder)
         if alive:
             return Look("running" if run else "starting", run)
         identity = self._identity(folder)
-        return Look(
-            "gone", run, _ended(ended), identity is not None and identity.boot != ProcessIdentity.current().boot
-        )
+        return Look("gone", run, ended, identity is not None and identity.boot != ProcessIdentity.current().boot)
 
     def interrupt(self, folder: Path) -> None:
         """See `Executor`: SIGTERM to the driver alone, which ends its workers itself."""
@@ -119,7 +113,7 @@ class LocalProcesses:
         return LocalFolder(folder).create("process.json", b"{}")
 
     def _identity(self, folder: Path) -> ProcessIdentity | None:
-        told = _read(folder, "process.json")
+        told = read(folder, "process.json")
         try:
             return ProcessIdentity(**told) if told else None
         except TypeError:
@@ -130,20 +124,3 @@ def visible_gpus(devices: Sequence[Device]) -> dict[str, str]:
     """The environment in which a driver sees its GPUs alone, and none where it has CPUs."""
     names = [device.name or str(device.index) for device in devices if device.kind == "gpu"]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def _ended(told: Mapping[str, Any] | None) -> Ended | None:
-    if told is None:
-        return None
-    status, error = told.get("status"), told.get("error")
-    pair = (str(error[0]), str(error[1])) if isinstance(error, list) and len(error) == 2 else None
-    return Ended(status if isinstance(status, str) else None, pair)
-
-
-def _read(folder: Path, name: str) -> dict[str, Any] | None:
-    """An object that was written as a whole; None where there is none, or something else."""
-    try:
-        told = json.loads(LocalFolder(folder).read_at_most(name, LARGEST_FILE))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return told if isinstance(told, dict) else None

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 class OneProcess(Strategy):
     """The network is copied from the first GPU to the others in each step, and the batch scattered.
 
-    Logits are gathered on the first GPU, where the loss is computed; or, `balanced`, each GPU computes the loss of its
-    own images, so that nothing but these sums come together and the first GPU needs no more memory than the others.
+    Logits are gathered on the first GPU, where the loss is computed ("dp").
     """
 
-    def __init__(self, devices: int, *, balanced: bool) -> None:
+    name = "dp"
+
+    def __init__(self, devices: int) -> None:
         super().__init__()
         self.gpus = devices
-        self._devices, self._balanced = list(range(devices)), balanced
+        self._devices = list(range(devices))
         self._spread: dict[nn.Module, nn.Module] = {}
 
     @property
@@ -41,27 +42,16 @@ class OneProcess(Strategy):
         self, network: Network, device: torch.device, images: Images, precision: Precision, chosen: dict[str, Any]
     ) -> tuple[str, ...]:
         """See `Strategy.place`."""
-        name = "balanced_dp" if self._balanced else "dp"
         return (
             *super().place(network, device, images, precision, chosen),
-            f"strategy='{name}' copies the network to all GPUs in every step and drives them from one process; "
+            f"strategy='{self.name}' copies the network to all GPUs in every step and drives them from one process; "
             "strategy='ddp' gives the same gradients and avoids both; benchmarks/multi_device.py measures how much it "
             "saves",
         )
 
-    def make_step(
-        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
-    ) -> TrainingStep:
-        """See `Strategy.make_step`."""
-        if not self._balanced:
-            return super().make_step(module, objective, precision, batch_size=batch_size, clip_norm=clip_norm)
-        return BalancedStep(
-            module, objective, precision, batch_size=batch_size, clip_norm=clip_norm, devices=self._devices
-        )
-
     def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
-        """The module, on all GPUs unless the losses are."""
-        return module if self._balanced else self._on_all(module, precision)
+        """The module on all GPUs."""
+        return self._on_all(module, precision)
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:
         """See `Strategy.logits`."""
@@ -71,6 +61,27 @@ class OneProcess(Strategy):
         if module not in self._spread:
             self._spread[module] = EvenParallel(InPrecision(module, precision), self._devices)
         return self._spread[module]
+
+
+class BalancedOneProcess(OneProcess):
+    """Each GPU computes the loss of its own images as well ("balanced_dp").
+
+    So nothing but these sums come together, and the first GPU needs no more memory than the others.
+    """
+
+    name = "balanced_dp"
+
+    def make_step(
+        self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
+    ) -> TrainingStep:
+        """See `Strategy.make_step`."""
+        return BalancedStep(
+            module, objective, precision, batch_size=batch_size, clip_norm=clip_norm, devices=self._devices
+        )
+
+    def forward(self, module: nn.Module, precision: Precision) -> Callable[[Tensor], Tensor]:
+        """The module as it is: the losses are on all GPUs."""
+        return module
 
 
 class EvenParallel(nn.DataParallel[nn.Module]):

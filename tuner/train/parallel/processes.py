@@ -45,7 +45,7 @@ class Task:
         seed: of the trial
         split_seed: of the study
         threads: of each process
-        strategy: "ddp", "pipeline", or "none" for one process alone
+        strategy: name of one with a process for each device; None for one process alone
         halvings: how often memory ran out
         first_pass_fits: whether it didn't in a pass over a whole batch without gradient, as far as is known
         checkpoints: folders to go on from, the newest first; one that is damaged is passed over
@@ -58,7 +58,7 @@ class Task:
     seed: int
     split_seed: int
     threads: int
-    strategy: str = "ddp"
+    strategy: str | None = "ddp"
     halvings: int = 0
     first_pass_fits: bool = True
     checkpoints: tuple[Path, ...] = ()

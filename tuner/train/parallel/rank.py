@@ -19,12 +19,12 @@ from tuner.errors import describe_failure
 from tuner.train import Trainer
 from tuner.train.checkpoint import load_first_whole, write_checkpoint
 from tuner.train.memory import is_out_of_memory
-from tuner.train.parallel import Pipeline, Replicas, Strategy, joined
+from tuner.train.parallel import Strategy, joined
 from tuner.train.parallel.processes import SHOW_STACKS, Epoch, Failure, Task
 from tuner.train.step import SMALLER
+from tuner.trial import STRATEGIES
 
 SIGNS_OF_BEING_LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo")
-STRATEGIES: dict[str, type[Strategy]] = {"none": Strategy, "ddp": Replicas, "pipeline": Pipeline}
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
@@ -43,7 +43,7 @@ def main(connection: Connection[Any, Any]) -> None:
                 seed=task.seed,
                 split_seed=task.split_seed,
                 device=device,
-                strategy=STRATEGIES[task.strategy](group),
+                strategy=(Strategy if task.strategy is None else STRATEGIES[task.strategy].load())(group),
             )
             _serve(trainer, task, connection)
     except Exception as error:

@@ -49,6 +49,7 @@ class ChangeBody(Body):
     limits: dict[str, int | Finite | None] = Field(
         default_factory=dict, max_length=20, description="of the budget by their names, such as trials"
     )
+    concurrency: int | None = Field(default=None, ge=1, le=100_000, description="trials at once, at most")
 
 
 class TryBody(Body):

@@ -92,8 +92,8 @@ def show(study: Id, web: Shown, user: Viewer) -> SubmittedStudy:
 
 @router.patch("/studies/{study}")
 def change(study: Id, body: ChangeBody, web: Shown, user: Submitter) -> SubmittedStudy:
-    """Change its priority, or limits of its budget; a finished one goes on with a higher limit."""
-    return web.service.change(study, user, priority=body.priority, limits=body.limits)
+    """Change its priority, limits of its budget (a finished one goes on with a higher one), or trials at once."""
+    return web.service.change(study, user, priority=body.priority, limits=body.limits, concurrency=body.concurrency)
 
 
 @router.delete("/studies/{study}", status_code=204)

@@ -1,0 +1,21 @@
+"""How many trials of a submitted study run at once, changed after its submission."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from tuner.service.checking.facts import Facts, demand_of
+from tuner.service.database import studies
+from tuner.service.model import Device, SubmittedStudy
+
+
+def set_concurrency(
+    connection: sqlite3.Connection, study: SubmittedStudy, concurrency: int, devices: Sequence[Device]
+) -> None:
+    """For its next driver, with the devices that this asks for; one that wasn't checked yet gets those by its check."""
+    columns: dict[str, object] = {"options": {**study.options, "concurrency": concurrency}}
+    if study.facts:
+        wanted = studies.wanted_devices(connection, study.id)
+        columns["demand"] = demand_of(Facts.read(study.facts), devices, wanted, concurrency)
+    studies.update(connection, study.id, **columns)

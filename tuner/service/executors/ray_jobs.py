@@ -1,0 +1,157 @@
+"""Drivers as jobs of a Ray cluster that is reached through its dashboard alone; Ray itself isn't imported here.
+
+The cluster's machines see the storage folder under the same path, and have tuner installed. A driver's folder holds
+what it does for a local one (see `local.py`), and `job.json`: which job it is, written before the job is submitted, so
+that a server finds it though the one before was killed in between; and `seen.json` once the cluster knew the job.
+
+What the cluster answers is asked at most every `ASK_SECONDS` a job. One that doesn't answer is left alone for
+`REST_SECONDS`: until then, and as long as it stays away, every driver stands where it stood last.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.foreign_text import printable
+from tuner.service.executors.executor import Look, Task
+from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, JobsApi
+from tuner.service.executors.told import ended_of, read, run_of
+from tuner.storage.folder import LocalFolder
+
+COMMAND = ("python", "-m", "tuner.driver.detached")  # by the cluster's own interpreter
+STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
+ASK_SECONDS = 1.5
+REST_SECONDS = 5.0  # after a cluster didn't answer
+STOP_AGAIN_SECONDS = 5.0  # a job that is still pending passes over an order to stop
+LOG_BYTES = 100_000
+_OVER = ("STOPPED", "SUCCEEDED", "FAILED")
+
+
+@dataclass
+class _Seen:
+    """What the cluster said last of a job, when (of a monotonic clock), and when it was told to stop."""
+
+    status: str | None = None
+    asked: float = float("-inf")
+    stopped: float = float("-inf")
+
+
+class RayJobs:
+    """Each driver is a job; `command` runs its task by the cluster's interpreter."""
+
+    def __init__(
+        self, api: JobsApi, command: Sequence[str] = COMMAND, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api, self._command, self._clock = api, tuple(command), clock
+        self._seen: dict[Path, _Seen] = {}
+        self._away: str | None = None
+        self._rest_until = float("-inf")
+
+    def start(self, task: Task, folder: Path) -> None:
+        """See `Executor`; the folder is a new one. Raises OSError where the cluster refuses, or doesn't answer."""
+        folder.mkdir(parents=True)
+        told = json.loads(task.as_json())
+        driving = {**told["driving"], "address": "auto"}  # the cluster that the job runs on
+        driving["concurrency"] = at_once(task, driving.get("concurrency"))
+        told |= {"cpus": None, "driving": driving}  # the cluster's CPUs have no numbers here
+        (folder / "task.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
+        job = f"tuner-{uuid.uuid4().hex}"
+        LocalFolder(folder).create("job.json", json.dumps({"job": job}).encode())
+        log = shlex.quote(str(folder / "log"))
+        command = f"exec {shlex.join([*self._command, str(folder / 'task.json')])} >> {log} 2>&1"
+        try:
+            self._api.submit(job, command, {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)})
+        except JobRefusedError as error:
+            (folder / "log").write_text(f"the cluster refused the job: {error}\n", encoding="utf-8")
+            raise
+        except ClusterAwayError as error:
+            self._rest(error)
+            raise
+
+    def look(self, folder: Path) -> Look:
+        """See `Executor`; `problem` says why its state may be an old one."""
+        seen = self._ask(folder)
+        run = run_of(folder)  # after its state: what it wrote last is there
+        if self._away is not None and (seen.status not in _OVER):
+            return Look("running" if run else "starting", run, problem=self._away)
+        if seen.status is None:  # the cluster doesn't know it: it was never submitted, or the cluster was started anew
+            return Look("gone", run, ended_of(folder), rebooted=self._was_seen(folder))
+        if seen.status in _OVER:
+            return Look("gone", run, ended_of(folder))
+        return Look("running" if run else "starting", run)
+
+    def interrupt(self, folder: Path) -> None:
+        """See `Executor`: SIGTERM, and SIGKILL a minute later, both by the cluster."""
+        seen = self._seen.setdefault(folder, _Seen())
+        job = _job(folder)
+        if job is None or self._clock() < max(seen.stopped + STOP_AGAIN_SECONDS, self._rest_until):
+            return
+        seen.stopped = self._clock()
+        try:
+            self._api.stop(job)
+        except ClusterAwayError as error:
+            self._rest(error)
+        except JobRefusedError:  # it is over, or unknown: the next look says so
+            seen.asked = float("-inf")
+
+    def kill(self, folder: Path) -> None:
+        """See `Executor`; a cluster has no harder way than `interrupt`."""
+        self.interrupt(folder)
+
+    def log(self, folder: Path, start: int = 0) -> bytes:
+        """See `Executor`: what it wrote to the storage, or else what the cluster has of a job that came to nothing."""
+        try:
+            with (folder / "log").open("rb") as file:
+                file.seek(max(0, start))
+                return file.read()
+        except FileNotFoundError:
+            pass
+        job = _job(folder)
+        if job is None or self._clock() < self._rest_until:
+            return b""
+        try:
+            return self._api.logs(job)[-LOG_BYTES:].encode()[max(0, start) :]
+        except (ClusterAwayError, JobRefusedError):
+            return b""
+
+    def _ask(self, folder: Path) -> _Seen:
+        """What the cluster says of a job, now or a moment ago."""
+        seen = self._seen.setdefault(folder, _Seen())
+        now, job = self._clock(), _job(folder)
+        if job is None or seen.status in _OVER or now < max(seen.asked + ASK_SECONDS, self._rest_until):
+            return seen
+        try:
+            seen.status = self._api.status(job)
+            if seen.status is not None and not self._was_seen(folder):
+                LocalFolder(folder).create("seen.json", b"{}")
+        except ClusterAwayError as error:
+            self._rest(error)
+            return seen
+        seen.asked, self._away = now, None
+        return seen
+
+    def _rest(self, error: Exception) -> None:
+        self._away = printable(str(error))
+        self._rest_until = self._clock() + REST_SECONDS
+
+    def _was_seen(self, folder: Path) -> bool:
+        return (folder / "seen.json").exists()
+
+
+def at_once(task: Task, wanted: int | None) -> int:
+    """Trials at once that fit on what the study was given: a driver sees the whole cluster."""
+    fit = max(1, int(len(task.devices) / task.each + 1e-9))
+    return fit if wanted is None else min(wanted, fit)
+
+
+def _job(folder: Path) -> str | None:
+    told: dict[str, Any] | None = read(folder, "job.json")
+    job = told.get("job") if told else None
+    return job if isinstance(job, str) else None
