@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-TESTS := $(BIN)/python -m pytest --numprocesses 2 --dist loadscope
+TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist loadscope
 
 .PHONY: demo test test-all check docs picture notebooks bench clean
 

@@ -30,7 +30,8 @@ from torch.multiprocessing.spawn import start_processes
 from tuner import ImageClassifier
 from tuner.machine import this_machine
 from tuner.train import Trainer
-from tuner.train.parallel import Pipeline, joined
+from tuner.train.parallel.group import joined
+from tuner.train.parallel.pipeline import Pipeline
 from tuner.train.parallel.processes import Here, Ranks, Task
 from tuner.trial import STRATEGIES
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -74,15 +75,23 @@ class Product:
         self._proposals = Proposals(problem, search.build(problem), learned=learned)
         self._configs: dict[str, Config] = {}
         self._curves: dict[str, dict[int, float]] = {}
+        self._scheduler, self._most = scheduler, math.inf
         self._stopper = scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=None)
         self._started = 0
         self.seconds = self.decisions = 0.0
 
-    def ask(self) -> tuple[str, Any]:
-        """A paused trial that goes on, or a new one."""
+    def limit(self, trials: int) -> None:
+        """Start so many trials at most, and know it."""
+        self._most = trials
+        self._stopper = self._scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=trials)
+
+    def ask(self) -> tuple[str, Any] | None:
+        """A paused trial that goes on, or a new one; None where neither is left."""
         trial = self._stopper.resumable()
         if trial is not None:
             return trial, None
+        if self._started >= self._most:
+            return None
         began = time.perf_counter()
         config = self._proposals.suggest(self._started)
         self.seconds += time.perf_counter() - began

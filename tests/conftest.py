@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,10 @@ ROOT = Path(__file__).parent.parent
 README_SEARCH = "the search of README"
 _SEARCHES = re.compile(rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/")
 ROOM_BYTES = 4 << 30  # several times what the tests have there at once
+
+# The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
@@ -73,7 +78,7 @@ def readme_search(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, P
             (command,) = block.commands()
             words = shlex.split(f"{command} {block.shortened} --json")
             assert words[:3] == ["python", "-m", "tuner"]
-            finished = tuner(*words[3:], folder=folder)
+            finished = tuner(*words[3:], folder=folder, timeout=900)
             assert finished.code == 0, finished.err
     return finished, folder / "runs"
 

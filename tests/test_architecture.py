@@ -50,8 +50,19 @@ MAY_IMPORT = {
     "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
         {
-            *("history", "storage", "plots", "study", "study_file", "budget", "failures", "space", "search", "orders"),
-            *("errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay", "schedule"),
+            *(
+                "history",
+                "storage",
+                "plots",
+                "study",
+                "study_file",
+                "study_json",
+                "budget",
+                "failures",
+                "space",
+                "search",
+            ),
+            *("orders", "errors", "foreign_text", "quoting", "cache_folder", "temporary", "replay", "schedule"),
         },
         {"pandas", "optuna", "scipy"},
     ),
@@ -79,7 +90,7 @@ MAY_IMPORT = {
     ),
     "lifecycle": (
         {
-            *("loop", "study", "budget", "resources", "space", "results", "orders", "history", "storage"),
+            *("loop", "study", "study_json", "budget", "resources", "space", "results", "orders", "history", "storage"),
             *("html_report", "notify", "quoting", "machine", "errors", "temporary"),
         },
         set(),
@@ -87,7 +98,7 @@ MAY_IMPORT = {
     "ask_tell": (
         {
             *("lifecycle", "loop", "study", "study_file", "budget", "resources", "search", "schedule"),
-            *("results", "history"),
+            *("results", "history", "notify"),
             *("storage", "quoting", "errors", "temporary"),
         },
         set(),
@@ -153,8 +164,18 @@ MAY_IMPORT = {
     ),
     "api": (
         {
-            *("console", "driver", "inspection", "results", "history", "study", "study_file", "installation", "errors"),
-            "service",
+            *(
+                "console",
+                "driver",
+                "inspection",
+                "results",
+                "history",
+                "study",
+                "study_file",
+                "installation",
+                "notify",
+                "errors",
+            ),
         },
         set(),
     ),
@@ -197,7 +218,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def loaded_imports(path: Path) -> set[str]:
+def loaded_imports(path: Path, *, at_its_top: bool = False) -> set[str]:
     """What a module imports when it runs, at its top or inside functions: not what only type checkers see."""
     found: set[str] = set()
     waiting: list[ast.AST] = [nodes(path)[0]]
@@ -205,6 +226,8 @@ def loaded_imports(path: Path) -> set[str]:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             waiting += node.orelse
+        elif at_its_top and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            pass
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -257,6 +280,40 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         for name in free:
             del left[name]
     assert left == {}
+
+
+LONGEST_FILE, LONGEST_CLASS = 400, 250  # lines
+
+
+def test_no_file_is_too_long_and_a_class_that_is_says_why() -> None:
+    files = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {path: lines for path, lines in files.items() if lines > LONGEST_FILE} == {}
+    long = {
+        node.name: "Long because " in (ast.get_docstring(node) or "")
+        for path in files
+        for node in nodes(path)
+        if isinstance(node, ast.ClassDef) and node.end_lineno is not None
+        if node.end_lineno - node.lineno + 1 > LONGEST_CLASS
+    }
+    assert [name for name, told in long.items() if not told] == []
+
+
+def test_each_module_can_be_the_first_that_is_imported() -> None:
+    """An import runs the packages above a module, too; `tuner` itself, the one above all, imports no room."""
+    left: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = dotted(path)
+        run = {above for each in loaded_imports(path, at_its_top=True) for above in (each, *packages_above(each))}
+        left[name] = run - {name, *packages_above(name)}
+    while free := [name for name, imported in left.items() if not imported & left.keys()]:
+        for name in free:
+            del left[name]
+    assert left == {}
+
+
+def packages_above(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(2, len(parts))]
 
 
 def test_the_modules_of_the_mirror_alone_import_wandb() -> None:
@@ -330,6 +387,41 @@ def modules_loaded_by(code: str) -> set[str]:
 
 def test_importing_tuner_loads_neither_ray_nor_torch_nor_pandas() -> None:
     assert loaded_by("import tuner") & HEAVY == set()
+
+
+def test_what_is_public_is_found_in_the_room_that_type_checkers_are_told() -> None:
+    """`tuner` looks names up in a table of its own, as it loads no room before one of its names is used."""
+    import tuner
+
+    told = {
+        alias.name: node.module
+        for block in nodes(PACKAGE / "__init__.py")
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert told == tuner._ROOM_OF
+    assert sorted(told) == sorted(tuner.__all__)
+    assert all(getattr(tuner, name) is getattr(sys.modules[told[name]], name) for name in told)
+    assert set(told) <= set(dir(tuner))
+    with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'studdy'"):
+        _ = tuner.studdy  # type: ignore[attr-defined]
+
+
+def test_the_help_loads_neither_numpy_nor_any_verb() -> None:
+    code = "import contextlib, io\nfrom tuner.cli import main\nwith contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): main(['--help'])"
+    loaded = modules_loaded_by(code)
+    assert {"numpy", *HEAVY} & loaded == set()
+    assert {name for name in loaded if name.startswith("tuner.cli.")} == {
+        *("tuner.cli.main", "tuner.cli.outcome", "tuner.cli.parser", "tuner.cli.verbs"),
+    }
+    assert loaded & {"tuner.space", "tuner.results", "tuner.study"} == set()
+
+
+def test_a_verb_loads_no_other_verb() -> None:
+    code = "from tuner.cli.main import parser; parser('check')"
+    assert {"tuner.cli.run", "tuner.cli.show", "tuner.cli.retry"} & modules_loaded_by(code) == set()
 
 
 def test_loading_a_study_file_loads_neither_ray_nor_torch() -> None:

@@ -284,10 +284,10 @@ def test_show_tells_of_failures_and_the_winner(tmp_path: Path, capsys: pytest.Ca
     assert [" ".join(line.split()) for line in shown.splitlines()] == [
         f"simulated in {run}: interrupted, 2 trials, 0 s",
         "trial status epochs loss at time settings",
-        "00000 completed 9 0.2247 9 0 s x=0.637",
+        "00000 completed 9 0.2316 9 0 s x=0.637",
         "00001 failed: error 4 0.5978 4 0 s x=0.8897",
         "1 trial failed, as trial 00001: ValueError: [x]",
-        "best: loss 0.2247 (trial 00000, epoch 9: x=0.637)",
+        "best: loss 0.2316 ± 0.0033 over epochs 8 to 9 (trial 00000, epoch 9: x=0.637)",
         f"run folder: {run}",
     ]
 
@@ -309,7 +309,7 @@ def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.
     _, out, _ = run_main(capsys, "show", run, "--json")
     summary = json.loads(out)
     assert list(summary) == ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
-    assert list(summary["best"]) == ["trial_id", "config", "metrics"]
+    assert list(summary["best"]) == ["trial_id", "config", "value", "error", "over_epochs", "epoch", "metrics"]
     assert (summary["run"], summary["status"], summary["failures"]) == (
         str(run),
         "interrupted",

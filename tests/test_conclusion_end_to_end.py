@@ -60,7 +60,7 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     process = start("run", space, "--storage", *options, folder=tmp_path, STEP_SECONDS="0.1")
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 5)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     space.unlink()
     reported = epochs_reported(tmp_path / "out")
@@ -69,7 +69,7 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     (tmp_path / "slow").touch()
     wait_for((tmp_path / "scoring").exists, 120)
     os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     before = load_run(tmp_path / "out")
     assert before.status == "interrupted"
     if end == "Ctrl-C":
@@ -95,7 +95,7 @@ def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be
     process = start("run", space, "--storage", "out", folder=tmp_path)
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 20)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     file = Path(load_run(tmp_path / "out").path) / "study.py"
     original = file.read_text()
     for other in ('metric="accuracy"', 'mode="max"', 'space={"x": uniform(0, 2)}', "seed=3"):
@@ -130,7 +130,7 @@ def test_an_error_of_the_search_itself_leaves_a_run_that_goes_on(tmp_path: Path)
     process = start("run", path, "--storage", "out", folder=tmp_path)
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 3)
     (tmp_path / "broken").touch()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     run = load_run(tmp_path / "out")
     assert process.returncode == 1
     assert "Traceback" not in err
@@ -166,7 +166,7 @@ def test_of_two_drivers_at_once_one_goes_on_with_the_run_and_the_other_is_refuse
     assert refused.code == 2
     assert f"process {process.pid}" in refused.err
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     both = [start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.05") for _ in range(2)]
     ended = [(each.communicate(timeout=200)[1], each.returncode) for each in both]
     assert sorted(code for _, code in ended) == [0, 2]
@@ -183,7 +183,7 @@ def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: 
     first = start("run", space, "--storage", "out", folder=tmp_path)
     wait_for(lambda: epochs_reported(tmp_path / "out") >= 4)
     second = tuner("resume", "out", "--take-over", "--json", folder=tmp_path)
-    _, err = first.communicate(timeout=60)
+    _, err = first.communicate(timeout=300)
     assert first.returncode == 2
     assert "another process has taken over the run" in err
     assert "Traceback" not in err

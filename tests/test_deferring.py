@@ -63,14 +63,52 @@ except ModuleNotFoundError as error:
 def test_hyperopt_comes_without_the_statistics_that_one_algorithm_of_its_needs_and_has_them_when_it_does() -> None:
     code = """
 import sys
+import tuner.search.special_functions
 from tuner.search.hyperopt_library import tpe
 loaded = "scipy.stats" in sys.modules
-import hyperopt
-print(loaded, tpe is hyperopt.tpe, hyperopt.atpe.scipy.stats.skew([1, 1, 4]) > 0)
-import numpy
+import hyperopt, numpy
 print("f2py" in vars(numpy), numpy.f2py.get_include.__name__)
+print(loaded, tpe is hyperopt.tpe, hyperopt.atpe.scipy.stats.skew([1, 1, 4]) > 0)
 """
-    assert said(code).split() == ["False", "True", "True", "False", "get_include"]
+    assert said(code).split() == ["False", "get_include", "False", "True", "True"]
+
+
+def test_a_function_that_is_taken_within_the_block_loads_its_module_when_it_is_called() -> None:
+    code = """
+with deferred(functions={"colorsys": "rgb_to_hsv rgb_to_hls"}):
+    from colorsys import rgb_to_hsv
+loaded = "colorsys" in sys.modules
+print(loaded, rgb_to_hsv(0, 0, 1)[2], "colorsys" in sys.modules)
+from colorsys import rgb_to_hls
+print(rgb_to_hls.__module__)
+"""
+    assert said(BEGINNING + code).split() == ["False", "1", "True", "colorsys"]
+
+
+def test_another_name_of_a_module_of_functions_is_the_modules_own() -> None:
+    code = """
+with deferred(functions={"wave": "open"}):
+    from wave import Error, open
+import wave
+print(Error is wave.Error)
+"""
+    assert said(BEGINNING + code) == "True"
+
+
+def test_random_configurations_need_neither_scipy_nor_networkx_and_the_model_does() -> None:
+    code = """
+import sys
+from tuner import HyperOpt, Study, choice, uniform
+study = Study(name="a", trial=print, space={"x": uniform(0, 1), "y": choice(["a", "b"])}, metric="loss", mode="min")
+searcher = HyperOpt(startup_trials=3).build(study.problem)
+for number in range(3):
+    searcher.adopt(number, searcher.suggest(number))
+    searcher.observe(number, 1, 0.5 - number / 10)
+    searcher.end(number, "completed")
+before = {"scipy.special", "scipy.stats", "networkx"} & sys.modules.keys()
+print(before, sorted(searcher.suggest(3)), "scipy.special" in sys.modules, "networkx" in sys.modules)
+"""
+    assert said(code) == "set() ['x', 'y'] True False"
 
 
 def test_a_module_of_a_package_that_is_loaded_is_deferred_too_and_found_there_afterwards() -> None:

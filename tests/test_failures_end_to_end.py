@@ -237,7 +237,7 @@ def interrupt(space: Path, folder: Path, signal_number: int, reports: int = 8) -
     sessions = sessions_of(process.pid)
     assert_only_this_machine_reaches(sessions)
     os.kill(process.pid, signal_number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     wait_for(lambda: processes_of(sessions) == [], 20)
     assert_no_token_is_left(home)
     return Finished(process.returncode, out, err)

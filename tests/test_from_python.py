@@ -11,9 +11,9 @@ from tests.history.events_of_a_run import started
 from tests.loop.simulation import study as simulated_study
 from tests.results.simulated import simulated
 from tuner import SearchFailed, StudyError, start
-from tuner.api import _listed
 from tuner.console.notebook import shown_here
 from tuner.console.progress import Plan
+from tuner.notify import listed
 from tuner.results.representing import search_failure
 
 PLAN = Plan("digits", "loss", "min", trials=4, max_epochs=9)
@@ -24,9 +24,7 @@ def test_a_run_says_in_a_line_what_won(tmp_path: Path) -> None:
     best = run.best
     assert best is not None
     line = repr(run)
-    assert line.startswith(
-        f"<Run simulated: finished, 24 trials, best loss {run.record.best_value:.4g} by {best.trial} (lr="
-    )
+    assert line.startswith(f"<Run simulated: finished, 24 trials, best loss 0.125 ± 0.0033 by {best.trial} (lr=")
     assert line.endswith(f", {tmp_path}/run>")
     assert "\n" not in line
 
@@ -87,8 +85,8 @@ def test_progress_is_left_out_where_there_is_no_stderr(monkeypatch: pytest.Monke
 
 
 def test_one_target_may_be_given_as_a_text() -> None:
-    assert _listed("https://host/a") == ["https://host/a"]
-    assert _listed(["true", "false"]) == ["true", "false"]
+    assert listed("https://host/a") == ["https://host/a"]
+    assert listed(["true", "false"]) == ["true", "false"]
 
 
 def test_a_study_that_cannot_work_is_refused_before_a_process_is_started(tmp_path: Path) -> None:

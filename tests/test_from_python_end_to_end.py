@@ -110,7 +110,7 @@ def test_a_command_is_told_of_and_its_trial_replayed(tmp_path: Path) -> None:
         assert finished.code == 0, finished.err
         assert server.messages[-1]["event"] == "ended"
         assert server.messages[-1]["run"] == finished.json["run"]
-        assert server.messages[-1]["value"] == finished.json["best"]["metrics"]["val_loss"]
+        assert server.messages[-1]["value"] == finished.json["best"]["value"]
     written = [file for file in Path(finished.json["run"]).rglob("*") if file.is_file()]
     assert [file.name for file in written if b"token=secret" in file.read_bytes()] == []
     replayed = tuner("replay", "out", "0", folder=tmp_path)

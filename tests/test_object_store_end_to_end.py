@@ -29,7 +29,7 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
             wait_for(saved, seconds=120)
         finally:
             search.send_signal(signal.SIGINT)
-            search.communicate(timeout=120)
+            search.communicate(timeout=300)
         (run,) = find_runs(storage)
         assert run.status == "interrupted"
         went_on = tuner("resume", run.path, "--wandb", "off", folder=tmp_path)

@@ -61,7 +61,7 @@ def test_the_commands_that_a_search_prints_run_as_printed(tmp_path: Path) -> Non
     search = start("run", "space.py", "--wandb", "off", "--storage", str(folder / "all runs"), folder=folder)
     wait_for(lambda: any("00002" in events.read_text() for events in folder.glob("all runs/cheap/*/events/*")), 60)
     search.send_signal(signal.SIGINT)
-    interrupted = Finished(0, *search.communicate(timeout=120))
+    interrupted = Finished(0, *search.communicate(timeout=300))
     assert verbs(printed(interrupted)) == ["resume"]
 
     resumed = as_printed(printed(interrupted)[0], folder)

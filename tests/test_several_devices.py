@@ -92,7 +92,7 @@ def test_a_process_that_is_killed_or_an_interruption_costs_a_trial_the_epochs_si
         assert search.poll() is None
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)
-    search.communicate(timeout=60)
+    search.communicate(timeout=300)
     assert search.returncode == 130
     time.sleep(1)
     assert rank_processes(tmp_path) == []
@@ -118,7 +118,7 @@ def two_nodes(tmp_path: Path) -> Iterator[str]:
     assert nodes.stdout is not None
     yield nodes.stdout.readline().strip()
     nodes.stdin.close()
-    nodes.wait(timeout=60)
+    nodes.wait(timeout=300)
 
 
 @pytest.mark.ray
@@ -139,7 +139,7 @@ def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_n
         assert search.poll() is None, search.communicate()[1]
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)
-    search.communicate(timeout=60)
+    search.communicate(timeout=300)
     assert search.returncode == 130
     time.sleep(1)
     assert rank_processes(tmp_path) == []

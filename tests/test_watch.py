@@ -38,7 +38,7 @@ def search(tmp_path: Path) -> "subprocess.Popen[str]":
 @pytest.mark.ray
 def test_a_running_search_is_followed_to_its_end(search: "subprocess.Popen[str]", tmp_path: Path) -> None:
     watched = tuner("show", "--watch", "runs", folder=tmp_path)
-    assert search.wait(timeout=60) == 0
+    assert search.wait(timeout=300) == 0
     search.communicate()
     assert watched.code == 0
     assert watched.err.startswith("slow: followed\n")
@@ -55,11 +55,11 @@ def test_who_stops_watching_leaves_the_search_alone(search: "subprocess.Popen[st
     assert watcher.stderr is not None
     assert watcher.stderr.readline() == "slow: followed\n"
     watcher.send_signal(signal.SIGINT)
-    out, err = watcher.communicate(timeout=60)
+    out, err = watcher.communicate(timeout=300)
     assert watcher.returncode == 0
     assert "Traceback" not in err
     assert "running" in out
-    search.communicate(timeout=60)
+    search.communicate(timeout=300)
     assert search.returncode == 0
 
 

@@ -6,36 +6,44 @@ searches. Importing this package loads neither Ray nor torch; the functions that
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
-from tuner.api import connect, load_model, resume, run, start
-from tuner.ask_tell import AskedTrial, Search
-from tuner.budget import Budget
-from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
-from tuner.failures import Failures
-from tuner.resources import Resources
-from tuner.results import Comparison, Run, compare, export, find_runs, load_run, refine
-from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
-from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
-from tuner.session import checkpoint, report
-from tuner.space import (
-    choice,
-    grid_search,
-    lograndint,
-    loguniform,
-    qlograndint,
-    qloguniform,
-    qrandint,
-    qrandn,
-    quniform,
-    randint,
-    randn,
-    sample_from,
-    uniform,
-)
-from tuner.study import Study
-from tuner.study_file import load_study
-from tuner.study_json import study_from_json, study_to_json
-from tuner.trial import External, ImageClassifier
+
+if TYPE_CHECKING:
+    from tuner.api import load_model, resume, run, start
+    from tuner.ask_tell import AskedTrial, Search
+    from tuner.budget import Budget
+    from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
+    from tuner.failures import Failures
+    from tuner.resources import Resources
+    from tuner.results import Comparison, Run, compare, find_runs, load_run, refine
+    from tuner.results.export import export
+    from tuner.schedule import ASHA, HyperBand, MedianStopping, NoEarlyStopping
+    from tuner.search import BOHB, Grid, History, HyperOpt, MultiFidelityGP, Optuna, Random
+    from tuner.service.client import connect
+    from tuner.session import checkpoint, report
+    from tuner.space import (
+        choice,
+        grid_search,
+        lograndint,
+        loguniform,
+        qlograndint,
+        qloguniform,
+        qrandint,
+        qrandn,
+        quniform,
+        randint,
+        randn,
+        sample_from,
+        uniform,
+    )
+    from tuner.study import Study
+    from tuner.study_file import load_study
+    from tuner.study_json import study_from_json, study_to_json
+    from tuner.trial import External, ImageClassifier
 
 __version__ = "0.1.0"
 
@@ -95,3 +103,37 @@ __all__ = [
     "study_to_json",
     "uniform",
 ]
+
+_ROOMS = {
+    "tuner.api": "load_model resume run start",
+    "tuner.ask_tell": "AskedTrial Search",
+    "tuner.budget": "Budget",
+    "tuner.errors": "ReportError SearchFailed StudyError TrialError TunerError",
+    "tuner.failures": "Failures",
+    "tuner.resources": "Resources",
+    "tuner.results": "Comparison Run compare find_runs load_run refine",
+    "tuner.results.export": "export",
+    "tuner.schedule": "ASHA HyperBand MedianStopping NoEarlyStopping",
+    "tuner.search": "BOHB Grid History HyperOpt MultiFidelityGP Optuna Random",
+    "tuner.service.client": "connect",
+    "tuner.session": "checkpoint report",
+    "tuner.space": "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform "
+    "randint randn sample_from uniform",
+    "tuner.study": "Study",
+    "tuner.study_file": "load_study",
+    "tuner.study_json": "study_from_json study_to_json",
+    "tuner.trial": "External ImageClassifier",
+}  # each is loaded once somebody takes a name of it: the help of the command needs none
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    value = getattr(import_module(_ROOM_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

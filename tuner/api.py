@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import RunFolderError
 from tuner.history.events import Listener
 from tuner.installation import check_trains
+from tuner.notify import listed
 from tuner.results import Run, load_run
 from tuner.results.representing import search_failure
 from tuner.study import Study
@@ -20,7 +21,6 @@ from tuner.study_file import load_study
 if TYPE_CHECKING:
     from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
-    from tuner.service.client import Client
 
 
 def run(
@@ -68,7 +68,7 @@ def run(
     declared = study if isinstance(study, Study) else load_study(study)
     plan = Plan.of(declared.with_options(**changes))
     with shown_here(plan, quiet=not progress) as shown:
-        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], _listed(notify))
+        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
         found = driver.run(declared, changes, driving, storage=storage)
     return _succeeded(found) if raise_on_failure else found
 
@@ -122,7 +122,7 @@ def resume(
 
     earlier = load_run(path)
     with shown_here(Plan.of_run(earlier, limits), quiet=not progress, earlier=earlier.events) as shown:
-        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], _listed(notify))
+        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
         found = driver.resume(path, limits, driving, study=study, take_over=take_over, retry=_named(retry))
     return _succeeded(found) if raise_on_failure else found
 
@@ -159,7 +159,7 @@ def start(
     declared = study if isinstance(study, Study) else load_study(study)
     driving = {"concurrency": concurrency, "address": address, "wandb": wandb, "nice": nice, "grace": grace}
     return start_background(
-        declared, changes, {**driving, "notify": _listed(notify)}, storage=storage, raise_on_failure=raise_on_failure
+        declared, changes, {**driving, "notify": listed(notify)}, storage=storage, raise_on_failure=raise_on_failure
     )
 
 
@@ -175,31 +175,12 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     return inspection.load_winner(run, device, trust=trust)
 
 
-def connect(url: str | None = None, token: str | None = None) -> Client:
-    """A search service, which `tuner serve` runs: submit studies to it, watch and steer them.
-
-    Args:
-        url: its address; by default `$TUNER_SERVER`, or that of the last `tuner login`
-        token: by default `$TUNER_TOKEN`, or that of the login
-
-    Raises:
-        StudyError: there is no such address, or it isn't https and on another machine.
-    """
-    from tuner.service.client import connect as connected
-
-    return connected(url, token)
-
-
 @contextmanager
 def _ray_says_nothing() -> Iterator[None]:
     """In a notebook Ray says, as it is imported, which widgets it would like to have."""
     logging.getLogger("ray.widgets.util").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         yield
-
-
-def _listed(notify: Iterable[str]) -> list[str]:
-    return [notify] if isinstance(notify, str) else list(notify)
 
 
 def _succeeded(found: Run) -> Run:

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
 
 class _Deferred(ModuleType):
-    """Stands for a module, which is loaded when an attribute is asked for."""
+    """Stands for a module, which is loaded when an attribute is asked for; one of its functions, when it is called."""
+
+    def __init__(self, name: str, functions: str = ""):
+        """The functions are separated by spaces."""
+        super().__init__(name)
+        self._functions = functions.split()
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._functions and sys.modules.get(self.__name__) is self:
+            return _called_later(self.__name__, name)
+        if name == "__path__" and self._functions:  # asked by `from … import …`, which does without
+            raise AttributeError(name)
         _unbind(self)
         return getattr(importlib.import_module(self.__name__), name)
 
 
+def _called_later(module: str, name: str) -> Callable[..., Any]:
+    def function(*arguments: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments, **options)
+
+    return function
+
+
 @contextmanager
-def deferred(*names: str) -> Iterator[None]:
+def deferred(*names: str, functions: Mapping[str, str] | None = None) -> Iterator[None]:
     """Within the block an import of one of the modules loads it only once something is taken from it.
+
+    `functions` are modules and names of functions, separated by spaces: `from module import function` loads the module
+    only once the function is called.
 
     After the block they are imported as ever; a name that was bound within it loads its module when it is used. The
     standard library's `LazyLoader` loads a module as soon as a second `import` names it (Python 3.11).
     """
-    standing = [_Deferred(name) for name in names if name not in sys.modules]
+    by_name = dict.fromkeys(names, "") | dict(functions or {})
+    standing = [_Deferred(name, of_it) for name, of_it in by_name.items() if name not in sys.modules]
     for module in standing:
         _bind(module)
     try:

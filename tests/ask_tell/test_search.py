@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.ask_tell.asked import PROMOTING, epoch_of, loss, study, train, train_all
 from tests.loop.simulation import build, drive
 from tests.loop.simulation import study as simulated_study
+from tests.notify.receiver import receiving
 from tests.results.simulated import simulated
 from tuner import (
     ASHA,
@@ -33,11 +35,15 @@ from tuner import (
     StudyError,
     choice,
     load_run,
+    sample_from,
     uniform,
 )
 from tuner.errors import RunFolderError
+from tuner.results import refine
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm
+from tuner.space import GridSearch
+from tuner.study_json import study_from_json, study_to_json
 
 
 @pytest.mark.usefixtures("with_report")
@@ -352,10 +358,84 @@ def test_a_run_that_ray_searched_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_from_python_says_what_it_needs_to_go_on(tmp_path: Path) -> None:
-    with Search(study(), storage=tmp_path) as search:
+    not_plain = {"x": uniform(0, 1), "z": sample_from(lambda config: 1)}
+    with Search(study(space=not_plain), storage=tmp_path) as search:
         search.ask()
     with pytest.raises(RunFolderError, match=r"call tuner.Search.resume\('.*', study=study\)$"):
         Search.resume(tmp_path)
+
+
+def declared_as_json(**changes: Any) -> Study:
+    return study_from_json(study_to_json(study(**changes)))
+
+
+def test_a_study_of_plain_data_is_kept_with_the_run_so_that_it_goes_on_without_it(tmp_path: Path) -> None:
+    with Search(declared_as_json(), storage=tmp_path) as search:
+        train_all(search)
+    run = search.run
+    assert json.loads(run.folder.read("study.json"))["name"] == "asked"
+    assert not run.folder.exists("study.py")
+    assert run.declared_study().search_space == study().search_space
+    with Search.resume(run.path, trials=8) as search:
+        assert train_all(search) == 2
+
+
+def test_what_plain_data_cannot_say_is_not_kept_as_if_it_could(tmp_path: Path) -> None:
+    with Search(study(space={"x": uniform(0, 1), "z": sample_from(lambda config: 1)}), storage=tmp_path) as search:
+        train_all(search)
+    assert not search.run.folder.exists("study.json")
+    with pytest.raises(RunFolderError, match="started from Python is resumed from Python"):
+        search.run.declared_study()
+
+
+def test_a_run_of_plain_data_is_refined(tmp_path: Path) -> None:
+    with Search(declared_as_json(budget=Budget(trials=20, max_epochs=3)), storage=tmp_path) as search:
+        train_all(search)
+    found = refine(search.run)
+    region = found.study.search_space.dimensions["x"]
+    assert isinstance(region, GridSearch)
+    assert all(0 < option < 0.7 for option in region.options)  # 0.3 is best
+    assert found.study.declared_trial == External("curve")
+
+
+def test_an_edited_study_of_plain_data_is_noticed(tmp_path: Path) -> None:
+    with Search(declared_as_json(), storage=tmp_path) as search:
+        train_all(search)
+    path = Path(search.run.path, "study.json")
+    path.write_text(path.read_text().replace('"Random"', '"HyperOpt"'))
+    with Search.resume(search.run.path, trials=7) as search:
+        train_all(search)
+    assert any("study.json was edited after the run began" in notice for notice in search.run.record.notices)
+    assert Path(search.run.path, "study.1.json").exists()
+
+
+def test_a_study_of_plain_data_that_was_damaged_is_refused_by_name(tmp_path: Path) -> None:
+    with Search(declared_as_json(), storage=tmp_path) as search:
+        train_all(search)
+    Path(search.run.path, "study.json").write_text("{")
+    with pytest.raises(StudyError, match=r"study\.json of .* can't be read: a study needs to be JSON"):
+        Search.resume(search.run.path, trials=7)
+
+
+def test_a_replay_is_refused_as_the_program_trained_the_trial(tmp_path: Path) -> None:
+    with Search(declared_as_json(), storage=tmp_path) as search:
+        train_all(search)
+    with pytest.raises(RunFolderError, match="a replay trains a trial that tuner ran, got 00000"):
+        search.run.replay("0")
+
+
+def test_new_bests_and_the_end_are_told_to_whom_the_program_names(tmp_path: Path) -> None:
+    with receiving() as server:
+        with Search(study(budget=Budget(trials=2, max_epochs=2)), storage=tmp_path, notify=server.url) as search:
+            train_all(search)
+        server.wait_for(1)
+        assert [message["event"] for message in server.messages][-1] == "ended"
+        assert server.messages[-1]["run"] == search.run.path
+        with Search.resume(search.run.path, trials=3, notify=[server.url]) as search:
+            train_all(search)
+        assert [message["event"] for message in server.messages].count("ended") == 2
+    with pytest.raises(StudyError, match="notify needs a command or an http or https address"):
+        Search(study(), storage=tmp_path, notify="\0")
 
 
 def test_a_study_file_is_enough(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def test_lines_name_every_start_and_end_and_the_best_so_far(tmp_path: Path) -> N
     assert printed[0] == "simulated: starting Ray"
     assert printed[1] == "trial 00000 started: x=0.637"
     assert printed[2].startswith(
-        "trial 00000 completed after 9 epochs, best loss 0.2247; best so far 0.2247 by 00000; about "
+        "trial 00000 completed after 9 epochs, loss 0.2316 ± 0.0033 over epochs 8 to 9; "
+        "best so far 0.2316 ± 0.0033 by 00000; about "
     )
     assert len(printed) == 1 + 2 * 6 + 1
     assert printed[-1].startswith("6 of 6 trials: ")
@@ -308,7 +309,7 @@ def test_settings_that_look_like_markup_are_drawn_as_they_are() -> None:
 
 def test_a_trial_is_drawn_with_the_length_that_it_has_itself() -> None:
     lines = drawn(*trained(0, 4, "completed", epochs=4))
-    assert "00000  completed  4/4    0.4       ▁▃▅█   0 s   epochs=4" in lines
+    assert "00000  completed  4/4    0.35      ▁▃▅█   0 s   epochs=4" in lines
 
 
 def test_a_notice_stands_above_the_table() -> None:

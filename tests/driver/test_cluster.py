@@ -171,7 +171,7 @@ def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
     process = start("run", space, "--wandb", "off", folder=tmp_path, TMPDIR=str(temporary))
     wait_for(lambda: list(temporary.glob("tuner-ray-*/r/s/logs/raylet.out")) != [], 300)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     reason = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
     assert process.returncode == 130
     assert err.splitlines()[-1] == f"tuner: interrupted ({reason}) before the search started; nothing was written"
@@ -192,7 +192,7 @@ def test_a_joined_cluster_that_dies_ends_the_search_with_its_state_saved(tmp_pat
     try:
         wait_for(lambda: epochs_reported(tmp_path / "out") >= 4, 300)
         os.kill(ray_process(nodes.pid, "gcs_server"), signal.SIGKILL)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     finally:
         process.kill()
         nodes.kill()

@@ -14,7 +14,7 @@ from tuner import Study
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import read_events
-from tuner.history.records import ENDED, RunRecord
+from tuner.history.records import RunRecord
 from tuner.loop.keeping import not_needed
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
@@ -194,7 +194,7 @@ class DisturbedSearch:
     def _look_at(self, record: RunRecord) -> None:
         """What the record keeps up to date is what one would count, and no checkpoint is kept for nothing."""
         told = [trial for trial in record.trials.values() if record.best_of(trial.trial) and trial.status != "failed"]
-        ended = [trial for trial in told if trial.status in ENDED]
+        ended = [trial for trial in told if trial.status in ("completed", "stopped")]
         best, best_ended = (max(trials, key=record.rank, default=None) for trials in (told, ended))
         if (record.best_trial(), record.best_ended_trial) != (best, best_ended):
             raise BrokenPromiseError("the record's best trial is another one")

@@ -159,7 +159,10 @@ def _of_budgets(events: list[Event], record: RunRecord, study: Study, workers: i
 
 
 def _of_checkpoints(folder: Path, record: RunRecord) -> Iterator[str]:
-    """Nothing is left but the winner's and the last of each failed trial, and the record says what the disk has."""
+    """Nothing is left but the winner's, the best completed trial's and the last of each failed trial.
+
+    And the record says what the disk has.
+    """
     store = CheckpointStore(LocalFolder(folder))
     here: dict[str, set[int]] = defaultdict(set)
     for trial in store.trials():
@@ -170,9 +173,10 @@ def _of_checkpoints(folder: Path, record: RunRecord) -> Iterator[str]:
         if rest:
             yield f"{rest} are left of {trial}"
     best = record.best_trial()
+    kept = {one.trial for one in (best, record.best_completed_trial) if one is not None}
     for trial, epochs in here.items():
         failed = record.trials[trial].status == "failed" and record.trials[trial].cause != "diverged"
-        if epochs and ((not failed and (best is None or trial != best.trial)) or len(epochs) > 1):
+        if epochs and ((not failed and trial not in kept) or len(epochs) > 1):
             yield f"checkpoints {sorted(epochs)} of {trial} are left, the winner is {best and best.trial}"
     for record_of in record.trials.values():
         if record_of.checkpoints != here.get(record_of.trial, set()):

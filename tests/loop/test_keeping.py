@@ -26,12 +26,33 @@ def test_a_running_trial_keeps_its_newest_and_its_best() -> None:
     assert pruned(fold(*trained(0, 0.1, 0.9, 0.3, 0.4))) == ["00000/2", "00000/4"]
 
 
-def test_of_ended_trials_only_the_winner_keeps_its_best(tmp_path: Path) -> None:
+def test_of_ended_trials_only_the_winner_keeps_its_checkpoint(tmp_path: Path) -> None:
     record = fold(
         *trained(0, 0.1, 0.5), ended(0, "completed"), *trained(1, 0.2, 0.8, 0.6), ended(1, "stopped"),
         *trained(2, 0.7), ended(2, "completed"),
     )  # fmt: skip
-    assert pruned(record) == ["00001/2"]
+    assert pruned(record) == ["00002/1"]
+
+
+def test_a_completed_trial_keeps_its_last_checkpoint_not_that_of_a_lucky_epoch(tmp_path: Path) -> None:
+    record = fold(*trained(0, 0.1, 0.5, 0.6, 0.58, 0.9, 0.61, 0.6, 0.59), ended(0, "completed"))
+    assert pruned(record) == ["00000/8"]
+
+
+def test_the_best_of_the_completed_is_kept_while_a_shortened_one_is_ahead_as_it_may_not_stay_so() -> None:
+    steady, ahead, lucky = (0.7, 0.78, 0.8, 0.8, 0.8, 0.8), (0.84, 0.85), (0.6, 0.7, 0.7, 0.9, 0.7, 0.7)
+    record = fold(*trained(0, *steady), ended(0, "completed"), *trained(1, *ahead), ended(1, "stopped"))
+    assert record.best_trial() is record.trials["00001"]
+    assert pruned(record) == ["00000/6", "00001/2"]
+    for one in [*trained(2, *lucky), ended(2, "completed")]:
+        record.apply(one)  # reports more than the shortened one did, and is worth less than the first
+    assert record.best_trial() is record.trials["00000"]
+    assert pruned(record) == ["00000/6"]
+
+
+def test_one_that_became_worse_keeps_the_best(tmp_path: Path) -> None:
+    record = fold(*trained(0, 0.1, 0.5, 0.8, 0.81, 0.8, 0.6, 0.4, 0.2), ended(0, "completed"))
+    assert pruned(record) == ["00000/4"]
 
 
 def test_of_equal_trials_the_earlier_one_keeps_its_checkpoint_as_it_wins(tmp_path: Path) -> None:

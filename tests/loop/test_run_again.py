@@ -111,6 +111,16 @@ def test_a_failed_trial_runs_again_while_the_search_goes_on(tmp_path: Path) -> N
     assert (start.trial, loop.record.trials["00000"].status) == ("00000", "running")
 
 
+def test_a_trial_that_runs_again_waits_for_its_bracket_at_the_next_rung_as_any_other(tmp_path: Path) -> None:
+    declared = study(search=Random(), scheduler=HyperBand(2, 2), budget=Budget(trials=8, max_epochs=6))
+    loop = build(declared, tmp_path, concurrency=1)
+    work(loop, fails_once("error", number=0, epoch=1), reports=1, saves=True)
+    loop.retry(["0"])
+    work(loop, never, saves=True)
+    paused = {(event["trial"], event["epoch"]) for event in events_of(tmp_path) if event["event"] == "trial_paused"}
+    assert ("00000", 2) in paused
+
+
 def test_a_search_that_is_ending_runs_no_trial_again(tmp_path: Path) -> None:
     declared = study(budget=Budget(trials=6, max_epochs=4, total_epochs=3))
     loop = build(declared, tmp_path)

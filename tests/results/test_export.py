@@ -15,7 +15,7 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
 from tests.history.events_of_a_run import ended, event, started
 from tests.results.simulated import SPACE, simulated
-from tuner import ASHA, choice, load_run, uniform
+from tuner import Budget, choice, load_run, uniform
 from tuner.errors import RunFolderError
 from tuner.results import Run, export
 
@@ -51,7 +51,7 @@ def test_optuna_loads_the_study_with_the_right_best_trial(run: Run, tmp_path: Pa
     assert study.metric_names == ["loss"]
     assert run.best is not None
     best = study.best_trial
-    assert (best.user_attrs["trial"], best.value) == (run.best.trial, run.record.best_value)
+    assert (best.user_attrs["trial"], best.value) == (run.best.trial, run.record.winning_value)
     assert best.params == run.space.flatten(run.best.config)
     assert len(study.trials) == len(run.record.trials)
     for found, trial in zip(study.trials, run.record.trials.values(), strict=True):
@@ -90,7 +90,7 @@ def test_the_dashboard_serves_it(run: Run, tmp_path: Path) -> None:
         assert summary["study_name"] == "simulated"
         details = _ask(f"http://127.0.0.1:{port}/api/studies/{summary['study_id']}?after=0")
         assert len(details["trials"]) == len(run.record.trials)
-        assert [trial["values"] for trial in details["best_trials"]] == [[run.record.best_value]]
+        assert [trial["values"] for trial in details["best_trials"]] == [[run.record.winning_value]]
     finally:
         server.terminate()
         server.wait(10)
@@ -123,13 +123,14 @@ def test_what_cannot_be_written_is_refused(run: Run, tmp_path: Path, monkeypatch
 def test_a_stopped_winner_is_optunas_best_trial(tmp_path: Path) -> None:
     seen: list[float] = []
 
-    def early_best(config: dict[str, Any], epoch: int) -> float:
-        """One of the trials is the best after an epoch, and the worst at the rung."""
+    def reaches_the_target(config: dict[str, Any], epoch: int) -> float:
+        """One of the trials does so after an epoch, when others were trained to their end."""
         if config["lr"] not in seen:
             seen.append(config["lr"])
-        return (0.0 if epoch == 1 else 9.0) if config["lr"] in seen[7:8] else 1.0 + config["lr"] / epoch
+        return 0.0 if config["lr"] in seen[7:8] else 1.0 + config["lr"] / epoch
 
-    run = simulated(tmp_path / "run", space={"lr": uniform(0, 1)}, scheduler=ASHA(rule="stop"), curve=early_best)
+    budget = Budget(trials=24, max_epochs=9, target=0.0)
+    run = simulated(tmp_path / "run", space={"lr": uniform(0, 1)}, budget=budget, curve=reaches_the_target)
     assert run.best is not None
     assert run.best.status == "stopped"
     export(run, "optuna", tmp_path / "study.db")

@@ -60,7 +60,15 @@ def test_the_summary_is_the_contracts_and_nothing_else(tmp_path: Path) -> None:
     assert run.summary() == {
         "run": str(tmp_path),
         "status": "finished",
-        "best": {"trial_id": best.trial, "config": best.config, "metrics": best.epochs[9].metrics},
+        "best": {
+            "trial_id": best.trial,
+            "config": best.config,
+            "value": run.record.winning_value,
+            "error": pytest.approx(0.0033, abs=1e-4),
+            "over_epochs": [8, 9],
+            "epoch": 9,
+            "metrics": best.epochs[9].metrics,
+        },
         "trials": {
             "total": 6,
             "completed": run.record.counts()["completed"],

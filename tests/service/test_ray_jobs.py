@@ -148,6 +148,7 @@ def test_a_study_runs_as_a_job(tmp_path: Path, cluster: Cluster) -> None:
     assert told["cpus"] is None
 
 
+@pytest.mark.slow
 def test_no_more_jobs_than_fit_and_one_is_paused_and_another_cancelled(tmp_path: Path, cluster: Cluster) -> None:
     with serving(tmp_path, cluster, cpus=2) as service:
         studies = [service.submit(submission(LONG, devices=1), ANNE).id for _ in range(3)]
@@ -181,9 +182,13 @@ def test_a_job_that_died_goes_on_as_another(tmp_path: Path, cluster: Cluster, mo
 def test_the_next_server_adopts_jobs_and_a_cluster_that_is_away_changes_nothing(
     tmp_path: Path, cluster: Cluster
 ) -> None:
+    """Nor does a second study start, for which the cluster has no room."""
     with serving(tmp_path, cluster) as service:
         study = service.submit(submission(LONG), ANNE).id
         wait_for(lambda: epochs(service, study) > 1)
+        waiting = service.submit(submission(LONG), ANNE).id
+        wait_until(service, waiting, State.QUEUED)
+        assert (service.study(waiting).state, len(cluster.jobs)) == (State.QUEUED, 1)
     cluster.close()
     with serving(tmp_path, cluster) as service:
         wait_for(lambda: service.study(study).reason)
@@ -195,6 +200,7 @@ def test_the_next_server_adopts_jobs_and_a_cluster_that_is_away_changes_nothing(
         cluster.open()
         wait_for(lambda: service.study(study).reason is None)
         assert (service.study(study).state, len(cluster.jobs)) == (State.RUNNING, 1)
+        service.cancel(waiting, ANNE)
         service.cancel(study, ANNE)
         wait_for(lambda: not service.study(study).devices)
 

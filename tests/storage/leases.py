@@ -50,7 +50,7 @@ class Driver:
 
     def release(self) -> str:
         """Everything that it says until its end."""
-        return self.process.communicate(timeout=30)[0]
+        return self.process.communicate(timeout=300)[0]
 
     def kill(self) -> None:
         self.process.kill()

@@ -52,7 +52,9 @@ def test_a_second_driver_is_refused_at_once_by_the_name_of_the_first(uri: str, d
     assert first.says() == "held"
     told = refusal(open_folder(uri))
     assert f"a run has one driver at a time, got {open_folder(uri).uri!r}, which process {first.pid} on " in told
-    assert told.endswith(f"; end it with `kill {first.pid}`, or take the run over with --take-over")
+    assert told.endswith(
+        f"; end it with `kill {first.pid}`, or take the run over with --take-over (in Python take_over=True)"
+    )
     assert first.release() == "released\n"
     with held(open_folder(uri)) as lease:
         assert not lease.lost
@@ -63,7 +65,7 @@ def test_this_process_is_refused_a_lease_that_it_holds(tmp_path: Path) -> None:
     with held(folder):
         assert refusal(folder) == (
             f"a run has one driver at a time, got {folder.uri!r}, which this very process drives; "
-            "wait for its end, or take the run over with --take-over"
+            "wait for its end, or take the run over with --take-over (in Python take_over=True)"
         )
 
 

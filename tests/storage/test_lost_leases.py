@@ -77,6 +77,15 @@ def test_a_suspended_holder_asks_the_storage_before_it_answers(tmp_path: Path) -
         assert lease.lost
 
 
+def test_a_lease_that_was_released_is_not_lost_however_late_one_asks(tmp_path: Path) -> None:
+    pace = Pace(renew_seconds=0.1)
+    with held(LocalFolder(tmp_path), pace=pace) as lease:
+        pass
+    with held(LocalFolder(tmp_path), pace=pace):
+        time.sleep(0.3)
+        assert not lease.lost
+
+
 def test_a_storage_that_cannot_be_read_for_a_while_is_no_lost_lease(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     with held(folder, pace=Pace(renew_seconds=0.1)) as lease:

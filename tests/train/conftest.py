@@ -1,9 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from tests.commands import without_network
 from tuner.train.data.loading import _load
@@ -27,6 +30,21 @@ def write_colours(root: Path, images: int = 20, pixels: int = 12) -> Path:
 def colours(tmp_path: Path) -> ImageClassifier:
     """A trial that learns in seconds: 60 small images of three colours, random weights."""
     return ImageClassifier(f"folder:{write_colours(tmp_path / 'colours')}", "resnet18", weights=None)
+
+
+def small_model(config: dict[str, Any]) -> nn.Module:
+    """Kernels of 3 x 3 in every stage, so that all strides count; quick."""
+
+    def block(inputs: int, outputs: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride=2), nn.BatchNorm2d(outputs), nn.ReLU())
+
+    return nn.Sequential(block(3, 8), block(8, 16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
+
+
+@pytest.fixture
+def small(colours: ImageClassifier) -> ImageClassifier:
+    """The three colours for a small model."""
+    return replace(colours, model=small_model)
 
 
 @pytest.fixture(autouse=True)

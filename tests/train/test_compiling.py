@@ -3,7 +3,6 @@ import os
 import subprocess
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -83,8 +82,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def trainer(trial: ImageClassifier, *, path: str | None = COMPILED, **config: Any) -> Trainer:
     config = {"batch_size": 16, "image_size": 12} | config
-    small = replace(trial, model="shufflenet_v2_x0_5")
-    return Trainer(small, config, epochs=2, seed=0, split_seed=0, step_path=path)
+    return Trainer(trial, config, epochs=2, seed=0, split_seed=0, step_path=path)
 
 
 def statistics(running: Trainer) -> dict[str, Tensor]:
@@ -92,14 +90,14 @@ def statistics(running: Trainer) -> dict[str, Tensor]:
 
 
 def test_a_really_compiled_network_learns_the_same_and_is_forgotten_at_the_end(
-    colours: ImageClassifier, compiling: Callable[..., None]
+    small: ImageClassifier, compiling: Callable[..., None]
 ) -> None:
     def result(running: Trainer) -> EpochResult:
         return running.run_epoch()
 
-    expected = result(trainer(colours, path=None))
+    expected = result(trainer(small, path=None))
     compiling(lambda module: torch.compile(module, backend="aot_eager"))
-    running = trainer(colours)
+    running = trainer(small)
     found = result(running)
     assert (found.step_path, expected.step_path) == ("compiled", "eager")
     assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-4)
@@ -112,7 +110,7 @@ def test_a_really_compiled_network_learns_the_same_and_is_forgotten_at_the_end(
 
 
 def test_a_backward_pass_that_fails_is_taken_again_without_a_trace(
-    colours: ImageClassifier, compiling: Callable[..., None]
+    small: ImageClassifier, compiling: Callable[..., None]
 ) -> None:
     class Failing(torch.autograd.Function):
         @staticmethod
@@ -123,10 +121,10 @@ def test_a_backward_pass_that_fails_is_taken_again_without_a_trace(
         def backward(context: Any, *gradients: Tensor) -> Tensor:
             raise RuntimeError("a kernel is missing\nand so on")
 
-    plain = trainer(colours, path=None)
+    plain = trainer(small, path=None)
     plain.train(2)
     compiling(lambda module: lambda images: Failing.apply(module(images)))
-    running = trainer(colours)
+    running = trainer(small)
     running.train(2)
     expected = statistics(plain)
     assert all(torch.equal(value, expected[name]) for name, value in statistics(running).items())
@@ -135,12 +133,12 @@ def test_a_backward_pass_that_fails_is_taken_again_without_a_trace(
 
 
 def test_memory_that_runs_out_in_the_compiled_pass_costs_the_compiled_pass_alone(
-    colours: ImageClassifier, compiling: Callable[..., None]
+    small: ImageClassifier, compiling: Callable[..., None]
 ) -> None:
-    plain = trainer(colours, path=None)
+    plain = trainer(small, path=None)
     expected = plain.run_epoch()
     compiling(partial(failing, error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nand so on")))
-    running = trainer(colours)
+    running = trainer(small)
     result = running.run_epoch()
     assert (result.micro_batch_size, result.oom_retries, result.step_path) == (16, 1, "eager")
     assert (result.train_loss, result.val_loss) == (expected.train_loss, expected.val_loss)

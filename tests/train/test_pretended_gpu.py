@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.train.conftest import small_model
 from tests.train.pretend import GPU, PretendedGPU, on_gpu, pretending
 from tuner.train import EpochResult, Trainer
 from tuner.train.data import splits
@@ -32,21 +33,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         **{"class_weights": "balanced", "dropout": 0.2, "label_smoothing": 0.1, "schedule": "cosine"},
     },
 }
-
-
-def small_model(config: dict[str, Any]) -> nn.Module:
-    """Kernels of 3 x 3 in every stage, so that all strides count; quick."""
-
-    def block(inputs: int, outputs: int) -> nn.Module:
-        return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride=2), nn.BatchNorm2d(outputs), nn.ReLU())
-
-    return nn.Sequential(block(3, 8), block(8, 16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
-
-
-@pytest.fixture
-def small(colours: ImageClassifier) -> ImageClassifier:
-    """The three colours for a small model."""
-    return replace(colours, model=small_model)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from tuner.errors import TrialOutOfMemory
 from tuner.train.optimisation import Objective, Precision, build_optimizer, parameter_groups
-from tuner.train.parallel import Group
+from tuner.train.parallel.group import Group
 from tuner.train.randomness import reseed, seeded
 from tuner.train.step import FIRST_PASS, RUNNING, WHOLE_BATCH, TrainingStep, micro_batches
 from tuner.trial import ImageClassifier

@@ -27,8 +27,8 @@ def of_two_steps(trial: ImageClassifier, **config: Any) -> Difference:
         return difference(*steps_of(trainer, 2))
 
 
-def test_nothing_of_a_step_with_defaults_changes_but_where_its_images_lie(colours: ImageClassifier) -> None:
-    found = of_two_steps(colours)
+def test_nothing_of_a_step_with_defaults_changes_but_where_its_images_lie(small: ImageClassifier) -> None:
+    found = of_two_steps(small)
     assert (found.sequence, found.scalars, found.waits, found.draws) == (None, (), (), ())
     assert found.moved  # images and labels
 
@@ -42,13 +42,13 @@ def test_nothing_of_a_step_with_defaults_changes_but_where_its_images_lie(colour
         ({"precision": "fp16", "class_weights": "balanced", "label_smoothing": 0.1}, set()),
     ],
 )
-def test_numbers_that_change_are_found(colours: ImageClassifier, config: dict[str, Any], scalars: set[str]) -> None:
-    found = of_two_steps(colours, **config)
+def test_numbers_that_change_are_found(small: ImageClassifier, config: dict[str, Any], scalars: set[str]) -> None:
+    found = of_two_steps(small, **config)
     assert (found.sequence, set(found.scalars), found.waits) == (None, scalars, ())
 
 
-def test_the_share_of_mixup_is_drawn_on_the_host(colours: ImageClassifier) -> None:
-    found = of_two_steps(colours, mixup=0.2)
+def test_the_share_of_mixup_is_drawn_on_the_host(small: ImageClassifier) -> None:
+    found = of_two_steps(small, mixup=0.2)
     assert {"aten.mul_.Tensor"} <= set(found.scalars)
     assert found.waits == ("aten._local_scalar_dense.default",)
     assert found.draws == ("aten._sample_dirichlet.default",)

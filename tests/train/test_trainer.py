@@ -53,8 +53,8 @@ def test_it_learns_three_colours(colours: ImageClassifier) -> None:
     assert running.evaluate(running.splits.test).accuracy == 1.0
 
 
-def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
-    metrics = trainer(colours).run_epoch().metrics()
+def test_an_epoch_reports_its_metrics_by_name(small: ImageClassifier) -> None:
+    metrics = trainer(small).run_epoch().metrics()
     assert set(metrics) == {*METRICS, "batch_norm", "step_path", "threads", "memory_reserved_bytes"}
     numbers = [metrics[name] for name in METRICS if not name.startswith("device_")]
     assert all(isinstance(value, int | float) and math.isfinite(value) for value in numbers)
@@ -64,23 +64,23 @@ def test_an_epoch_reports_its_metrics_by_name(colours: ImageClassifier) -> None:
     assert metrics["val_top5_accuracy"] == 1.0  # three classes
 
 
-def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(colours: ImageClassifier) -> None:
+def test_the_hyperparameter_epochs_shortens_a_trial_and_never_lengthens_it(small: ImageClassifier) -> None:
     trainers = [
-        Trainer(colours, CONFIG | more, epochs=3, seed=0, split_seed=0) for more in ({"epochs": 2}, {"epochs": 9}, {})
+        Trainer(small, CONFIG | more, epochs=3, seed=0, split_seed=0) for more in ({"epochs": 2}, {"epochs": 9}, {})
     ]
     assert [running.total_epochs for running in trainers] == [2, 3, 3]
 
 
-def test_the_same_seed_gives_the_same_curve_in_a_used_process(colours: ImageClassifier) -> None:
-    first = curve(run(trainer(colours, epochs=2)))
-    run(trainer(colours, epochs=1, seed=7, lr=0.01))
+def test_the_same_seed_gives_the_same_curve_in_a_used_process(small: ImageClassifier) -> None:
+    first = curve(run(trainer(small, epochs=2)))
+    run(trainer(small, epochs=1, seed=7, lr=0.01))
     torch.rand(13)
-    assert curve(run(trainer(colours, epochs=2))) == first
-    assert curve(run(trainer(colours, epochs=2, seed=1))) != first
+    assert curve(run(trainer(small, epochs=2))) == first
+    assert curve(run(trainer(small, epochs=2, seed=1))) != first
 
 
-def test_training_leaves_torchs_generator_and_the_shared_data_alone(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_training_leaves_torchs_generator_and_the_shared_data_alone(small: ImageClassifier) -> None:
+    running = trainer(small)
     before, images = torch.get_rng_state(), running.splits.train.images().clone()
     running.run_epoch()
     assert torch.equal(torch.get_rng_state(), before)
@@ -103,9 +103,8 @@ MODES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("config", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("steps", [0, 2], ids=["between epochs", "within an epoch"])
 def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
-    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any], steps: int
+    small: ImageClassifier, tmp_path: Path, config: dict[str, Any], steps: int
 ) -> None:
-    small = replace(colours, model="shufflenet_v2_x0_5")
     whole = trainer(small, **config)
     results = run(whole)
     first = trainer(small, **config)
@@ -121,22 +120,22 @@ def test_going_on_from_a_checkpoint_is_never_having_stopped_bit_for_bit(
     assert all(torch.equal(value, right[name]) for name, value in left.items())
 
 
-def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(colours: ImageClassifier, tmp_path: Path) -> None:
-    first = trainer(colours)
+def test_a_checkpoint_keeps_how_small_the_parts_had_to_become(small: ImageClassifier, tmp_path: Path) -> None:
+    first = trainer(small)
     first.parts.training_step.micro_batch_size, first.parts.training_step.retries = 4, 2
     first.save(tmp_path)
-    second = trainer(colours)
+    second = trainer(small)
     second.load(tmp_path)
     result = second.run_epoch()
     assert (result.micro_batch_size, result.oom_retries) == (4, 2)
     assert result.batch_norm == "first pass over the whole batch"
 
 
-def test_a_checkpoint_keeps_how_often_raising_them_failed(colours: ImageClassifier, tmp_path: Path) -> None:
-    first = trainer(colours)
+def test_a_checkpoint_keeps_how_often_raising_them_failed(small: ImageClassifier, tmp_path: Path) -> None:
+    first = trainer(small)
     first.parts.training_step.raising.failures, first.parts.training_step.raising.steps = 2, 7
     first.save(tmp_path)
-    second = trainer(colours)
+    second = trainer(small)
     second.load(tmp_path)
     assert (second.parts.training_step.raising.failures, second.parts.training_step.raising.steps) == (2, 7)
     older = {
@@ -159,11 +158,11 @@ def test_what_is_kept_is_the_moving_average_where_there_is_one(colours: ImageCla
 
 
 UNFIT: dict[str, Callable[[Checkpoint], Checkpoint]] = {
-    "other shapes": lambda whole: replace(whole, model=whole.model | {"fc.bias": torch.zeros(9)}),
+    "other shapes": lambda whole: replace(whole, model=whole.model | {"4.bias": torch.zeros(9)}),
     "other shapes of the moving weights": lambda whole: replace(
-        whole, training=whole.training | {"live.fc.bias": torch.zeros(9)}
+        whole, training=whole.training | {"live.4.bias": torch.zeros(9)}
     ),
-    "missing": lambda whole: replace(whole, model={"fc.bias": whole.model["fc.bias"]}),
+    "missing": lambda whole: replace(whole, model={"4.bias": whole.model["4.bias"]}),
     "optimizer": lambda whole: replace(whole, training=whole.training | {"optimizer.3.exp_avg": torch.zeros(9)}),
     "optimizer's names": lambda whole: replace(whole, training=whole.training | {"optimizer.x": torch.zeros(9)}),
     "optimizer's groups": lambda whole: replace(whole, scalars=whole.scalars | {"param_groups": [{}]}),
@@ -176,9 +175,8 @@ UNFIT: dict[str, Callable[[Checkpoint], Checkpoint]] = {
 @pytest.mark.parametrize("config", [{"optimizer": "adam", "ema_decay": 0.9}], ids=["adam"])
 @pytest.mark.parametrize("damage", UNFIT)
 def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
-    colours: ImageClassifier, tmp_path: Path, damage: str, config: dict[str, Any]
+    small: ImageClassifier, tmp_path: Path, damage: str, config: dict[str, Any]
 ) -> None:
-    small = replace(colours, model="shufflenet_v2_x0_5")
     running = trainer(small, **config)
     running.run_epoch()
     running.save(tmp_path / "1")
@@ -196,11 +194,11 @@ def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
 
 
 def test_images_per_second_count_images_and_not_batches(
-    colours: ImageClassifier, monkeypatch: pytest.MonkeyPatch
+    small: ImageClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = itertools.count()
     monkeypatch.setattr("tuner.train.trainer.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
-    running = trainer(colours, batch_size=20)  # 48 images: 20, 20 and 8
+    running = trainer(small, batch_size=20)  # 48 images: 20, 20 and 8
     assert running.run_epoch().images_per_second == 48
     running.train(1)
     assert running.run_epoch().images_per_second == 28
@@ -231,13 +229,13 @@ def dies_with_its_last_reference(make: Callable[[], Trainer], folder: Path) -> b
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
 def test_a_trainer_is_freed_with_its_last_reference(
-    colours: ImageClassifier, tmp_path: Path, config: dict[str, Any]
+    small: ImageClassifier, tmp_path: Path, config: dict[str, Any]
 ) -> None:
-    assert dies_with_its_last_reference(lambda: trainer(colours, **config), tmp_path)
+    assert dies_with_its_last_reference(lambda: trainer(small, **config), tmp_path)
 
 
-def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) -> None:
-    running = trainer(colours, schedule="cosine", epochs=2, lr=0.1)
+def test_the_rate_follows_the_schedule_step_by_step(small: ImageClassifier) -> None:
+    running = trainer(small, schedule="cosine", epochs=2, lr=0.1)
     rates = []
     for _ in range(2):
         while running.step < 3:
@@ -248,18 +246,18 @@ def test_the_rate_follows_the_schedule_step_by_step(colours: ImageClassifier) ->
     assert rates == pytest.approx(expected)
 
 
-def test_a_larger_class_counts_less_where_classes_are_balanced(colours: ImageClassifier) -> None:
-    for path in sorted((Path(str(colours.data).removeprefix("folder:")) / "blue").iterdir())[6:]:
+def test_a_larger_class_counts_less_where_classes_are_balanced(small: ImageClassifier) -> None:
+    for path in sorted((Path(str(small.data).removeprefix("folder:")) / "blue").iterdir())[6:]:
         path.unlink()
-    weights = trainer(colours, class_weights="balanced").parts.training_step._objective.class_weights
+    weights = trainer(small, class_weights="balanced").parts.training_step._objective.class_weights
     assert weights is not None
-    counts = trainer(colours).splits.train.labels.bincount()
+    counts = trainer(small).splits.train.labels.bincount()
     assert (weights * counts).tolist() == pytest.approx([float(counts.sum()) / 3] * 3)
-    run(trainer(colours, class_weights="balanced", epochs=1))
+    run(trainer(small, class_weights="balanced", epochs=1))
 
 
-def test_an_overflow_of_memory_names_what_was_held_and_the_configuration(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_an_overflow_of_memory_names_what_was_held_and_the_configuration(small: ImageClassifier) -> None:
+    running = trainer(small)
 
     def refuse(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -274,8 +272,8 @@ def test_an_overflow_of_memory_names_what_was_held_and_the_configuration(colours
     assert message.endswith(" GB, with lr=0.001 batch_size=16 image_size=12; use a smaller model or image_size")
 
 
-def test_dropout_goes_on_alike_too(colours: ImageClassifier, tmp_path: Path) -> None:
-    dropping = replace(colours, model="squeezenet1_1")
+def test_dropout_goes_on_alike_too(small: ImageClassifier, tmp_path: Path) -> None:
+    dropping = replace(small, model="squeezenet1_1")
     whole = curve(run(trainer(dropping, image_size=32, epochs=2)))
     first = trainer(dropping, image_size=32, epochs=2)
     first.run_epoch()
@@ -285,11 +283,11 @@ def test_dropout_goes_on_alike_too(colours: ImageClassifier, tmp_path: Path) -> 
     assert curve(run(second)) == whole[1:]
 
 
-def test_a_checkpoint_of_another_model_or_a_cut_off_one_is_refused(colours: ImageClassifier, tmp_path: Path) -> None:
-    running = trainer(colours)
+def test_a_checkpoint_of_another_model_or_a_cut_off_one_is_refused(small: ImageClassifier, tmp_path: Path) -> None:
+    running = trainer(small)
     running.save(tmp_path)
     with pytest.raises(TrialError, match=r"^a checkpoint must fit the trial, got .* without features\.0\.weight"):
-        trainer(replace(colours, model="squeezenet1_1"), image_size=32).load(tmp_path)
+        trainer(replace(small, model="squeezenet1_1"), image_size=32).load(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(TrialError, match="cut off or changed"):
         running.load(tmp_path)
@@ -303,16 +301,16 @@ def test_a_frozen_backbone_stays_as_it_is_with_its_statistics(colours: ImageClas
     assert changed == ["fc.weight", "fc.bias"]
 
 
-def test_all_layers_learn_by_default(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_all_layers_learn_by_default(small: ImageClassifier) -> None:
+    running = trainer(small)
     before = state(running)
     running.run_epoch()
     assert all(not torch.equal(value, before[name]) for name, value in state(running).items())
 
 
-def test_every_image_is_seen_once_an_epoch_and_a_tail_of_one_joins_its_neighbour(colours: ImageClassifier) -> None:
+def test_every_image_is_seen_once_an_epoch_and_a_tail_of_one_joins_its_neighbour(small: ImageClassifier) -> None:
     for size, expected in ((16, [16, 16, 16]), (47, [48]), (20, [20, 20, 8]), (64, [48])):
-        batches = trainer(colours, batch_size=size)._batches()
+        batches = trainer(small, batch_size=size)._batches()
         assert [len(batch) for batch in batches] == expected
         assert sorted(torch.cat(batches).tolist()) == list(range(48))
 
@@ -328,8 +326,8 @@ def test_a_loss_that_explodes_is_a_diverged_trial(colours: ImageClassifier) -> N
     assert running.epoch == 0
 
 
-def test_the_losses_are_those_of_the_plain_formulas(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_the_losses_are_those_of_the_plain_formulas(small: ImageClassifier) -> None:
+    running = trainer(small)
     running.run_epoch()
     split = running.splits.validation
     with torch.inference_mode():
@@ -340,25 +338,25 @@ def test_the_losses_are_those_of_the_plain_formulas(colours: ImageClassifier) ->
     assert measured.accuracy == pytest.approx(float((logits.argmax(1) == split.labels).double().mean()))
 
 
-def test_an_unknown_hyperparameter_is_refused(colours: ImageClassifier) -> None:
+def test_an_unknown_hyperparameter_is_refused(small: ImageClassifier) -> None:
     with pytest.raises(StudyError, match=r"did you mean 'lr'\?$"):
-        trainer(colours, learning_rate=0.1)
+        trainer(small, learning_rate=0.1)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(colours: ImageClassifier, tmp_path: Path) -> None:
-    running = Trainer(colours, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
+def test_it_trains_on_a_gpu_and_goes_on_there_from_a_checkpoint(small: ImageClassifier, tmp_path: Path) -> None:
+    running = Trainer(small, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
     running.run_epoch()
     running.save(tmp_path)
-    again = Trainer(colours, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
+    again = Trainer(small, CONFIG, epochs=4, seed=0, split_seed=0, device="cuda")
     again.load(tmp_path)
     run(again)
     assert again.evaluate(again.splits.test).accuracy == 1.0
 
 
-def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_a_micro_batch_halved_from_outside_is_not_raised_again(small: ImageClassifier) -> None:
+    running = trainer(small)
     running.halve_micro_batch(2)
     running.halve_micro_batch(1)
     metrics = running.run_epoch().metrics()
@@ -366,8 +364,8 @@ def test_a_micro_batch_halved_from_outside_is_not_raised_again(colours: ImageCla
     assert running.parts.training_step.largest == 4
 
 
-def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(colours: ImageClassifier) -> None:
-    running = trainer(colours)
+def test_what_is_validated_at_once_is_halved_with_a_micro_batch_that_cannot_be(small: ImageClassifier) -> None:
+    running = trainer(small)
     running.parts.training_step.micro_batch_size = 1
     at_once = running.parts.evaluator.batch_size(running.splits.validation)
     running.halve_micro_batch(2)

@@ -159,11 +159,14 @@ with captured("00001", sys.argv[1], "begins") as out:
     if sys.argv[2] == "group":  # as Ray does with what a dead worker leaves
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
+    if sys.argv[2] == "children":  # as Ray's worker does before it ends
+        for child in open(f"/proc/self/task/{os.getpid()}/children").read().split():
+            os.kill(int(child), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("how", ["alone", "fork", "group"])
+@pytest.mark.parametrize("how", ["alone", "fork", "group", "children"])
 def test_a_worker_that_is_killed_leaves_what_it_printed_and_no_process(tmp_path: Path, how: str) -> None:
     """A forked child holds the pipe and the socket open: the process goes all the same."""
     worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), how], start_new_session=True)
@@ -191,10 +194,11 @@ def log_writers(worker: int) -> list[int]:
 def test_without_its_process_the_next_trial_gets_another(tmp_path: Path) -> None:
     with captured("00001", str(tmp_path), "begins"):
         print("one")
-    process = output._process
-    assert process is not None
-    process._process.kill()
-    process._process.wait()
+    [process] = log_writers(os.getpid())
+    os.kill(process, signal.SIGKILL)
+    assert output._process is not None
+    while output._process.works:
+        time.sleep(0.01)
     with captured("00002", str(tmp_path), "begins"):
         print("two")
     assert lines(tmp_path, "00002")[-1] == ("epoch 1", "two")

@@ -37,12 +37,19 @@ def choices(assignment: Assignment, values: list[float]) -> list[str | None]:
 
 def test_epochs_are_saved_that_may_win_or_that_the_trial_may_be_paused_at() -> None:
     values = [0.1, 0.3, 0.2, 0.25, 0.3, 0.4, 0.1, 0.1, 0.2]
-    assert choices(ASSIGNMENT, values) == ["best", "best", "now", None, None, "best", None, None, None]
+    assert choices(ASSIGNMENT, values) == ["best", "best", "now", None, None, "best", None, None, "now"]
 
 
 def test_the_last_epoch_is_saved_before_the_trial_ends_if_it_may_win() -> None:
     assert choices(ASSIGNMENT, [0.1 * epoch for epoch in range(9)])[-1] == "now"
-    assert choices(replace(ASSIGNMENT, epochs=3), [0.3, 0.2, 0.1]) == ["best", None, None]
+    assert choices(replace(ASSIGNMENT, epochs=3, to_beat=0.25), [0.3, 0.2, 0.1]) == ["best", None, None]
+
+
+def test_the_last_epoch_may_win_by_the_mean_of_the_last_ones_though_another_had_more() -> None:
+    rising, noisy = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [0.5, 0.5, 0.6, 0.9, 0.7, 0.9, 0.7, 0.8, 0.7]
+    assert choices(replace(ASSIGNMENT, to_beat=0.75), noisy)[-1] == "now"
+    assert choices(replace(ASSIGNMENT, to_beat=0.85), rising)[-1] == "now"  # it need not be averaged with earlier ones
+    assert choices(replace(ASSIGNMENT, to_beat=0.85), noisy)[-1] is None
 
 
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:

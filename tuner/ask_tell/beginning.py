@@ -12,10 +12,12 @@ from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
 from tuner.history.events import Listener
 from tuner.lifecycle.description import describe_run, describe_session
+from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
+from tuner.notify import given_targets
 from tuner.quoting import command
 from tuner.results.run import Run, load_run, new_run_folder
 from tuner.storage.lease import held
@@ -31,6 +33,7 @@ def begin(
     storage: str | Path,
     concurrency: int | None,
     listeners: Iterable[Listener],
+    notify: Iterable[str],
 ) -> AskDriver:
     """See `Search` for the arguments, and for what is raised."""
     check_concurrency(concurrency)
@@ -38,6 +41,7 @@ def begin(
     options = {name: value for name, value in changes.items() if value is not None}
     ready = declared.with_options(**options)
     check_asked_for(ready)
+    targets = given_targets(notify)
     check_writable(open_folder(storage))
     start_from = learned(ready, storage)  # before this run's own folder is there
     folder = new_run_folder(storage, ready.name)
@@ -45,12 +49,13 @@ def begin(
     with _kept_if_sound() as leases:
         lease = leases.enter_context(held(folder))
         info = describe_run(ready, options, ready.resources, None)
-        write_study_file(folder, declared)
+        info["study_file"] = write_study_file(folder, declared)
         first |= {"study_file": study_text(folder).now, "study_version": 1}
         driver = AskDriver(
             *(ready, folder, info),
             lease=lease,
             leases=leases,
+            telling=Notifying(targets, folder, ready),
             limit=concurrency,
             listeners=listeners,
             learned=start_from,
@@ -68,10 +73,12 @@ def go_on(
     concurrency: int | None,
     take_over: bool,
     listeners: Iterable[Listener],
+    notify: Iterable[str],
 ) -> AskDriver:
     """See `Search.resume`."""
     check_concurrency(concurrency)
     check_names(limits)
+    targets = given_targets(notify)
     _check_asked(load_run(path))
     with _kept_if_sound() as leases:
         lease = leases.enter_context(held(load_run(path).folder, take_over=take_over))
@@ -83,6 +90,7 @@ def go_on(
             *(going_on.study, earlier.folder, going_on.info | describe_session(going_on.study, None)),
             lease=lease,
             leases=leases,
+            telling=Notifying(targets, earlier.folder, going_on.study, earlier.events),
             limit=concurrency or earlier.record.steered.concurrency,
             listeners=listeners,
             history=earlier.events,

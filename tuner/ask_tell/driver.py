@@ -16,6 +16,7 @@ from tuner.history.stacks import HUNG
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.counting import InfoWriter
 from tuner.lifecycle.interruption import Interruption
+from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.winner import write_as_saved
 from tuner.loop.queue import Start
@@ -37,7 +38,8 @@ _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 class AskDriver:
     """Drives a run for a program that runs its trials; every method but `working` is called within `working`.
 
-    `limit` is how many trials may be out at once, None for as many as are asked for. `leases` are left at the end.
+    `limit` is how many trials may be out at once, None for as many as are asked for. `leases` are left at the end,
+    which `telling` is told of before.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class AskDriver:
         *,
         lease: Lease,
         leases: ExitStack,
+        telling: Notifying,
         limit: int | None = None,
         listeners: Iterable[Listener] = (),
         history: Sequence[Event] = (),
@@ -56,7 +59,7 @@ class AskDriver:
     ) -> None:
         self.folder, self._info, self._lease, self._leases = folder, info, lease, leases
         self._interrupted, self.over = Interruption(), False
-        self._limit = limit
+        self._limit, self._telling = limit, telling
         self._parted: set[str] = set()  # trials that were told to pause as the search is interrupted
         self._heard: dict[str, float] = {}  # when each trial that is out was heard of last
         self._looked = -ROOM_SECONDS
@@ -73,6 +76,7 @@ class AskDriver:
             learned=learned,
             listeners=[
                 *listeners,
+                *telling.listeners,
                 InfoWriter(folder, self._info, self._counts),
                 Obedience(self._info, self._interrupted, lambda: write_info(folder, self._info)),
             ],
@@ -81,6 +85,7 @@ class AskDriver:
             pause=self._interrupted.ask,
             share_devices=False,
         )
+        telling.follow(self.loop)
         self._orders = Orders(folder, store_answers=self.loop.flush)
 
     def begin(self, *, ended: bool = False) -> None:
@@ -180,7 +185,9 @@ class AskDriver:
                 self._orders.obey_the_last(self.loop, interrupted=not finished)
                 write = self._write_winner
                 Conclusion(self.loop, self._info, self._interrupted, self._lease, write).perform(outcome)
+                self._telling.end()
         finally:
+            self._telling.close()
             self._ended.set()
             self._orders.__exit__()
             self._leases.close()

@@ -18,6 +18,7 @@ from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, describe_error, describe_failure, shown
 from tuner.history.events import Listener
 from tuner.loop.queue import Start
+from tuner.notify import listed
 from tuner.results.run import Run
 from tuner.study import Study
 
@@ -39,6 +40,8 @@ class Search:
     All methods may be called from any thread. What is answered is written before: a program that is killed loses
     nothing of it, and goes on with `Search.resume`.
 
+    Long because it is what users call: most of it is what their calls take, return and raise.
+
     Args:
         study: or the path of its file; its `trial` is `tuner.External()`
         storage: folder or URI under which run folders lie
@@ -48,6 +51,7 @@ class Search:
         fixed: hyperparameters that get one value
         history: False leaves earlier runs aside
         listeners: their `on_event` is called for every event
+        notify: web addresses and commands that are told of the end of the search and of new bests
         limits: of `Budget` by their names
 
     Raises:
@@ -65,10 +69,12 @@ class Search:
         fixed: Mapping[str, Any] | None = None,
         history: bool | None = None,
         listeners: Iterable[Listener] = (),
+        notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> None:
         changes = {"name": name, "seed": seed, "fixed": fixed, "history": history, **limits}
-        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners))
+        told = listed(notify)
+        self._take(begin(study, changes, storage=storage, concurrency=concurrency, listeners=listeners, notify=told))
 
     @classmethod
     def resume(
@@ -79,6 +85,7 @@ class Search:
         concurrency: int | None = None,
         take_over: bool = False,
         listeners: Iterable[Listener] = (),
+        notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> Self:
         """Go on with a run whose program was killed or left it, or extend a finished one.
@@ -91,6 +98,7 @@ class Search:
             concurrency: as for `Search`; what it was, unless given
             take_over: from a program that still works on the run
             listeners: as for `Search`
+            notify: as for `Search`; what that was given isn't kept
             limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
         Raises:
@@ -99,7 +107,10 @@ class Search:
             StudyError: the study can't work.
         """
         search = cls.__new__(cls)
-        search._take(go_on(path, study, limits, concurrency=concurrency, take_over=take_over, listeners=listeners))
+        told = listed(notify)
+        search._take(
+            go_on(path, study, limits, take_over=take_over, concurrency=concurrency, listeners=listeners, notify=told)
+        )
         return search
 
     def _take(self, driver: AskDriver) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import STUDY, add_server, client_of, show_study
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("cancel", help="end a study of a service at once, without a winner; its files stay")
+    parser = verbs.add_parser("cancel")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
     add_server(parser)

@@ -9,7 +9,8 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs, add_study_options, count, study_options
+from tuner.cli.parsing import add_study_options, count, study_options
+from tuner.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from tuner.driver.disk_need import DiskNeed
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("check", help="check a study file and show what would be tried; starts nothing")
+    parser = verbs.add_parser("check")
     parser.set_defaults(perform=perform)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)

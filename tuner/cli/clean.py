@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import BAD_INPUT, SUCCESS
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 from tuner.errors import RunFolderError, StudyError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ HELP = {
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("clean", help="show what runs hold on their disks, and delete what is asked for")
+    parser = verbs.add_parser("clean")
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders (default: all runs under --storage)")
     parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")

@@ -8,12 +8,12 @@ from pathlib import Path
 from tuner.cli.at_service import located
 from tuner.cli.new_files import write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("compare", help="runs side by side, at equal cost")
+    parser = verbs.add_parser("compare")
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, of the same metric")
     parser.add_argument("--html", metavar="FILE", help="write the comparison as a page with its plots")

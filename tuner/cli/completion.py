@@ -7,26 +7,22 @@ other values an argument takes is read from its placeholder in the help, such as
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 SHELLS = ("bash", "zsh", "fish")
 STORAGE, RUN_FILE = "runs", "run.json"
-ASKED = "_ARGCOMPLETE"  # the variable that argcomplete's scripts set when they ask
 
 Completer = Callable[..., Iterator[str]]
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser(
-        "completion", help="print a script that completes verbs, options and run folders in your shell"
-    )
+    parser = verbs.add_parser("completion")
     parser.set_defaults(perform=perform)
     parser.add_argument("shell", choices=SHELLS, help="the shell that will read the script")
 
@@ -40,9 +36,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Where a shell asks how its line goes on, tell it and end the process; else do nothing."""
-    if ASKED not in os.environ:
-        return
+    """Tell the shell that asks how its line goes on, and end the process."""
     import argcomplete
 
     for action in _arguments(parser):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import add_server, client_of, name_of, show, table
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("devices", help="list a service's devices, who has them, and how busy they are")
+    parser = verbs.add_parser("devices")
     parser.set_defaults(perform=perform)
     add_server(parser)
 

@@ -6,14 +6,14 @@ import argparse
 import json
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 from tuner.doctor.checks import CHECKS
 from tuner.installation import check_trains
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("doctor", help="check that searches will work on this machine, in about 20 s")
+    parser = verbs.add_parser("doctor")
     parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders will lie (default: runs)")
     parser.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")

@@ -6,13 +6,14 @@ import argparse
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, Verbs
+from tuner.cli.parsing import RUN_OR_STUDY
+from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("export", help="write a run's trials for other tools")
+    parser = verbs.add_parser("export")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     kinds = ["csv", "parquet", "optuna", "tensorboard"]

@@ -8,13 +8,13 @@ import platform
 import sys
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("login", help="log in to a service, or set the password by a link that works once")
+    parser = verbs.add_parser("login")
     parser.set_defaults(perform=perform)
     parser.add_argument("url", metavar="URL", help="the service's address")
     parser.add_argument("--link", action="store_true", help="set the password by a link that works once; asks for it")

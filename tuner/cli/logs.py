@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import STUDY, add_server, client_of
+from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LOOK_SECONDS = 1.0
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("logs", help="show what a study at a service, or one of its trials, printed")
+    parser = verbs.add_parser("logs")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
     parser.add_argument("--trial", metavar="N", help="what this trial printed (default: what the driver did)")

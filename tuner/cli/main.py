@@ -8,87 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from tuner import __version__
-from tuner.cli import (
-    cancel,
-    check,
-    clean,
-    compare,
-    completion,
-    devices,
-    doctor,
-    export,
-    login,
-    logs,
-    note,
-    pause,
-    predict,
-    priority,
-    queue,
-    refine,
-    rename,
-    replay,
-    report,
-    resume,
-    retry,
-    run,
-    runs,
-    serve,
-    set,  # noqa: A004 -- the verb
-    show,
-    stop,
-    submit,
-    token,
-    try_,
-    usage,
-    user,
-)
 from tuner.cli.outcome import BAD_INPUT, INTERRUPTED, SUCCESS
-from tuner.cli.parsing import Parser
+from tuner.cli.parser import Parser
+from tuner.cli.verbs import VERBS, Verbs
 from tuner.errors import StudyError, TrialError, one_line
 from tuner.foreign_text import printable
 from tuner.starting import release_interrupt
 
-VERBS = (
-    run,
-    check,
-    resume,
-    retry,
-    stop,
-    pause,
-    set,
-    try_,
-    note,
-    runs,
-    show,
-    rename,
-    report,
-    refine,
-    compare,
-    export,
-    predict,
-    replay,
-    clean,
-    doctor,
-    serve,
-    login,
-    submit,
-    queue,
-    logs,
-    priority,
-    cancel,
-    devices,
-    usage,
-    user,
-    token,
-    completion,
-)  # in the order of the help
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    whole = parser()
-    completion.answer(whole)
-    options = whole.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if "_ARGCOMPLETE" in os.environ:  # set by argcomplete's scripts: a shell asks how its line goes on
+        from tuner.cli.completion import answer
+
+        answer(parser())
+    options = parser(next((each for each in given if not each.startswith("-")), "")).parse_args(given)
     if not options.searches:  # which has nothing to put in order until it shows something
         release_interrupt()
     try:
@@ -106,12 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return SUCCESS
 
 
-def parser() -> argparse.ArgumentParser:
-    """All verbs with their options."""
+def parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """All verbs, with the options of one alone, whose modules are loaded; by default with the options of all."""
     found = Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
     found.set_defaults(searches=False)
     found.add_argument("--version", action="version", version=f"tuner {__version__}", help="print the version and exit")
-    verbs = found.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser)
-    for verb in VERBS:
-        verb.add(verbs)
+    verbs = Verbs(found.add_subparsers(title="verbs", metavar="VERB", required=True, parser_class=Parser))
+    for name in VERBS:
+        if verb in (None, name):
+            verbs.add(name)
+        else:
+            verbs.add_parser(name)
     return found

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from tuner.cli.ordering import add_common, order
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("note", help="write something down about a run or a trial; show and report have it")
+    parser = verbs.add_parser("note")
     parser.set_defaults(perform=perform)
     add_common(parser)
     parser.add_argument("text", metavar="TEXT", help="in quotation marks")

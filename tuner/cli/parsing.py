@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
-import sys
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from tuner import budget
-from tuner.cli.outcome import BAD_INPUT
 from tuner.errors import StudyError
 from tuner.resources import AUTO
 from tuner.trial import STRATEGIES
 
-CLOSE = 0.8  # of 1: an option that is only a little alike may do something else
-Verbs = Any  # what ArgumentParser.add_subparsers returns
 RUN = "a run folder, or a storage folder for its newest run"
 RUN_OR_STUDY = f"{RUN}, or @17 for a study of a service"
-
-
-class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """As the base class does; what a verb doesn't know is refused here, so that its own help is named."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown and self._subparsers is None:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
-        return found, unknown
-
-    def _meant(self, unknown: Sequence[str]) -> str:
-        known = self._option_string_actions
-        options = (each.partition("=")[0] for each in unknown if each.startswith("--"))
-        close = [name for each in options for name in difflib.get_close_matches(each, known, 1, cutoff=CLOSE)]
-        return f"; did you mean {' and '.join(close)}?" if close else ""
-
-    def error(self, message: str) -> NoReturn:
-        """One line and the way to the help, rather than the whole usage."""
-        end = "" if message.endswith("?") else ";"
-        print(f"tuner: {message}{end} see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(BAD_INPUT)
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from tuner.cli.ordering import add_common, order
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("pause", help="save a running search and free its devices; resume goes on with it")
+    parser = verbs.add_parser("pause")
     parser.set_defaults(perform=perform)
     add_common(parser)
 

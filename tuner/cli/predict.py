@@ -7,13 +7,14 @@ import json
 from dataclasses import asdict
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import RUN, Verbs, add_trust
+from tuner.cli.parsing import RUN, add_trust
+from tuner.cli.verbs import Verbs
 from tuner.installation import check_trains
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("predict", help="classify images with a run's winner")
+    parser = verbs.add_parser("predict")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="image files")

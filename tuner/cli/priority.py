@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import STUDY, add_server, client_of, show
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("priority", help="change a study's priority at a service, -10 to 10; above 0 for admins")
+    parser = verbs.add_parser("priority")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
     parser.add_argument("priority", metavar="N", type=int, help="the new one; higher goes first")

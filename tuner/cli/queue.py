@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import STUDY, add_server, client_of, moment, show, table
+from tuner.cli.verbs import Verbs
 
 ALIVE = ("checking", "queued", "starting", "running", "pausing", "paused", "ending")
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("queue", help="list what a service runs, and what waits for which reason")
+    parser = verbs.add_parser("queue")
     parser.set_defaults(perform=perform)
     parser.add_argument("--why", metavar="ID", help=f"why this one doesn't run: {STUDY}")
     parser.add_argument("--all", action="store_true", help="also studies that are over")

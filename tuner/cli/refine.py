@@ -10,13 +10,14 @@ from pathlib import Path
 from tuner.cli.at_service import located
 from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, Verbs, add_trust, count, positive
+from tuner.cli.parsing import RUN_OR_STUDY, add_trust, count, positive
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("refine", help="write a new study file around the good region of a run")
+    parser = verbs.add_parser("refine")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     parser.add_argument("-o", "--output", metavar="FILE.py", required=True, help="the study file to write")

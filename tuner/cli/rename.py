@@ -6,12 +6,13 @@ import argparse
 import json
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import RUN, Verbs
+from tuner.cli.parsing import RUN
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("rename", help="give a run a name; its folder stays where it is")
+    parser = verbs.add_parser("rename")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("name", metavar="NAME", help="at most 100 characters, spaces included")

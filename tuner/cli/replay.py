@@ -9,7 +9,8 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
-from tuner.cli.parsing import RUN, Verbs, add_trust, count
+from tuner.cli.parsing import RUN, add_trust, count
+from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 from tuner.installation import check_trains
 
@@ -22,7 +23,7 @@ DIFFERENT = NO_WINNER  # the exit code of a curve that is another one
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("replay", help="train a trial again, and compare its curve with the recorded one")
+    parser = verbs.add_parser("replay")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("trial", metavar="TRIAL", help="the trial's id; leading zeros may be left out")

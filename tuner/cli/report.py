@@ -6,7 +6,7 @@ import argparse
 
 from tuner.cli.at_service import is_study, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 HELP = "default: the newest run under runs/; of @17, a study of a service, the report is saved here"
@@ -14,7 +14,7 @@ HELP = "default: the newest run under runs/; of @17, a study of a service, the r
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("report", help="write report.html into a run's folder, also while the run goes on")
+    parser = verbs.add_parser("report")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help=HELP)
 

@@ -9,15 +9,16 @@ from contextlib import redirect_stdout
 
 from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import conclude, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, Verbs, add_driver_options, add_limits, driver_options, limits
+from tuner.cli.parsing import RUN_OR_STUDY, add_driver_options, add_limits, driver_options, limits
 from tuner.cli.plans import plan_of
+from tuner.cli.verbs import Verbs
 from tuner.installation import check_trains
 from tuner.starting import release_interrupt
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("resume", help="go on with an interrupted run, or extend a finished one")
+    parser = verbs.add_parser("resume")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))

@@ -7,7 +7,8 @@ import argparse
 from tuner.budget import limits_of
 from tuner.cli import resume
 from tuner.cli.ordering import order
-from tuner.cli.parsing import RUN, Verbs, add_driver_options, add_limits, limits
+from tuner.cli.parsing import RUN, add_driver_options, add_limits, limits
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.quoting import command
 from tuner.results import load_run
@@ -15,7 +16,7 @@ from tuner.results import load_run
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("retry", help="run failed trials of a run again, once their cause is mended")
+    parser = verbs.add_parser("retry")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument(

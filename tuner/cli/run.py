@@ -7,14 +7,15 @@ import sys
 from contextlib import redirect_stdout
 
 from tuner.cli.outcome import conclude
-from tuner.cli.parsing import Verbs, add_driver_options, add_study_options, driver_options, study_options
+from tuner.cli.parsing import add_driver_options, add_study_options, driver_options, study_options
+from tuner.cli.verbs import Verbs
 from tuner.installation import check_trains
 from tuner.starting import release_interrupt
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("run", help="run the search that a study file declares")
+    parser = verbs.add_parser("run")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)

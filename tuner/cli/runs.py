@@ -7,12 +7,12 @@ import json
 import sys
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("runs", help="list the runs under a storage folder, newest first")
+    parser = verbs.add_parser("runs")
     parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")

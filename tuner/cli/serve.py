@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import Verbs, natural
+from tuner.cli.parsing import natural
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.installation import check_serves
 
@@ -21,7 +22,7 @@ HIGHEST_PORT = 65_535
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("serve", help="serve a storage folder: a queue of studies for a team, live in a browser")
+    parser = verbs.add_parser("serve")
     parser.set_defaults(perform=perform)
     parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders lie (default: runs)")
     parser.add_argument(

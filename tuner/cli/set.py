@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from tuner.cli.ordering import add_common, order
-from tuner.cli.parsing import Verbs, add_limits, count, limits
+from tuner.cli.parsing import add_limits, count, limits
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("set", help="change the limits of a search, or how many trials run at once")
+    parser = verbs.add_parser("set")
     parser.set_defaults(perform=perform)
     add_common(parser)
     group = parser.add_argument_group("limits", "of the whole run, with what it has already used")

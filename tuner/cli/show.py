@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import Verbs
 from tuner.cli.plans import plan_of
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
 
@@ -25,7 +25,7 @@ OVER = ("study_ended", "study_interrupted")  # events that the winner's score an
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("show", help="a run's trials, winner, and failures by cause")
+    parser = verbs.add_parser("show")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
     parser.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")

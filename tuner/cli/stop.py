@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from tuner.cli.ordering import add_common, order
-from tuner.cli.parsing import Verbs
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("stop", help="end a running search with winner and report, or one trial of it")
+    parser = verbs.add_parser("stop")
     parser.set_defaults(perform=perform)
     add_common(parser)
     parser.add_argument("--trial", metavar="ID", help="this trial alone; the search goes on")

@@ -6,14 +6,15 @@ import argparse
 import sys
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
-from tuner.cli.parsing import Verbs, add_study_options, count, study_options
+from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.cli.remote import add_server, client_of, show_study
+from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("submit", help="put a study into the queue of a service")
+    parser = verbs.add_parser("submit")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="SPACE.py", help="a study file; modules beside it that it imports go along")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; above 0 for admins")

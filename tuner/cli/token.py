@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import add_server, client_of, moment, show, table
 from tuner.cli.user import ROLES
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("token", help="create, list and revoke tokens for programs that use a service")
+    parser = verbs.add_parser("token")
     parser.set_defaults(perform=perform)
     parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
     parser.add_argument("name", metavar="NAME|ID", nargs="?", help="create: what it is for; revoke: its number")

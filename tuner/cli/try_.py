@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from tuner.cli.ordering import add_common, order
-from tuner.cli.parsing import Verbs, assignment
+from tuner.cli.parsing import assignment
+from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("try", help="run a configuration of yours on the next free worker of a search")
+    parser = verbs.add_parser("try")
     parser.set_defaults(perform=perform)
     add_common(parser)
     parser.add_argument("values", nargs="+", metavar="NAME=VALUE", help="hyperparameters; what is missing is sampled")

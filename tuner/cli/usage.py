@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs, positive
+from tuner.cli.parsing import positive
 from tuner.cli.remote import add_server, client_of, show, table
+from tuner.cli.verbs import Verbs
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("usage", help="list the device-hours of a service's studies")
+    parser = verbs.add_parser("usage")
     parser.set_defaults(perform=perform)
     parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="of the last days (default: 7)")
     add_server(parser)

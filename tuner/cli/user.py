@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from tuner.cli.parsing import Verbs
 from tuner.cli.remote import add_server, client_of, show, table
+from tuner.cli.verbs import Verbs
 
 ROLES = ("viewer", "worker", "submitter", "admin")
 
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
-    parser = verbs.add_parser("user", help="add, remove and change users of a service (for its admins)")
+    parser = verbs.add_parser("user")
     parser.set_defaults(perform=perform)
     parser.add_argument(
         "action",

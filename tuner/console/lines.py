@@ -11,7 +11,7 @@ from tuner.console.standing import CONCLUDING, ORDERS, Progress, answered
 from tuner.foreign_text import printable
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord
-from tuner.results.text import outcome, plural, settings, short
+from tuner.results.text import averaged, outcome, plural, settings, short, with_error
 
 QUIET_SECONDS = 30.0  # after which an epoch is worth a line, and silence needs one
 NAMED_TRIALS = 4
@@ -102,8 +102,11 @@ class Lines:
         )
 
     def _ended(self, trial: TrialRecord) -> str:
-        found = self._progress.record.best_of(trial.trial)
-        value = f", best {self._plan.metric} {short(found[1])}" if found else ""
+        worth = self._progress.record.worth_of(trial.trial)
+        value = ""
+        if worth is not None:
+            best = "best " if worth.last == worth.first else ""
+            value = f", {best}{self._plan.metric} {with_error(worth)}{averaged(worth)}"
         why = f" ({trial.message})" if trial.message else ""
         return (
             f"trial {trial.trial} {outcome(trial)} after {plural(trial.epoch, 'epoch')}{value}{why}; {self._outlook()}"

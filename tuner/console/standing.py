@@ -14,7 +14,7 @@ from rich.table import Table
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
-from tuner.results.text import duration, plural, short
+from tuner.results.text import duration, plural, short, with_error
 from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
 
 if TYPE_CHECKING:
@@ -123,10 +123,10 @@ class Progress:
             self.bests.append(better(self.bests[-1], value) if self.bests else value)
 
     def incumbent(self) -> str:
-        """The best value so far, and whose it is."""
+        """What the best trial so far comes to, and which it is."""
         best = self.record.best_trial()
-        found = best and self.record.best_of(best.trial)
-        return f"{short(found[1])} by {best.trial}" if best and found else "none"
+        worth = best and self.record.worth_of(best.trial)
+        return f"{with_error(worth)} by {best.trial}" if best and worth else "none"
 
     def running(self) -> list[TrialRecord]:
         """The trials that are on a worker now."""

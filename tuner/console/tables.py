@@ -244,7 +244,9 @@ def print_refinement(found: Refinement, path: Path) -> None:
         table.add_row(name, _entry(found.before, name), _entry(new, name) if name in new.names else "left out")
     console.print(table)
     trials = "" if found.study.trials is None else f" ({plural(found.study.trials, 'trial')})"
-    console.print(f"written to {path}; run it{trials} with:\n{command('run', str(path))}")
+    asked = found.study.declared_trial.asked_for
+    how = f"tuner.Search({str(path)!r})" if asked else command("run", str(path))
+    console.print(f"written to {path}; run it{trials} with:\n{how}")
 
 
 def _entry(space: Space, name: str) -> str:

@@ -342,7 +342,7 @@ class Bridge:
             strategy=start.config.get("strategy", self.resources.strategy),
             placement=self.resources.placement,
             run_uri=self.run_uri,
-            to_beat=self.loop.record.best_ended,
+            to_beat=self.loop.record.to_beat,
             halvings=start.halvings,
             hung_seconds=study.failures.hung_seconds,
         )

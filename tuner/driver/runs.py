@@ -15,19 +15,19 @@ from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.meanwhile import awaited, meanwhile
-from tuner.driver.notifying import Notifying
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
 from tuner.lifecycle.description import describe_run, describe_session
 from tuner.lifecycle.interruption import interruptions
+from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
-from tuner.results.going_on import going_on_by
+from tuner.orders.going_on import going_on_by
 from tuner.results.run import FORMAT, Run, load_run, new_run_folder
 from tuner.storage.folder import LocalFolder
 from tuner.storage.lease import held
@@ -93,7 +93,7 @@ def run(
             )
         driving.begun(folder.uri)
         search.tell([*notices, *of_the_disk])
-        with telling.of(search):
+        with telling.of(search.loop):
             return search.perform()
 
 
@@ -152,7 +152,7 @@ def resume(
                 _do_what_was_asked(search, going_on)
             driving.begun(earlier.folder.uri)
             search.tell([*notices, *of_the_disk, *going_on.warnings])
-            with telling.of(search):
+            with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
 
 

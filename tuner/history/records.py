@@ -10,16 +10,14 @@ from typing import Any, Literal
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.attempts import LOST, Attempts, begin_anew
 from tuner.history.event_lines import Event, finite, flaw, names_trial
-from tuner.history.leader import Leader
 from tuner.history.placement import Placement
+from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
+from tuner.history.worth import Worth
 
 Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
 CAUSES = ("out_of_memory", "diverged", "error", "lost", "hung")
-
-
-ENDED = ("completed", "stopped")
 
 
 @dataclass
@@ -84,17 +82,17 @@ class TrialRecord:
         """Whether a number was reported after this epoch."""
         return epoch in self.epochs and finite(self.epochs[epoch].metrics.get(metric))
 
-    def best(self, metric: str, mode: str) -> tuple[int, float] | None:
-        """Epoch and value of the metric's best, the earlier of equals; None if no number was reported."""
-        values = [(e.epoch, e.metrics[metric]) for e in self.epochs.values() if finite(e.metrics.get(metric))]
-        if not values:
-            return None
-        sign = 1 if mode == "max" else -1
-        return max(values, key=lambda pair: (sign * pair[1], -pair[0]))
+    def values(self, metric: str) -> list[tuple[int, float]]:
+        """Each epoch after which a number was reported, and the number, in the order of epochs."""
+        found = ((epoch, self.epochs[epoch].metrics.get(metric)) for epoch in sorted(self.epochs))
+        return [(epoch, float(value)) for epoch, value in found if value is not None and finite(value)]
 
 
 class RunRecord:
-    """All trials of a run, kept up to date by `apply`."""
+    """All trials of a run, kept up to date by `apply`.
+
+    Long because it has a short method for each kind of event, and all of them change the same trials.
+    """
 
     def __init__(self, metric: str, mode: str, events: Iterable[Event] = ()) -> None:
         self.metric, self.mode = metric, mode
@@ -106,12 +104,10 @@ class RunRecord:
         self.active_seconds = 0.0  # of the drivers that have ended
         self.active_since: float | None = None  # of the driver that works on it
         self.last_time: float | None = None  # of an event
-        self._bests: dict[str, tuple[int, float]] = {}
         self._epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
         self._on_workers: dict[str, TrialRecord] = {}
-        self._leader = Leader(self, lambda trial: trial.status != "failed" and trial.trial in self._bests)
-        self._leader_ended = Leader(self, lambda trial: trial.status in ENDED and trial.trial in self._bests)
+        self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
         self._study_version = 1
         for event in events:
             self.apply(event)
@@ -161,35 +157,66 @@ class RunRecord:
         return dict(causes.most_common())
 
     def best_of(self, trial: str) -> tuple[int, float] | None:
-        """Epoch and value of one trial's best metric."""
-        return self._bests.get(trial)
+        """What one trial comes to: the epoch whose network stands for it, and the value that trials are compared by.
 
-    def rank(self, trial: TrialRecord) -> tuple[float, int]:
-        """Greater for the trial with the better value, of equals for the earlier one; least without a value."""
-        best = self.best_of(trial.trial)
-        sign = 1 if self.mode == "max" else -1
-        return (float("-inf") if best is None else sign * best[1]), -trial.number
+        Of a trial trained to its end the value is a mean, see `worth_of`; of any other its best.
+        """
+        worth = self.worth_of(trial)
+        return None if worth is None else (worth.epoch, worth.value)
+
+    def worth_of(self, trial: str) -> Worth | None:
+        """The same, with what the value is made of and its error."""
+        return self._standings.worth(trial)
+
+    def rank(self, trial: TrialRecord) -> Rank:
+        """Greater for the trial that stands better, of equals for the earlier one; least without a value."""
+        return self._standings.rank(trial)
 
     def best_trial(self) -> TrialRecord | None:
-        """The trial with the best value at any epoch, the earlier of equals; failed trials don't count."""
-        return self._leader.find()
+        """The trial that stands best, see `tuner.history.standings`; failed trials don't count."""
+        return self._standings.leader()
 
     @property
     def best_ended_trial(self) -> TrialRecord | None:
         """The same of those that have ended well."""
-        return self._leader_ended.find()
+        return self._standings.leader_of_the_ended()
 
     @property
-    def best_ended(self) -> float | None:
-        """The best value of the trials that have ended well, None while there is none."""
-        best = self.best_ended_trial
-        return None if best is None else self._bests[best.trial][1]
+    def best_completed_trial(self) -> TrialRecord | None:
+        """The same of those that were trained to their end: it may come to be ahead of a shortened one that is now."""
+        return self._standings.leader_of_the_completed()
+
+    @property
+    def to_beat(self) -> float | None:
+        """The best worth of the trials that were trained to their end, None while there is none."""
+        return self._standings.to_beat()
+
+    def may_win(self, trial: TrialRecord) -> bool:
+        """Whether a trial that goes on may come to stand before those that have ended well."""
+        return self._standings.may_win(trial)
+
+    @property
+    def best_reporter(self) -> TrialRecord | None:
+        """The trial that reported the best value, at whatever epoch; failed trials don't count."""
+        return self._standings.leader_by_reports()
+
+    def best_report_of(self, trial: str) -> tuple[int, float] | None:
+        """Epoch and value of the best that one trial reported, the earlier of equals."""
+        return self._standings.best_report(trial)
 
     @property
     def best_value(self) -> float | None:
-        """The best trial's best value, None while there is none."""
+        """The best value that any trial reported, None while there is none: what the limit `target` reads."""
+        best = self.best_reporter
+        found = best and self.best_report_of(best.trial)
+        return found[1] if found else None
+
+    @property
+    def winning_value(self) -> float | None:
+        """What the trial that stands best comes to, None while there is none."""
         best = self.best_trial()
-        return None if best is None else self._bests[best.trial][1]
+        found = best and self.best_of(best.trial)
+        return found[1] if found else None
 
     def epochs(self) -> int:
         """Epochs trained by all trials together."""
@@ -215,17 +242,13 @@ class RunRecord:
         return sorted(found, key=lambda report: report[0])
 
     def reported(self) -> list[tuple[TrialRecord, float]]:
-        """The trials that reported a value, with the best of each, in their order; failed ones don't count."""
-        return [
-            (t, self._bests[t.trial][1])
-            for t in self.trials.values()
-            if t.status != "failed" and t.trial in self._bests
-        ]
+        """The trials that reported a value, with what each comes to, in their order; failed ones don't count."""
+        found = ((trial, self.best_of(trial.trial)) for trial in self.trials.values() if trial.status != "failed")
+        return [(trial, best[1]) for trial, best in found if best is not None]
 
     def ranked(self) -> list[tuple[TrialRecord, float]]:
-        """The same, the best first, the earlier of equals."""
-        sign = -1 if self.mode == "max" else 1
-        return sorted(self.reported(), key=lambda pair: (sign * pair[1], pair[0].number))
+        """The same, the best first, of equals the earlier: those trained to their end before the others."""
+        return sorted(self.reported(), key=lambda pair: self.rank(pair[0]), reverse=True)
 
     # One method per kind of event.
 
@@ -274,11 +297,7 @@ class RunRecord:
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
         self._epochs += not again
-        if again:
-            self._recompute_best(trial)
-        elif value is not None and finite(value) and self._is_better(value, self._bests.get(trial.trial)):
-            self._bests[trial.trial] = (epoch.epoch, value)
-            self._rank_anew(trial)
+        self._standings.report(trial, epoch.epoch, value if finite(value) else None, again=again)
 
     def _on_checkpoint_saved(self, event: Event) -> None:
         self.trials[event["trial"]].checkpoints.add(event["epoch"])
@@ -312,7 +331,7 @@ class RunRecord:
         for trial in (self.trials[name] for name in event["trials"] if name in self.trials):
             if trial.status == "failed":
                 begin_anew(trial)
-                self._rank_anew(trial)
+                self._standings.changed(trial)
 
     def _on_order_obeyed(self, event: Event) -> None:
         if event["verb"] == "retry" and "trials" in event:
@@ -326,7 +345,7 @@ class RunRecord:
         trial.ended, trial.ended_by, trial.due = event["time"], event.get("by"), None
         trial.attempts.waiting = False
         self.ended_trials.append(trial)
-        self._rank_anew(trial)
+        self._standings.changed(trial)
 
     def _enter(self, trial: TrialRecord, now: float) -> None:
         self._leave(trial, now)
@@ -335,7 +354,7 @@ class RunRecord:
         trial.attempts.begin()
         trial.entered.append(now)
         self._on_workers[trial.trial] = trial
-        self._rank_anew(trial)
+        self._standings.changed(trial)
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
         if trial.running_since is not None:
@@ -344,23 +363,6 @@ class RunRecord:
             trial.running_since = None
             self._left_seconds += stay
             self._on_workers.pop(trial.trial, None)
-
-    def _is_better(self, value: float, best: tuple[int, float] | None) -> bool:
-        if best is None:
-            return True
-        return value > best[1] if self.mode == "max" else value < best[1]
-
-    def _recompute_best(self, trial: TrialRecord) -> None:
-        best = trial.best(self.metric, self.mode)
-        if best is not None:
-            self._bests[trial.trial] = best
-        else:
-            self._bests.pop(trial.trial, None)
-        self._rank_anew(trial)
-
-    def _rank_anew(self, trial: TrialRecord) -> None:
-        self._leader.changed(trial)
-        self._leader_ended.changed(trial)
 
 
 def full_length(config: dict[str, Any], longest: int) -> int:

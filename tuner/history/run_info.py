@@ -31,6 +31,8 @@ from tuner.storage.locations import open_folder
 from tuner.study import Study
 
 RUN_FILE = "run.json"
+STUDY_FILE = "study.py"
+STUDY_JSON = "study.json"  # of a study that no file declared, where plain data says all of it
 FORMAT = 2
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"
 MODES = ("min", "max")

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.plots import Plot
 from tuner.plots.base import COLOURS, THEMES, TITLE_LINE
-from tuner.results.text import duration, hours, outcome, plural, short
+from tuner.results.text import duration, hours, outcome, plural, short, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,13 @@ def _environment() -> Environment:
 
     scripts = "\n".join(source(f"scripts/{name}.js") for name in SCRIPTS)
     script = Markup('\n"use strict";\n{\n' + scripts + "\n}\n")
-    environment.filters |= {"short": short, "duration": duration, "outcome": outcome, "hours": hours}
+    environment.filters |= {
+        "short": short,
+        "duration": duration,
+        "outcome": outcome,
+        "hours": hours,
+        "with_error": with_error,
+    }
     environment.globals |= {"plural": plural, "style": Markup(source("style.css")), "script": script}
     environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}
     environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS})}

@@ -50,7 +50,7 @@ def copies(run: Run) -> list[Copy]:
 
 
 def sparkline(run: Run) -> Markup | None:
-    """Each trial's best value and the best so far, as SVG; None for fewer than two values."""
+    """What each trial comes to and the best so far, as SVG; None for fewer than two values."""
     values = [best[1] for best in map(run.record.best_of, _counting(run)) if best is not None]
     if len(values) < 2:
         return None

@@ -78,6 +78,7 @@ def report_html(run: Run) -> str:
         "run.html",
         run=run,
         best=best,
+        worth=best and run.record.worth_of(best.trial),
         certainty=findings.certainty(run),
         runner_up=findings.runner_up(run),
         test=_test_metrics(run),

@@ -10,7 +10,7 @@ from tuner.history.events import finite
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config, full_length
 from tuner.quoting import command
-from tuner.results.text import outcome, short
+from tuner.results.text import averaged, outcome, short, with_error
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -51,7 +51,7 @@ def metric_names(run: Run) -> list[str]:
 
 
 def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    best, flat = run.record.best_of(trial.trial), flat_config(trial.config)
+    worth, flat = run.record.worth_of(trial.trial), flat_config(trial.config)
     begun = run.events[0]["time"] if run.events else trial.started
     epochs = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
     return {
@@ -60,8 +60,9 @@ def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
         "status": trial.status,
         "outcome": outcome(trial),
         "full": full_length(trial.config, run.longest_trial),
-        "best": best and _shortened(best[1]),
-        "best_epoch": best and best[0],
+        "best": worth and _shortened(worth.value),
+        "best_epoch": worth and worth.epoch,
+        "worth": worth and with_error(worth) + (averaged(worth) or f" after epoch {worth.epoch}"),
         "message": trial.message,
         "traceback": trial.traceback,
         "seed": trial.seed,

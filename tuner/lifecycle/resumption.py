@@ -16,7 +16,7 @@ from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
-from tuner.results.run import FORMAT, STUDY_FILE, Run
+from tuner.results.run import FORMAT, Run
 from tuner.study import Study
 
 
@@ -72,7 +72,8 @@ def decide(
     options = with_orders(earlier.info["options"], steered) | given
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-    check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{STUDY_FILE}")
+    text = study_text(earlier.folder, earlier.events)
+    check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = None if retry is None else _to_retry(earlier, ready, retry)
     waiting = extending(earlier.folder)
     over = again is None and _only_the_conclusion_is_left(
@@ -82,7 +83,7 @@ def decide(
     stays_stopped = stopped and not (given or waiting) and again is None and not is_concluded(earlier)
     warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
     return Resumption(
-        *(earlier, ready, options, study_text(earlier.folder, earlier.events), again),
+        *(earlier, ready, options, text, again),
         conclude_only=over or stays_stopped,
         anew=stopped and not (over or stays_stopped),
         warnings=(warning,) if warning else (),
@@ -93,7 +94,7 @@ def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
     """Keep the study file as it was before somebody edited it, and tell the user."""
     kept = text.keep_before(loop.folder)
     loop.notice(
-        f"{STUDY_FILE} was edited after the run began. New trials use the edited file (see `study_version` in the "
+        f"{text.name} was edited after the run began. New trials use the edited file (see `study_version` in the "
         f"tables); the earlier file is kept as {kept}. The difference:\n{text.difference}",
         code="study_changed",
     )

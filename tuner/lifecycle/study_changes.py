@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event
-from tuner.results.run import STUDY_FILE
+from tuner.results.run import STUDY_FILE, STUDY_JSON
 from tuner.space import space_record
 from tuner.storage.folder import Folder
 from tuner.study import Study
+from tuner.study_json import study_from_json, study_to_json
 
 MOST_LINES = 40  # of a difference that is shown
 
@@ -54,6 +57,7 @@ class StudyText:
     now: str
     before: str | None
     version_before: int = 1
+    name: str = STUDY_FILE
 
     @property
     def changed(self) -> bool:
@@ -75,27 +79,55 @@ class StudyText:
 
     def keep_before(self, folder: Folder) -> str:
         """Write the earlier text next to the new one; its name."""
-        name = f"study.{self.version_before}.py"
+        name = f"study.{self.version_before}{PurePath(self.name).suffix}"
         folder.write(name, (self.before or "").encode("utf-8", "surrogateescape"))
         return name
 
 
-def write_study_file(folder: Folder, study: Study) -> None:
-    """Write the study's file as it is, or a word on what it was in Python."""
+def write_study_file(folder: Folder, study: Study) -> str | None:
+    """Write what declares the study; what run.json calls it: its file's path, study.json, or None for a word on it.
+
+    A study that no file declared is written as JSON where that says all of it.
+    """
     if study.source is not None:
         folder.write(STUDY_FILE, study.source.read_bytes())
-    else:
-        folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+        return str(study.source)
+    as_json = _as_json(study)
+    if as_json is not None:
+        folder.write(STUDY_JSON, f"{as_json}\n".encode())
+        return STUDY_JSON
+    folder.write(STUDY_FILE, f'"""Declared in Python, not in a file."""\n\n# {study!r}\n'.encode())
+    return None
 
 
 def study_text(folder: Folder, history: Sequence[Event] = ()) -> StudyText:
     """The study file in the run folder, beside what the run's events say it was."""
-    try:
-        now = folder.read(STUDY_FILE).decode("utf-8", "replace")
-    except OSError:
-        now = ""
+    name, now = _stored(folder)
     texts = [event for event in history if isinstance(event.get("study_file"), str)]
     if not texts:
-        return StudyText(now, None)
+        return StudyText(now, None, name=name)
     version = texts[-1].get("study_version")
-    return StudyText(now, texts[-1]["study_file"], version if isinstance(version, int) else 1)
+    return StudyText(now, texts[-1]["study_file"], version if isinstance(version, int) else 1, name)
+
+
+def _stored(folder: Folder) -> tuple[str, str]:
+    """Name and text of the file that declares the run's study."""
+    for name in (STUDY_FILE, STUDY_JSON):
+        with suppress(OSError):
+            return name, folder.read(name).decode("utf-8", "replace")
+    return STUDY_FILE, ""
+
+
+def _as_json(study: Study) -> str | None:
+    """The study as JSON, None where that would lose something of it, as a function."""
+    try:
+        told = study_to_json(study)
+        same = _in_one_form(study_from_json(told)) == _in_one_form(study)
+    except StudyError:
+        return None
+    return told if same else None
+
+
+def _in_one_form(study: Study) -> Study:
+    """A study whose space is parsed and whose starting points are a tuple, however they were given."""
+    return replace(study, space=study.search_space, start_from=tuple(study.start_from))

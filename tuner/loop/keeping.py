@@ -1,9 +1,10 @@
 """Which checkpoints of a run are kept: what may still be needed, and nothing else.
 
-Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, and that
-of the best epoch of each trial that may turn out the winner: the best of the ended ones, and the running ones that beat
-it. (30 trials of 9 epochs of ResNet18 with Adam would be 36 GB.) This is the one place that decides it; where a limit
-of the disk asks for more, `tuner.loop.room` says which go.
+Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, that of
+the epoch which stands for the best of the ended trials, likewise of the completed ones (mostly the same trial), and
+that of the best epoch of each running one that may come to stand before it; its last epoch comes when it ends. (30
+trials of 9 epochs of ResNet18 with Adam would be 36 GB.) This is the one place that decides it; where a limit of the
+disk asks for more, `tuner.loop.room` says which go.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ class Keeper:
 
     def __init__(self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None]) -> None:
         self._record, self._store, self._emit = record, store, emit
-        self._incumbent: TrialRecord | None = None  # when checkpoints were last looked at
+        self._ahead: tuple[TrialRecord | None, ...] = ()  # when checkpoints were last looked at
 
     def prune(self, changed: str | None = None) -> None:
         """Delete what a change of this trial has made needless; None for anything."""
-        incumbent = self._record.best_ended_trial
-        among = None if changed is None or incumbent is not self._incumbent else [self._record.trials[changed]]
-        self._incumbent = incumbent
+        ahead = (self._record.best_ended_trial, self._record.best_completed_trial)
+        among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
+        self._ahead = ahead
         for trial, epoch in not_needed(self._record, among):
             self.drop(trial, epoch)
 
@@ -70,9 +71,10 @@ def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) ->
 
 def _needed(record: RunRecord, trial: TrialRecord) -> set[int]:
     needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
-    incumbent = record.best_ended_trial
-    if trial is incumbent or (trial.live and _may_win(record, trial, incumbent)):
-        needed.add(_best_epoch(record, trial))
+    if trial in (record.best_ended_trial, record.best_completed_trial):
+        needed.add(_kept(trial, record.best_of(trial.trial)))
+    elif trial.live and record.may_win(trial):
+        needed.add(_kept(trial, record.best_report_of(trial.trial)))
     return needed
 
 
@@ -81,11 +83,6 @@ def _may_run_again(trial: TrialRecord) -> bool:
     return trial.status == "failed" and trial.cause != "diverged" and bool(trial.checkpoints)
 
 
-def _may_win(record: RunRecord, trial: TrialRecord, incumbent: TrialRecord | None) -> bool:
-    return incumbent is None or record.rank(trial) > record.rank(incumbent)
-
-
-def _best_epoch(record: RunRecord, trial: TrialRecord) -> int:
-    """The best epoch that has a checkpoint, or the newest where the best has none."""
-    best = record.best_of(trial.trial)
-    return best[0] if best is not None and best[0] in trial.checkpoints else trial.last_checkpoint
+def _kept(trial: TrialRecord, wanted: tuple[int, float] | None) -> int:
+    """The epoch that is wanted, or the newest where that has no checkpoint."""
+    return wanted[0] if wanted is not None and wanted[0] in trial.checkpoints else trial.last_checkpoint

@@ -110,6 +110,8 @@ class Packing:
     """Follows a run's events by `apply`, and says where a further trial may go.
 
     `devices` are those of now; what the events tell of others counts as far as they are like these.
+
+    Long because what is on a device and what may join it are read and changed together, by one event after another.
     """
 
     devices: Sequence[Device]

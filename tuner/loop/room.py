@@ -1,12 +1,14 @@
 """What `Budget.disk_gb` and the free space of the disk lead to: which checkpoints go first, and when a search pauses.
 
-The run folder stays below its limit at any moment, so room is left for a checkpoint of each worker that may be on its
-way, and for the winner's copy in `best/`. Never deleted are the newest of a trial that runs or was interrupted, the
-best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
+The run folder stays below its limit: room is left for a checkpoint of each worker that may be on its way, and for the
+winner's copy in `best/`. A worker whose next checkpoint is written before its last one was reported has two on their
+way: until then the folder may pass its limit by one of them. Never deleted are the newest of a trial that runs or was
+interrupted, the best of the ended trials, and what the leader goes on from. Of the rest these go, one after another:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
-3. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
+3. that of the best completed trial, where a shortened one is ahead of it;
+4. the best epochs of trials that may still win, again the least promising trial first, and the leader last.
 
 Where that isn't enough, the search pauses before it writes more. What else the folder holds (logs, Ray's files, W&B's
 files) is looked at every LOOK_SECONDS, so that it counts a little late.
@@ -140,6 +142,8 @@ class Room:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (trial := self._least_promising(waiting)) is not None:
             yield lambda trial=trial: self._end(trial)  # type: ignore[misc]
+        while (place := self._of_the_second()) is not None:
+            yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (place := self._least_useful_best()) is not None:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
 
@@ -158,9 +162,16 @@ class Room:
         return next(((trial.trial, epoch) for trial in failed for epoch in trial.checkpoints), None)
 
     def _least_promising(self, waiting: Set[str]) -> TrialRecord | None:
-        leader = self._record.best_trial()
+        leader = self._record.best_reporter
         paused = (t for t in self._record.trials.values() if t.status == "paused" and t.trial not in waiting)
         return min((t for t in paused if t is not leader), key=self._record.rank, default=None)
+
+    def _of_the_second(self) -> tuple[str, int] | None:
+        """Of the best completed trial, where it isn't the best of the ended ones."""
+        trial = self._record.best_completed_trial
+        if trial is None or trial is self._record.best_ended_trial or not trial.checkpoints:
+            return None
+        return trial.trial, min(trial.checkpoints)
 
     def _least_useful_best(self) -> tuple[str, int] | None:
         live = [t for t in self._record.trials.values() if t.live and len(t.checkpoints) > 1]

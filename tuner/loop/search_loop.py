@@ -46,6 +46,8 @@ class SearchLoop:
     may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for a reason,
     as where its disk is full. Each method raises what that raises, or OSError where an event can't be written: what is
     in the run folder is whole then, and this object of no more use.
+
+    Long because the order of what happens is in one place; what each step decides is in the modules beside it.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Telling people of a search that they don't watch: a web address gets JSON, or a command is run."""
 
 from tuner.notify.notifier import Notifier
-from tuner.notify.targets import Target, given_targets, redacted
+from tuner.notify.targets import Target, given_targets, listed, redacted
 
-__all__ = ["Notifier", "Target", "given_targets", "redacted"]
+__all__ = ["Notifier", "Target", "given_targets", "listed", "redacted"]

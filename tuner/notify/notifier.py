@@ -12,7 +12,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord
 from tuner.notify.targets import Target, Undelivered
 from tuner.quoting import command
-from tuner.results.text import best_so_far, ending, plural
+from tuner.results.text import best_report, best_so_far, ending, plural
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -58,12 +58,12 @@ class Notifier:
         self._tell_problem()
         if event["event"] != "epoch_reported" or not finite(event["metrics"].get(self._record.metric)):
             return
-        best, leader = self._record.best_value, self._record.best_trial()
+        best, leader = self._record.best_value, self._record.best_reporter
         changed, self._best = best != self._best, best
         if leader is None or event["trial"] != leader.trial or not changed:
             return  # or a better one has failed, or runs again
-        if self._record.best_of(leader.trial) == (event["epoch"], best):
-            self._put(self._message("new_best", f"new best {best_so_far(self._record)}", value=best))
+        if self._record.best_report_of(leader.trial) == (event["epoch"], best):
+            self._put(self._message("new_best", f"new best {best_report(self._record)}", value=best))
 
     def end(self, run: Run) -> str | None:
         """Tell how the search ended, instead of a best that still waits.
@@ -72,7 +72,7 @@ class Notifier:
         """
         kind, text = _outcome(run)
         best = run.best
-        fields = {"value": run.record.best_value, "trial": best and best.trial, "config": best and best.config}
+        fields = {"value": run.record.winning_value, "trial": best and best.trial, "config": best and best.config}
         with self._changed:
             self._last = self._message(kind, text, **fields, status=run.status, trials=run.record.counts())
             self._waiting, self._closed = None, True

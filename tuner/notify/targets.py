@@ -127,6 +127,11 @@ def _variables(message: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value).replace("\0", "") for name, value in given.items()}
 
 
+def listed(notify: str | Iterable[str]) -> list[str]:
+    """One target or several as users give them."""
+    return [notify] if isinstance(notify, str) else list(notify)
+
+
 def given_targets(given: Iterable[str]) -> list[Target]:
     """What was given, or the lines of the environment variable TUNER_NOTIFY.
 

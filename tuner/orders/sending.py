@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
 from tuner.orders.foresight import cut_short, too_few_trials, used_up
+from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
-from tuner.results.going_on import going_on_by
 from tuner.storage.folder import LocalFolder
 
 if TYPE_CHECKING:

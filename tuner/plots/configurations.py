@@ -24,7 +24,7 @@ class Tried:
 
     Attributes:
         trials: [N] in their order; failed ones don't count
-        values: [N] best value of the metric
+        values: [N] what each comes to in the metric
         epochs: [N] trained
         full: [N] bool, whether that was the whole training
         settings: hyperparameter -> [N] its values, ABSENT where a configuration hasn't it; those that a trial had
@@ -43,7 +43,7 @@ class Tried:
         return scale_of(self.domains[name], self.settings[name])
 
     def table(self, metric: str) -> pd.DataFrame:
-        """A row per trial: trial, number, epochs trained, the metric's best value, and each hyperparameter by its name.
+        """A row per trial: trial, number, epochs trained, what it comes to, and each hyperparameter by its name.
 
         A hyperparameter that is no part of a configuration is "not used", an option that is None is "None".
         """

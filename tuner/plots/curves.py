@@ -32,7 +32,7 @@ def learning_curves(run: Run) -> Plot | None:
 
     Of more than 100 trials the quantiles of those that trained so far, and the best ten. None without a value.
     """
-    curves = {trial.trial: _curve(trial, run.metric) for trial in run.record.trials.values()}
+    curves = {trial.trial: trial.values(run.metric) for trial in run.record.trials.values()}
     curves = {trial: curve for trial, curve in curves.items() if curve}
     if not curves:
         return None
@@ -60,7 +60,7 @@ def winner_curves(run: Run) -> Plot | None:
         return None
     from plotly.subplots import make_subplots
 
-    curves = {name: _curve(best, name) for pair in pairs for name in pair}
+    curves = {name: best.values(name) for pair in pairs for name in pair}
     figure = new_figure(_about_pairs(best, pairs, curves))
     grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=[label(pair[1]) for pair in pairs])
     for column, pair in enumerate(pairs, start=1):
@@ -80,10 +80,6 @@ def winner_curves(run: Run) -> Plot | None:
 
 
 # Inside
-
-
-def _curve(trial: TrialRecord, metric: str) -> Curve:
-    return sorted((e.epoch, e.metrics[metric]) for e in trial.epochs.values() if finite(e.metrics.get(metric)))
 
 
 def _title(run: Run, *, many: bool) -> str:

@@ -61,7 +61,7 @@ def distribution(run: Run) -> Plot | None:
     """
     import pandas as pd
 
-    found = [(trial, run.record.best_of(trial.trial)) for trial in run.record.trials.values()]
+    found = [(trial, run.record.best_report_of(trial.trial)) for trial in run.record.trials.values()]
     reported = [(best[1], in_full(run, trial)) for trial, best in found if best is not None]
     if not reported:
         return None
@@ -194,7 +194,7 @@ def _bests(run: Run, against: Against) -> pd.DataFrame:
 
     begun = run.events[0]["time"] if run.events else 0.0
     better = max if run.mode == "max" else min
-    bests = {trial: run.record.best_of(trial) for trial in run.record.trials}
+    bests = {trial: run.record.best_report_of(trial) for trial in run.record.trials}
     so_far: list[float] = []
     rows = []
     for count, (time, trial, epoch, value) in enumerate(run.record.reports(), start=1):

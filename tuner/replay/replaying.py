@@ -184,7 +184,12 @@ def planned(
 
 
 def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
-    """Raise RunFolderError where there is nothing to train, or no place to write to."""
+    """Raise RunFolderError where there is nothing that can be trained, or no place to write to."""
+    if run.info["asked"]:
+        raise RunFolderError(
+            f"a replay trains a trial that tuner ran, got {trial.trial} of {run.path!r}, which the user's own program "
+            f"ran; run its configuration there: tuner.load_run({run.path!r}).trial({trial.trial!r}).config"
+        )
     if epochs is not None and epochs < 1:
         raise RunFolderError(f"a replay needs at least one epoch, got epochs={epochs}; leave it out for all")
     if epochs is None and trial.epoch == 0 and trial.status != "failed":

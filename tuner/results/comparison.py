@@ -96,7 +96,7 @@ class Comparison:
         rows = []
         places = sorted({round(1 + (self.epochs - 1) * k / (PLACES - 1)) for k in range(PLACES)})
         for group in self.groups:
-            courses = [self._course(run) for run in group.runs]
+            courses = [course(run, self.epochs) for run in group.runs]
             for place in places:
                 values = [value for course in courses if (value := course[place - 1]) is not None]
                 if values:
@@ -156,20 +156,21 @@ class Comparison:
         """The values at equal cost by seed."""
         return {run.info.get("seed"): value for run in group.runs if (value := self._after(run)) is not None}
 
-    def _course(self, run: Run) -> list[float | None]:
-        """The best value after each epoch up to `self.epochs`."""
-        better = max if run.mode == "max" else min
-        found: list[float | None] = []
-        best: float | None = None
-        for _, trial, _, value in run.record.reports()[: self.epochs]:
-            if value is not None and trial.status != "failed":
-                best = value if best is None else better(best, value)
-            found.append(best)
-        return found + [best] * (self.epochs - len(found))
-
     def _after(self, run: Run) -> float | None:
         """The best value that a run had when all its trials together had trained `self.epochs` epochs."""
-        return self._course(run)[-1]
+        return course(run, self.epochs)[-1]
+
+
+def course(run: Run, epochs: int) -> list[float | None]:
+    """The best value that a run had after each epoch of all its trials, up to so many; None before the first value."""
+    better = max if run.mode == "max" else min
+    found: list[float | None] = []
+    best: float | None = None
+    for _, trial, _, value in run.record.reports()[:epochs]:
+        if value is not None and trial.status != "failed":
+            best = value if best is None else better(best, value)
+        found.append(best)
+    return found + [best] * (epochs - len(found))
 
 
 def compare(runs: Sequence[Run]) -> Comparison:

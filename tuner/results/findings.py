@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord, flat_config
+from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
 from tuner.results.full_length import full_outcomes
-from tuner.results.going_on import going_on_by
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import plural, settings, short
 from tuner.search import good_region
@@ -73,13 +73,13 @@ def certainty(run: Run) -> Certainty | None:
     if run.metric not in SHARES or not images or best is None or len(ranked) < 2:
         return None
     (_, value), (runner_up, second), *_ = ranked
-    error = share_error(value, images)
+    error, sign = share_error(value, images), 1.0 if run.mode == "max" else -1.0
 
     def error_beside(other: float) -> float:
         return math.hypot(error, share_error(other, images))
 
     equals = [trial.trial for trial, other in ranked[1:] if abs(value - other) < CLEAR * error_beside(other)]
-    return Certainty(images, value, error, runner_up, abs(value - second), error_beside(second), tuple(equals))
+    return Certainty(images, value, error, runner_up, sign * (value - second), error_beside(second), tuple(equals))
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,9 @@ def _going_on(run: Run) -> list[Advice]:
     best, epochs = run.best, run.record.epochs()
     if best is None or run.status != "finished" or run.end_reason not in ("trials", None) or not epochs:
         return []
-    found = run.record.best_of(best.trial)
-    reached = best.epochs[found[0]].time if found else 0.0
+    leader = run.record.best_reporter
+    found = leader and run.record.best_report_of(leader.trial)
+    reached = leader.epochs[found[0]].time if leader and found else 0.0
     before = sum(e.time <= reached for t in run.record.trials.values() for e in t.epochs.values())
     if before < LATE * epochs:
         return []

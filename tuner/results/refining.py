@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tuner.errors import RunFolderError, StudyError
 from tuner.quoting import command
 from tuner.results.importance import FEWEST_TRIALS, importance
-from tuner.results.run import Run
+from tuner.results.run import STUDY_JSON, Run
 from tuner.results.study_text import study_text
 from tuner.search import Grid, MultiFidelityGP, Region, good_region, grid_of
 from tuner.space import Choice, GridSearch, Space
@@ -89,7 +89,7 @@ def refine(
 def _declared(run: Run, *, trust: bool) -> Study:
     """The run's study with the options that it was started with."""
     study = run.declared_study(trust=trust).with_options(**run.info["options"])
-    return replace(study, source=Path(run.info["study_file"]))
+    return study if run.info["study_file"] == STUDY_JSON else replace(study, source=Path(run.info["study_file"]))
 
 
 def _as_grid(study: Study, region: Region) -> Study:

@@ -9,7 +9,7 @@ from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.failures import failure_groups
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, plural, settings, short, shown_path
+from tuner.results.text import best_so_far, duration, plural, settings, shown_path, with_error
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -18,17 +18,17 @@ SHOWN_TRIALS = 10  # in a notebook
 
 
 def in_a_line(run: Run) -> str:
-    """Name, status, trials, the best value with its configuration, and the path as people write it."""
+    """Name, status, trials, what the winner comes to, its configuration, and the path as people write it."""
     trials = plural(len(run.record.trials), "trial")
     return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {shown_path(run.path)}>")
 
 
 def _won(run: Run) -> str:
     best = run.best
-    found = run.record.best_of(best.trial) if best is not None else None
-    if best is None or found is None:
+    worth = run.record.worth_of(best.trial) if best is not None else None
+    if best is None or worth is None:
         return "no trial succeeded" if run.status == "failed" else "no winner yet"
-    return f"best {run.metric} {short(found[1])} by {best.trial} ({settings(best.config)})"
+    return f"best {run.metric} {with_error(worth)} by {best.trial} ({settings(best.config)})"
 
 
 def search_failure(run: Run) -> SearchFailed | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,22 +11,28 @@ from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
 from tuner.history.events import EVENTS, Event, Reading, read_all
-from tuner.history.failures import failure_groups
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.run_info import FORMAT, RUN_FILE, TIME_FORMAT, new_run_folder, now, read_info, write_info
+from tuner.history.run_info import (
+    FORMAT,
+    RUN_FILE,
+    STUDY_FILE,
+    STUDY_JSON,
+    TIME_FORMAT,
+    new_run_folder,
+    now,
+    read_info,
+    write_info,
+)
 from tuner.history.scored import BEST, METRICS, read_scored
 from tuner.orders.steerable import Steerable
-from tuner.results.going_on import going_on_by
-from tuner.results.text import report_of
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.identity import lived_at
 from tuner.storage.lease import ever_held, holder
-from tuner.storage.locations import fetched_file, open_folder, require_own
+from tuner.storage.locations import open_folder
 from tuner.study import Study
-from tuner.study_file import load_study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +46,7 @@ __all__ = [
     "FORMAT",
     "RUN_FILE",
     "STUDY_FILE",
+    "STUDY_JSON",
     "TIME_FORMAT",
     "Run",
     "RunStatus",
@@ -54,11 +60,12 @@ __all__ = [
 ]
 
 RunStatus = Literal["running", "finished", "interrupted", "failed"]
-STUDY_FILE = "study.py"
 
 
 class Run(Steerable):
-    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone."""
+    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone.
+    Long because it is what users read a run by: each method is a few lines that name where the work is done.
+    """
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -114,7 +121,7 @@ class Run(Steerable):
         return dict(self.info.get("budget") or {}) | self.record.steered.limits
 
     def declared_study(self, *, trust: bool = True) -> Study:
-        """The study that the run's own copy of the file declares, which is run as Python.
+        """The study that the run's own copy of the file declares, which is run as Python unless it is JSON.
 
         Without `trust` only the file of a folder that belongs to the user who asks is run: see `require_own`.
 
@@ -122,16 +129,9 @@ class Run(Steerable):
             RunFolderError: the run was started from Python, or the folder is somebody else's.
             StudyError: the file is missing or fails to run.
         """
-        original = self.info["study_file"]
-        if original is None:
-            raise RunFolderError(
-                f"a run started from Python is resumed from Python, got {self.path!r}; call {going_on_by(self)}"
-            )
-        if not trust:
-            require_own(self.folder, STUDY_FILE)
-        beside = Path(original).parent
-        with tempfile.TemporaryDirectory() as temporary:
-            return load_study(fetched_file(self.folder, STUDY_FILE, Path(temporary)), imports_from=beside)
+        from tuner.results.declaring import declared_study
+
+        return declared_study(self, trust=trust)
 
     @cached_property
     def events(self) -> list[Event]:
@@ -187,12 +187,12 @@ class Run(Steerable):
 
     @property
     def best(self) -> TrialRecord | None:
-        """The winner: the trial with the best value of the metric at any epoch."""
+        """The winner: the trial that stands best, see `tuner.history.standings`; None while none has reported."""
         return self.record.best_trial()
 
     @property
     def best_metrics(self) -> dict[str, Any]:
-        """The winner's metrics at its best epoch, with the test metrics where it was scored."""
+        """The winner's metrics at the epoch that stands for it, with the test metrics where it was scored."""
         if (best := self.best) is None:
             return {}
         found = self.record.best_of(best.trial)
@@ -250,7 +250,7 @@ class Run(Steerable):
         return importance_table(self.importances)
 
     def outcomes(self) -> tuple[list[Config], list[float]]:
-        """Configurations and best values of the trials that reported one; failed trials don't count."""
+        """Configurations of the trials that reported a value, and what each comes to; failed trials don't count."""
         reported = self.record.reported()
         return [trial.config for trial, _ in reported], [value for _, value in reported]
 
@@ -298,23 +298,13 @@ class Run(Steerable):
 
     def summary(self) -> dict[str, Any]:
         """What `--json` prints: run, status, best, trials, failures, wall_seconds, report."""
-        counts, best = self.record.counts(), self.best
-        return {
-            "run": self.path,
-            "status": self.status,
-            "best": best and {"trial_id": best.trial, "config": best.config, "metrics": self.best_metrics},
-            "trials": {
-                "total": len(self.record.trials),
-                **{status: counts[status] for status in ("completed", "stopped", "failed")},
-            },
-            "failures": {group.name: len(group.trials) for group in failure_groups(self.record)},
-            "wall_seconds": round(self.record.wall_seconds, 3),
-            "report": report_of(self),
-        }
+        from tuner.results.summaries import summary_of_run
+
+        return summary_of_run(self)
 
     @property
     def best_epoch(self) -> int | None:
-        """The winner's best epoch."""
+        """The epoch whose network is the winner's."""
         return found[0] if self.best and (found := self.record.best_of(self.best.trial)) else None
 
     def __repr__(self) -> str:
@@ -350,8 +340,7 @@ def load_run(path: str | Path = "runs") -> Run:
         ) from error
     if is_run:
         return Run(folder)
-    runs = find_runs(path)
-    if not runs:
+    if not (runs := find_runs(path)):
         known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
         raise RunFolderError(
             f"a run is a folder with {RUN_FILE}, got {str(path)!r}, with none in it or below it{known}"
@@ -366,10 +355,9 @@ def find_runs(storage: str | Path) -> list[Run]:
 
 def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
     """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
-    base = open_folder(storage)
     runs: list[Run] = []
     refused: list[str] = []
-    children = _children(base, refused)
+    children = _children(open_folder(storage), refused)
     for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
         try:
             runs.append(Run(folder))

@@ -1,13 +1,18 @@
-"""One trial as plain data, for `show --trial ID --json`."""
+"""A run and one of its trials as plain data, for `--json`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
+from tuner.results.text import report_of
 from tuner.storage.folder import Folder
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
 
 
 def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
@@ -24,4 +29,42 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
         "stays": [asdict(stay) for stay in trial.stays],
         "running_seconds": round(trial.running_seconds, 3),
         "epochs": [{"epoch": epoch.epoch, **epoch.metrics} for epoch in trial.epochs.values()],
+    }
+
+
+def summary_of_run(run: Run) -> dict[str, Any]:
+    """The run with its winner, and how many trials and failures there are."""
+    counts = run.record.counts()
+    return {
+        "run": run.path,
+        "status": run.status,
+        "best": _winner(run),
+        "trials": {
+            "total": len(run.record.trials),
+            **{status: counts[status] for status in ("completed", "stopped", "failed")},
+        },
+        "failures": {group.name: len(group.trials) for group in failure_groups(run.record)},
+        "wall_seconds": round(run.record.wall_seconds, 3),
+        "report": report_of(run),
+    }
+
+
+def _winner(run: Run) -> dict[str, Any] | None:
+    """The winner; None without one.
+
+    `value` is what it is compared by, the mean `over_epochs` (the first and the last), `error` the standard error of
+    that, None where it isn't known; `epoch` and `metrics` are those of its network.
+    """
+    best = run.best
+    worth = best and run.record.worth_of(best.trial)
+    if best is None or not worth:
+        return None
+    return {
+        "trial_id": best.trial,
+        "config": best.config,
+        "value": worth.value,
+        "error": worth.error,
+        "over_epochs": [worth.first, worth.last],
+        "epoch": worth.epoch,
+        "metrics": run.best_metrics,
     }

@@ -36,11 +36,12 @@ _HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
 def trials_table(record: RunRecord) -> pd.DataFrame:
     """A row per trial in the order they started.
 
-    Columns: trial, number, status, cause, epochs, best_epoch, the metric's best value under its own name
-    (`metric/NAME` where that is one of these columns'), started and ended (UTC), seconds (of running), losses, seed,
-    message, study_version (only where the study file was edited in mid-run: trials of version 2 were trained, in part
-    at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the trial hasn't it, None
-    where it has the option None.
+    Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
+    own name (`metric/NAME` where that is one of these columns') what the trial is compared by: of a completed one the
+    mean of its last values, of any other its best, see `tuner.history.worth`; started and ended (UTC), seconds (of
+    running), losses, seed, message, study_version (only where the study file was edited in mid-run: trials of version 2
+    were trained, in part at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the
+    trial hasn't it, None where it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]

@@ -11,6 +11,7 @@ from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 
 if TYPE_CHECKING:
+    from tuner.history.worth import Worth
     from tuner.results import Run
 
 REPORT = "report.html"  # in the run's folder
@@ -59,10 +60,31 @@ def plural(count: int, noun: str) -> str:
 def best_so_far(record: RunRecord) -> str:
     """The incumbent in a line, or that there is none."""
     best = record.best_trial()
-    found = best and record.best_of(best.trial)
-    if not best or not found:
+    worth = best and record.worth_of(best.trial)
+    if not best or not worth:
         return "none yet"
-    return f"{record.metric} {short(found[1])} (trial {best.trial}, epoch {found[0]}: {settings(best.config)})"
+    value = f"{with_error(worth)}{averaged(worth)}"
+    return f"{record.metric} {value} (trial {best.trial}, epoch {worth.epoch}: {settings(best.config)})"
+
+
+def best_report(record: RunRecord) -> str:
+    """The best value that any trial reported, in a line, or that there is none."""
+    leader = record.best_reporter
+    found = leader and record.best_report_of(leader.trial)
+    if not leader or not found:
+        return "none yet"
+    return f"{record.metric} {short(found[1])} (trial {leader.trial}, epoch {found[0]}: {settings(leader.config)})"
+
+
+def with_error(worth: Worth) -> str:
+    """0.8975 ± 0.004; the value alone where its error isn't known, or is less than its digits show."""
+    seen = worth.error is not None and worth.error > abs(worth.value) * 1e-4
+    return short(worth.value) + (f" ± {worth.error:.2g}" if seen else "")
+
+
+def averaged(worth: Worth) -> str:
+    """Which epochs the value is the mean of, to be put behind it; nothing where it is of one."""
+    return f" over epochs {worth.first} to {worth.last}" if worth.last > worth.first else ""
 
 
 def ending(run: Run) -> str | None:

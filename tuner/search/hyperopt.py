@@ -40,7 +40,7 @@ class HyperOpt(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """The library."""
-        return ("tuner.search.hyperopt_library",)
+        return ("tuner.search.hyperopt_library", "tuner.search.special_functions")
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that TPE can't take."""

@@ -1,11 +1,15 @@
-"""What tuner takes from hyperopt, imported without what takes half a second and isn't used.
+"""What tuner takes from hyperopt, imported without what takes most of a second and isn't used, or only by its model.
 
-That is scipy.stats, of hyperopt's adaptive TPE, and numpy.f2py, which scipy takes along with all other names of numpy.
+Unused is scipy.stats, of hyperopt's adaptive TPE. scipy.special serves the model alone, which the random configurations
+at a search's start do without. networkx serves hyperopt's check that its expressions have no circle, as ours have none:
+its own depth-first order is topological, too.
 """
 
 from tuner.deferring import deferred
 
-with deferred("scipy.stats", "numpy.f2py"):
-    from hyperopt import Domain, Trials, hp, rand, tpe
+with deferred("scipy.stats", "networkx", functions={"scipy.special": "erf"}):
+    from hyperopt import Domain, Trials, hp, pyll, rand, tpe, vectorize
+
+pyll.toposort = vectorize.toposort = pyll.dfs
 
 __all__ = ["Domain", "Trials", "hp", "rand", "tpe"]

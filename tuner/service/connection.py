@@ -29,6 +29,17 @@ class RequestError(StudyError):
         self.problem = dict(problem or {})
 
 
+def request_for(url: str, method: str, body: Any, token: str | None) -> urllib.request.Request:
+    """With the body as JSON, None for none, in the name of the token, if there is one."""
+    request = urllib.request.Request(url, method=method)
+    if token is not None:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    if body is not None:
+        request.data = json.dumps(body).encode()
+        request.add_header("Content-Type", "application/json")
+    return request
+
+
 class NoRedirects(urllib.request.HTTPRedirectHandler):
     """A token must not follow an answer to another server."""
 
@@ -78,14 +89,9 @@ class Connection:
         seconds: float = SECONDS,
     ) -> http.client.HTTPResponse:
         """The answer, to be read and closed. Raises RequestError."""
-        request = urllib.request.Request(self.url + API + path + _query(query), method=method)
+        request = request_for(self.url + API + path + _query(query), method, body, self._token)
         for name, value in (headers or {}).items():
             request.add_header(name, value)
-        if self._token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
         try:
             answer: http.client.HTTPResponse = self._opener.open(request, timeout=seconds)
         except urllib.error.HTTPError as error:

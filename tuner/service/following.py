@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tuner.history.events import EventFollower
@@ -63,6 +64,18 @@ class Followed:
             running = [trial for trial in self._record.trials.values() if trial.status == "running" and trial.stays]
             return {device: trial.trial for trial in running for device in trial.stays[-1].devices}
 
+    @contextmanager
+    def looking(self) -> Iterator[RunRecord]:
+        """Its record, which stays as it is for as long as the block takes: nothing long belongs there."""
+        with self._using:
+            yield self._record
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The trials that run now."""
+        with self._using:
+            return tuple(trial.trial for trial in self._record.trials.values() if trial.status == "running")
+
     def progress(self) -> Progress:
         """How far it is."""
         with self._using:
@@ -74,7 +87,7 @@ class Followed:
         return Progress(
             metric=record.metric,
             mode=record.mode,
-            best=record.best_value,
+            best=record.winning_value,
             best_trial=None if best is None else best.trial,
             trials={str(status): count for status, count in record.counts().items()},
             epochs=record.epochs(),

@@ -27,6 +27,7 @@ from tuner.service.database import Database, audit, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
+from tuner.service.following import Followed
 from tuner.service.model import (
     OVER,
     Change,
@@ -57,6 +58,8 @@ class Service:
     Everything that reads or changes studies works before `start`, too. All methods may be called from any thread; `now`
     and every time is in seconds since 1970. Each raises `ServiceError` for what a user did wrong: `not_found` for a
     study that there isn't, `forbidden` where the role or the owner doesn't fit, `conflict` where the state doesn't.
+
+    Long because it has a method for each thing that a user may do, with who may do it; the work is done beside it.
     """
 
     def __init__(
@@ -203,6 +206,10 @@ class Service:
         told = self.study(study).progress
         stored = Progress(**{**told, "left": None}) if told else None
         return self._supervisor.progress(study) or stored
+
+    def followed(self, study: int) -> Followed | None:
+        """The search of a study that runs now, as its events tell it; None where none runs."""
+        return self._supervisor.followed(study)
 
     def driver_log(self, study: int, start: int = 0) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""

@@ -40,7 +40,10 @@ Tell = Callable[[int, Literal["state", "progress"]], None]
 
 
 class Supervisor:
-    """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress"."""
+    """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress".
+
+    Long because one thread takes every step, and a step reads what the one before it left.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,10 @@ class Supervisor:
         """How far a study is that runs now."""
         followed = self._followed.get(study)
         return None if followed is None else followed.progress()
+
+    def followed(self, study: int) -> Followed | None:
+        """The search of a study that runs now."""
+        return self._followed.get(study)
 
     def places(self) -> dict[str, str]:
         """The running trials of all studies by the GPUs that they are on."""

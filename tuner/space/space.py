@@ -32,6 +32,8 @@ class Space:
     Nested names are joined by dots. `constraint` takes a whole configuration and says whether it may be tried: what
     it rules out is never sampled, nor part of a grid. Raises SpaceError, with rule, value and fix, for a space that
     can't work.
+
+    Long because it is what users and searches ask of a space; counting, encoding and completing are modules beside it.
     """
 
     def __init__(self, declaration: Mapping[str, Any], constraint: Constraint | None = None) -> None:

@@ -88,6 +88,7 @@ class Lease:
         self._folder, self._number, self._pace = folder, number, pace
         self._content = _written(holder)
         self._lost, self._looked = False, _clock()
+        self._released = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_on, name="tuner-lease", daemon=True)
         self._thread.start()
@@ -98,8 +99,9 @@ class Lease:
 
         Costs nothing, except after the process was suspended or starved: then it looks before it answers. A storage
         that can't be reached doesn't make a lease lost, as nobody else can write there either, as far as one can know.
+        Of a lease that was released it stays what it was then.
         """
-        if not self._lost and _clock() - self._looked > 2 * self._pace.renew_seconds:
+        if not self._lost and not self._released and _clock() - self._looked > 2 * self._pace.renew_seconds:
             self._renew()
         return self._lost
 
@@ -108,11 +110,15 @@ class Lease:
         self._ended.set()
         self._thread.join(self._pace.renew_seconds)
         try:
-            if not self._superseded():
+            self._lost = self._lost or self._superseded()
+            if not self._lost:
                 self._folder.write(_name(self._number), _written(self.holder, released=True))
+        except FileNotFoundError:
+            self._lost = True
         except Exception:  # the folder is gone or can't be written to: nobody is kept out for long
             _log.debug("the lease of %s was not released", self._folder.uri, exc_info=True)
         finally:
+            self._released = True
             _held_here.discard(self.holder.id)
 
     def _renew_on(self) -> None:
@@ -292,7 +298,7 @@ def _refusal(folder: Folder, entry: _Entry) -> RunFolderError:
         which += " drives"
     return RunFolderError(
         f"a run has one driver at a time, got {folder.uri!r}, which {which}; "
-        f"{end}, or take the run over with --take-over"
+        f"{end}, or take the run over with --take-over (in Python take_over=True)"
     )
 
 

@@ -29,7 +29,7 @@ from tuner.train.optimisation import (
     build_optimizer,
     parameter_groups,
 )
-from tuner.train.parallel import Strategy
+from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
 from tuner.train.step import TrainingStep
 from tuner.train.stepping import Stepping

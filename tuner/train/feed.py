@@ -15,7 +15,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.features import extract_features, head_is_last
 from tuner.train.models.network import Network
 from tuner.train.optimisation import Mixup
-from tuner.train.parallel import Strategy
+from tuner.train.parallel.strategy import Strategy
 
 Examples = tuple[Tensor, Tensor]
 

@@ -25,7 +25,7 @@ from tuner.train.memory.watch import explained
 from tuner.train.optimisation import (
     set_learning_rate,
 )
-from tuner.train.parallel import Strategy
+from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
 from tuner.trial import ImageClassifier
@@ -40,6 +40,8 @@ class Trainer:
     Everything random comes from `seed` and the numbers of epoch and step, so the same trial gives the same curve in a
     fresh and in a used process, and one that goes on from a checkpoint the same as one that was never interrupted.
     On the CPU both hold bit for bit as long as torch's number of threads is the same.
+
+    Long because epoch, checkpoint and running out of memory change the same state in an order that has to be seen.
     """
 
     def __init__(

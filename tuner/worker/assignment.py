@@ -14,8 +14,8 @@ class Assignment:
 
     `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these, and none later, as an
     epoch that nobody knows would be missing. `save_epochs` are epochs after which the scheduler may pause the trial, so
-    that a checkpoint must be there; `to_beat` is the best value of the trials that have ended: an epoch below it can't
-    be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
+    that a checkpoint must be there; `to_beat` is the best worth of the trials that were trained to their end: an epoch
+    below it can't be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
     `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
     GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had found, and where
     it goes on after its last epoch, for a checkpoint of that one (`keep_last`).

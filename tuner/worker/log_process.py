@@ -277,10 +277,29 @@ class Source:
             log.add(self.name, self.epoch, text)
 
 
+class Worker:
+    """The process that this one writes for; it isn't this one's parent."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.descriptors: list[int] = []  # that can be read from once it has ended
+        with suppress(OSError, AttributeError):  # it has ended already, or the kernel is older than 5.3
+            self.descriptors = [os.pidfd_open(pid)]
+
+    def lives(self) -> bool:
+        """Whether it has not ended."""
+        if self.descriptors:
+            return not select.select(self.descriptors, [], [], 0)[0]
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, 0)
+            return True
+        return False
+
+
 class Recorder:
     """Does what the messages say until the worker is gone."""
 
-    def __init__(self, control: socket.socket, worker: int) -> None:
+    def __init__(self, control: socket.socket, worker: Worker) -> None:
         self._control, self._worker = control, worker
         self._log: Log | None = None
         self._token = b""
@@ -290,7 +309,7 @@ class Recorder:
 
     def serve(self) -> None:
         """Return once the worker has ended, and what it printed is written."""
-        while os.getppid() == self._worker:
+        while self._worker.lives():
             self._wait()
             read = [self._read(source) for source in list(self._sources.values())]
             if not self._answer():
@@ -307,7 +326,7 @@ class Recorder:
 
     def _wait(self) -> None:
         poll = select.poll()
-        for each in (self._control.fileno(), *self._sources):
+        for each in (self._control.fileno(), *self._worker.descriptors, *self._sources):
             poll.register(each, select.POLLIN)
         waits = self._left or (self._log is not None and self._log.dirty)
         poll.poll(1000 * (FLUSH_SECONDS if waits else 2 * FLUSH_SECONDS))
@@ -372,7 +391,7 @@ def main(control: int, worker: int) -> None:
     """Serve one worker."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    Recorder(socket.socket(fileno=control), worker).serve()
+    Recorder(socket.socket(fileno=control), Worker(worker)).serve()
 
 
 if __name__ == "__main__":

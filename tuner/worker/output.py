@@ -12,6 +12,7 @@ import io
 import json
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -97,20 +98,27 @@ class LogProcess:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(ANSWER_SECONDS)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", log_process.__file__, str(theirs.fileno()), str(self.owner)],
+            program = [sys.executable, "-I", "-S", log_process.__file__, str(theirs.fileno()), str(self.owner)]
+            subprocess.run(  # a worker of Ray that ends kills its children and its group: it is neither of these
+                ["/bin/sh", "-c", '"$@" &', "sh", *program],
+                check=True,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",
-                start_new_session=True,  # Ray ends the group of a worker that died, this program before it ignores that
+                start_new_session=True,
             )
 
     @property
     def works(self) -> bool:
         """Whether it is there, and this process's rather than that of the process which this one was forked from."""
-        return self.owner == os.getpid() and self._process.poll() is None
+        return self.owner == os.getpid() and not self._hung_up()
+
+    def _hung_up(self) -> bool:
+        control = select.poll()
+        control.register(self._control, 0)
+        return bool(control.poll(0))
 
     def tell(self, message: dict[str, Any], pipes: list[int] | None = None) -> None:
         """Send a message; raises OSError where the process is gone, or doesn't read within seconds."""
@@ -155,7 +163,7 @@ def captured(trial: str, run_uri: str, opening: str) -> Iterator[Output]:
             pipe = output.pipe("")
             if pipe is not None:
                 stack.enter_context(_redirected(pipe))
-        except (OSError, RunFolderError):  # a trial is worth more than its log
+        except (OSError, subprocess.SubprocessError, RunFolderError):  # a trial is worth more than its log
             stack.close()
             output = NO_OUTPUT
         yield output

@@ -84,6 +84,8 @@ class WorkerSession:
             "saving": epoch if coming else None,
             "saves": saves,
         }
+        if epoch >= self._assignment.epochs:
+            self.output.flush()  # the search may end with this report, and what it shows then is whole
         self.output.epoch(min(epoch + 1, self._assignment.epochs))
         try:
             self._send(message)

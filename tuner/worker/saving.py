@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.worth import FEWEST_IN_A_MEAN, late_half
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import Assignment
 
@@ -31,15 +33,17 @@ class SavingPolicy:
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
         self._best: float | None = None
+        self._values: list[float] = []  # since the trial came to this worker
         self._saved_at = time.monotonic()
 
     def choose(self, epoch: int, metrics: Mapping[str, Any]) -> Choice | None:
         """Whether the epoch with these metrics is saved, and if so why: "now" is before training goes on."""
         value = metrics.get(self._assignment.metric, math.nan)
+        self._values.append(value)
         improved = self._best is None or self._beats(value, self._best)
         if improved:
             self._best = value
-        choice = self._chosen(epoch, improved and self._may_win(value))
+        choice = self._chosen(epoch, (improved and self._may_win(value)) or self._may_win_by_its_end(epoch))
         if choice is not None:
             self._saved_at = time.monotonic()
         return choice
@@ -55,8 +59,16 @@ class SavingPolicy:
         overdue = time.monotonic() - self._saved_at >= SAVE_AT_LEAST_EVERY_SECONDS
         return "safety" if overdue and not last else None
 
+    def _may_win_by_its_end(self, epoch: int) -> bool:
+        """Whether this is the last epoch, and its network may be the winner's."""
+        if epoch < self._assignment.epochs:
+            return False
+        late = late_half(self._assignment.epochs)
+        means = (fmean(self._values[-count:]) for count in range(FEWEST_IN_A_MEAN, late + 1))
+        return len(self._values) < late or any(map(self._may_win, means))
+
     def _may_win(self, value: float) -> bool:
-        """Whether no trial that has ended was better."""
+        """Whether no trial that was trained to its end was better."""
         return self._assignment.to_beat is None or not self._beats(self._assignment.to_beat, value)
 
     def _beats(self, value: float, other: float) -> bool:

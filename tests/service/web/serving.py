@@ -55,11 +55,13 @@ class Served:
         return found
 
 
-def made(folder: Path) -> Served:
-    """A service with users, which no socket serves."""
+def made(folder: Path, before: Served | None = None) -> Served:
+    """A service with users, which no socket serves; after a restart those of `before`."""
     service = Service(folder)
     access = Access(service.database)
     access.requests.rate, access.requests.burst = 1e6, 10**6  # tests ask quicker than people
+    if before is not None:
+        return Served(service, access, users=before.users, tokens=before.tokens)
     served = Served(service, access)
     secret = access.first_secret()
     assert secret is not None
@@ -72,9 +74,9 @@ def made(folder: Path) -> Served:
 
 
 @contextmanager
-def serving(folder: Path, settings: WebSettings | None = None) -> Iterator[Served]:
+def serving(folder: Path, settings: WebSettings | None = None, before: Served | None = None) -> Iterator[Served]:
     """The same behind a socket of this machine, until the block ends."""
-    served = made(folder)
+    served = made(folder, before)
     with listening(settings or WebSettings(port=0)) as listener:
         settings = replace(settings or WebSettings(), port=listener.getsockname()[1])
         found = server(served.service, settings, served.access)

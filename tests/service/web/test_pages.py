@@ -1,15 +1,23 @@
 """The pages for browsers: by requests, and in a real one."""
 
+import json
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
 
 from tests.html_report.browsing import browsers, needs_browser
+from tests.results.simulated import loss
+from tests.searches import wait_for
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tuner.results.text import with_error
 from tuner.service.database import studies
 from tuner.service.model import Device, State
+from tuner.service.web.settings import WebSettings
 
 NAME = "<script>document.title='taken'</script>"
 HOSTILE = """<title>?</title><script>
@@ -30,28 +38,86 @@ def named(served: Served, study: int, **columns: object) -> int:
     return study
 
 
-def test_the_first_page_is_for_those_who_have_logged_in(served: Served) -> None:
-    answer = served.client().get("/")
+@pytest.mark.parametrize("path", ["/", "/studies/1", "/compare?study=1&study=2"])
+def test_pages_are_for_those_who_have_logged_in(served: Served, path: str) -> None:
+    answer = served.client().get(path)
     assert (answer.status_code, answer.headers["location"]) == (303, "/login")
-    assert served.client().get("/?part=true").status_code == 401
-    page = served.client("guest").get("/")
+    page = served.client("guest").get(path)
     assert page.status_code == 200
-    assert "Nothing runs or waits" in page.text
     assert "unsafe" not in page.headers["content-security-policy"]
 
 
-def test_the_first_page_shows_what_waits_why_and_who_has_what(served: Served, tmp_path: Path) -> None:
+def test_the_overview_has_what_waits_why_and_who_has_what(served: Served, tmp_path: Path) -> None:
     progress = {"metric": "loss", "mode": "min", "best": 0.25, "best_trial": "00001", "trials": {"completed": 3}}
     progress |= {"epochs": 9, "updated": time.time(), "wanted": 12}
     running = served.study("anne", State.RUNNING, a_run(tmp_path, reports=2))
     named(served, running, progress=progress, devices=(Device("cpu", 0),))
-    named(served, served.study("bert", State.QUEUED), name=NAME)
-    text = served.client("guest").get("/").text
-    for shown in (f"@{running}", "3 of 12 trials", "loss 0.25", f'href="/api/v1/studies/{running}/report"'):
-        assert shown in text
-    assert "<title>1 running, 1 waiting · tuner</title>" in text
-    assert NAME not in text
-    assert "&lt;script&gt;" in text
+    waiting = served.study("bert", State.QUEUED)
+    found = served.client("bert").get("/api/v1/overview").json()
+    first, second = found["alive"]
+    assert (first["id"], first["progress"]["best"], first["steerable"], first["has_run"]) == (
+        running,
+        0.25,
+        False,
+        True,
+    )
+    assert (second["id"], second["state"], second["steerable"]) == (waiting, "queued", True)
+    assert (found["user"], found["role"], found["over"]) == ("bert", "submitter", [])
+    assert served.client("chief").get("/api/v1/overview").json()["alive"][0]["steerable"]
+
+
+def test_a_study_in_brief_has_what_its_page_shows(served: Served, tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    study = f"/api/v1/studies/{served.study('anne', State.RUNNING, run)}"
+    guest = served.client("guest")
+    best, worth = run.best, run.record.worth_of(run.best.trial if run.best else "")
+    assert best
+    assert worth
+    found = guest.get(f"{study}/summary").json()
+    assert {key: found["best"][key] for key in ("trial", "value", "epoch", "told", "averaged")} == {
+        "trial": best.trial,
+        "value": worth.value,
+        "epoch": worth.epoch,
+        "told": with_error(worth),
+        "averaged": f"over epochs {worth.first} to {worth.last}",
+    }
+    assert sum(found["trials"].values()) == len(run.record.trials)
+    assert (found["metrics"][0], found["rungs"]) == ("loss", [3])
+    curves = guest.get(f"{study}/curves").json()
+    assert curves["curves"][0]["trial"] == best.trial
+    assert curves["count"] == len(curves["curves"])
+    few = guest.get(f"{study}/curves", params={"most": 5}).json()
+    assert (len(few["curves"]), few["count"]) == (5, curves["count"])
+    assert few["bands"]["10"] <= few["bands"]["50"] <= few["bands"]["90"]
+    assert guest.get(f"{study}/curves", params={"metric": "los"}).json()["fix"] == "did you mean 'loss'?"
+
+
+def test_trials_are_filtered_and_sorted(served: Served, tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    path = f"/api/v1/studies/{served.study('anne', State.RUNNING, run)}/trials"
+
+    def asked(**query: object) -> list[dict[str, object]]:
+        return list(served.client("guest").get(path, params={"limit": 200, **query}).json()["items"])  # type: ignore[dict-item]
+
+    assert [one["trial"] for one in asked(order="best")][: len(run.record.ranked())] == [
+        trial.trial for trial, _ in run.record.ranked()
+    ]
+    stopped = asked(status="stopped")
+    assert stopped
+    assert {one["status"] for one in stopped} == {"stopped"}
+    assert [one["trial"] for one in asked(text="00003")] == ["00003"]
+    assert asked(text="no such words") == []
+
+
+def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
+    two = [served.study("anne", State.RUNNING, a_run(tmp_path / str(number))) for number in (1, 2)]
+    guest = served.client("guest")
+    found = guest.get("/api/v1/comparison", params={"study": two}).json()
+    assert [row["study"].split()[0] for row in found["rows"]] == [f"@{study}" for study in two]
+    assert [course["study"] for course in found["courses"]] == two
+    assert all(course["values"] == sorted(course["values"], reverse=True) for course in found["courses"])
+    assert guest.get("/api/v1/comparison", params={"study": [two[0], two[0]]}).status_code == 409
+    assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
 
 
 def test_pages_name_only_assets_of_this_server(served: Served) -> None:
@@ -65,6 +131,24 @@ def test_pages_name_only_assets_of_this_server(served: Served) -> None:
         assert served.client().get(f"/assets/{name}").status_code == 404
 
 
+def opened(browser: Any, width: int = 1400, scheme: str = "light") -> tuple[Any, list[str]]:
+    """A page in a window of its own, and what it complains of."""
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text))
+    return page, complaints
+
+
+def logged_in(browser: Any, served: Served, user: str, path: str = "/", **options: Any) -> tuple[Any, list[str]]:
+    """The same of a user, whose token stands for a password."""
+    page, complaints = opened(browser, **options)
+    page.context.set_extra_http_headers({"Authorization": f"Bearer {served.tokens[user]}"})
+    page.goto(served.url + path)
+    page.wait_for_selector("#age.fresh")
+    return page, complaints
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     with browsers() as found:
@@ -72,30 +156,32 @@ def browser() -> Iterator[object]:
 
 
 @needs_browser
-def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_path: Path, browser: object) -> None:
+def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_path: Path, browser: Any) -> None:
     link = served.client("chief").post("/api/v1/users", json={"name": "dora", "role": "viewer"}).json()["link"]
     run = a_run(tmp_path, reports=5)
     (Path(run.path) / "report.html").write_text(HOSTILE)
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {"report": "report.html"}))
     served.study("anne", State.RUNNING, run)
-    page = browser.new_context().new_page()  # type: ignore[attr-defined]
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text))
+    page, complaints = opened(browser)
     page.goto(link)
     page.fill("[name=name]", "dora")
     page.fill("[name=password]", PASSWORD)
     page.click("button")
     page.wait_for_selector("#age.fresh")
     assert "#" not in page.url
-    with page.expect_popup() as opened:
+    page.click("td.name a")
+    page.wait_for_selector("#curves.js-plotly-plot")
+    with page.expect_popup() as report:
         page.click("a:has-text('report')")
-    opened.value.wait_for_function("document.title !== '?'")
-    assert opened.value.title() == "kept out"
+    report.value.wait_for_function("document.title !== '?'")
+    assert report.value.title() == "kept out"
+    page.goto(served.url)
     named(served, served.study("bert", State.QUEUED), name=NAME)
     page.wait_for_selector(f"td:has-text({NAME!r})")
     served.service.cancel(2, served.users["bert"])
     page.wait_for_selector(".state.cancelled")
-    assert page.title() == "1 running, 0 waiting · tuner"
+    wait_for(lambda: page.title() == "1 running, 0 waiting · tuner")
     page.click("#leave")
     page.wait_for_url("**/login")
     page.fill("[name=name]", "dora")
@@ -103,4 +189,132 @@ def test_in_a_browser_a_user_logs_in_and_sees_what_happens(served: Served, tmp_p
     page.click("button")
     page.wait_for_selector('#problem:has-text("the service needs a user\'s name and password")')
     assert [text for text in complaints if "401" not in text] == []
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_several_studies_are_steered_at_once(served: Served, tmp_path: Path, browser: Any) -> None:
+    mine = [served.study("bert", State.QUEUED) for _ in range(2)]
+    other = served.study("anne", State.RUNNING, a_run(tmp_path))
+    page, complaints = logged_in(browser, served, "bert")
+    assert page.locator("#toolbar button:enabled").count() == 0
+    for study in (*mine, other):
+        page.check(f"[name=chosen][value='{study}']")
+    assert page.text_content("#chosen") == "3 chosen, 2 yours:"
+    page.fill("[name=priority]", "-3")
+    page.click("[data-verb=priority]")
+    page.wait_for_selector("#told:has-text('2 studies: changed.')")
+    page.click("[data-verb=pause]")
+    page.wait_for_selector("#told:has-text('2 studies: asked to pause.')")
+    found = {study: served.service.study(study) for study in (*mine, other)}
+    assert [(found[study].state, found[study].priority) for study in mine] == [("paused", -3)] * 2
+    assert (found[other].state, found[other].priority) == ("running", 0)
+    page.fill("[name=priority]", "9")  # for admins
+    page.click("[data-verb=priority]")
+    assert served.service.study(mine[0]).priority == -3
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("[data-verb=cancel]")
+    page.wait_for_selector(f"tr[data-key='{mine[1]}'] .state.cancelled")
+    assert served.service.study(other).state == "running"
+    assert complaints == []
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Path, browser: Any) -> None:
+    run = a_run(tmp_path)
+    study = served.study("anne", State.RUNNING, run)
+    assert run.best
+    page, complaints = logged_in(browser, served, "guest", f"/studies/{study}")
+    page.wait_for_selector("#curves.js-plotly-plot .trace")
+    rows = page.locator("#trials tbody tr")
+    assert rows.count() == 24
+    assert rows.first.get_attribute("data-key") == run.best.trial
+    page.select_option("#trial-status", "stopped")
+    wait_for(lambda: rows.count() < 24)
+    assert set(page.locator("#trials .state").all_text_contents()) == {"stopped"}
+    page.keyboard.press("/")
+    page.keyboard.type("no such trial")
+    page.wait_for_selector("#trials:has-text('No trial fits the filter.')")
+    page.goto(f"{served.url}/studies/{study}#trial={run.best.trial}")
+    page.wait_for_selector("dialog[open] td[data-name=loss]")
+    assert page.locator("dialog tbody tr").count() == len(run.best.epochs)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    assert "#" not in page.url
+    assert page.locator("[data-verb]").count() == 0  # a viewer steers nothing
+    assert complaints == []
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_trial_that_exploded_and_failed_does_not_set_the_axis(
+    served: Served, tmp_path: Path, browser: Any
+) -> None:
+    def exploding(config: Any, epoch: int) -> float:
+        if config["depth"] > 6:
+            return 1e30 if epoch == 1 else math.nan
+        return loss(config, epoch)
+
+    study = served.study("anne", State.RUNNING, a_run(tmp_path, curve=exploding))
+    page, _ = logged_in(browser, served, "guest", f"/studies/{study}")
+    page.wait_for_selector("#curves.js-plotly-plot .trace")
+    assert "failed" in page.locator("#trials .state").all_text_contents()
+    low, high = page.evaluate("document.getElementById('curves').layout.yaxis.range")
+    assert -1 < low < high < 10
+    assert "report" not in page.locator(".links a").all_text_contents()  # there is none yet
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_anyone_compares_studies(served: Served, tmp_path: Path, browser: Any) -> None:
+    two = [served.study("anne", State.RUNNING, a_run(tmp_path / str(number))) for number in (1, 2)]
+    page, complaints = logged_in(browser, served, "guest")
+    for study in two:
+        page.check(f"[name=chosen][value='{study}']")
+    page.click("a:has-text('Compare')")
+    page.wait_for_selector("#comparison.js-plotly-plot .trace")
+    assert page.locator("tbody tr").count() == 2
+    assert complaints == []
+    page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_stale_data_says_so_until_the_server_is_there_again(tmp_path: Path, browser: Any) -> None:
+    with serving(tmp_path) as served:
+        page, _ = logged_in(browser, served, "guest")
+        served.study("anne", State.QUEUED)
+        page.wait_for_selector("td:has-text('@1')")
+    page.wait_for_selector("#age.stale:has-text('reconnecting')")
+    assert page.locator("td:has-text('@1')").count() == 1
+    with serving(tmp_path, WebSettings(port=served.port), served):
+        page.wait_for_selector("#age.fresh")
+    page.context.close()
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("path", "width", "scheme"),
+    [
+        ("/", 390, "dark"),
+        ("/studies/1", 1400, "light"),
+        ("/compare?study=1&study=2", 390, "light"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("/", 1400, "light"), ("/studies/1", 390, "dark")]),
+    ],
+)
+def test_in_a_browser_axe_finds_nothing_and_nothing_is_cut_off(
+    served: Served, tmp_path: Path, browser: Any, path: str, width: int, scheme: str
+) -> None:
+    two = [served.study("anne", State.RUNNING, a_run(tmp_path / str(number))) for number in (1, 2)]
+    named(served, two[0], devices=(Device("cpu", 0), Device("cpu", 1)), name="a_rather_long_name_of_a_study_" * 2)
+    served.study("bert", State.QUEUED)
+    served.service.cancel(served.study("bert", State.QUEUED), served.users["bert"])
+    page, complaints = logged_in(browser, served, "anne", path, width=width, scheme=scheme)
+    if path != "/":
+        page.wait_for_selector(".js-plotly-plot .trace")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate(Path(AXE_FILE_PATH).read_text())
+    found = page.evaluate("axe.run()")
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found["violations"]] == []
+    assert complaints == []
     page.context.close()

@@ -39,7 +39,7 @@ def test_a_server_is_reached_and_ends_in_order(tmp_path: Path, ending: signal.Si
     secret = said[-1].partition("#")[2].strip()
     assert secret.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     process.send_signal(ending)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out, err) == (0, "", "")
     with Service(tmp_path / "runs") as service:  # its lock is free
         assert service.studies().items == ()

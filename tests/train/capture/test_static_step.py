@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gradual": {"finetune": "gradual", "backbone_lr_scale": 0.3, "layer_decay": 0.5, "ema_decay": 0.9},
     "head": {"finetune": "head", "ema_decay": 0.9},
 }
-
-
-@pytest.fixture
-def small(colours: ImageClassifier) -> ImageClassifier:
-    return replace(colours, model="shufflenet_v2_x0_5")
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from tuner import ImageClassifier
 from tuner.errors import TrialError
 from tuner.train import Trainer
 from tuner.train.data import HeldSplit
-from tuner.train.parallel import ALONE, Group, Replicas, joined
+from tuner.train.parallel.group import ALONE, Group, joined
+from tuner.train.parallel.strategy import Replicas
 
 IMAGES, HELD = 41, 13  # neither of which two processes can halve
 

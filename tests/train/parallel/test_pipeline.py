@@ -16,10 +16,12 @@ from torch.nn import functional as F
 from tests.train.parallel.test_group import HELD, TRIAL
 from tuner.train import Trainer
 from tuner.train.checkpoint import write_checkpoint
-from tuner.train.parallel import Group, Pipeline, Replicas, Strategy, joined
+from tuner.train.parallel.group import Group, joined
+from tuner.train.parallel.pipeline import Pipeline
 from tuner.train.parallel.pipeline.chain import find_chain
 from tuner.train.parallel.pipeline.stage import Clock, Link, Stage
 from tuner.train.parallel.pipeline.strategy import keep_only
+from tuner.train.parallel.strategy import Replicas, Strategy
 
 SGD = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9}
 OVERFLOWING = "fp16 that overflows at first, here and there"

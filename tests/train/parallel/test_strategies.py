@@ -2,8 +2,10 @@
 
 import pytest
 
-from tuner.train.parallel import ALONE, OneProcess, Pipeline, Replicas, Strategy
-from tuner.train.parallel.one_process import BalancedOneProcess
+from tuner.train.parallel.group import ALONE
+from tuner.train.parallel.one_process import BalancedOneProcess, OneProcess
+from tuner.train.parallel.pipeline import Pipeline
+from tuner.train.parallel.strategy import Replicas, Strategy
 from tuner.trial import STRATEGIES
 
 CLASSES = {"ddp": Replicas, "pipeline": Pipeline, "dp": OneProcess, "balanced_dp": BalancedOneProcess}

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from tuner.errors import StudyError, one_line, shown
 from tuner.foreign_text import printable
-from tuner.service.connection import NoRedirects, is_loopback
+from tuner.service.connection import NoRedirects, is_loopback, request_for
 
 SECONDS = 5.0  # that an answer may take: other studies wait meanwhile
 LARGEST_ANSWER = 20_000_000
@@ -71,12 +71,7 @@ class JobsApi:
         return logs if isinstance(logs, str) else ""
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        request = urllib.request.Request(self.url + path, method=method)
-        if self._token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        if body is not None:
-            request.data = json.dumps(body).encode()
-            request.add_header("Content-Type", "application/json")
+        request = request_for(self.url + path, method, body, self._token)
         try:
             with self._opener.open(request, timeout=self._seconds) as answer:
                 return json.loads(answer.read(LARGEST_ANSWER))

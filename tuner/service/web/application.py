@@ -21,14 +21,29 @@ from tuner.service.web.context import Web
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import Guards
 from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
-from tuner.service.web.routes import events, files, health, pages, queue, sessions, studies, tokens, trials, users
+from tuner.service.web.routes import (
+    events,
+    files,
+    health,
+    pages,
+    queue,
+    searches,
+    sessions,
+    studies,
+    tokens,
+    trials,
+    users,
+)
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
 
 API = "/api/v1"
-ROUTERS = (studies.router, trials.router, files.router, events.router, queue.router, users.router, tokens.router)
+ROUTERS = (
+    *(studies.router, searches.router, trials.router, files.router, events.router),
+    *(queue.router, users.router, tokens.router),
+)
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
 
 

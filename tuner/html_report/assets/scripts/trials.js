@@ -70,7 +70,7 @@ function curvesOf(trial) {
 
 function said(trial, found) {
   const rank = trial.rank ? `, rank ${trial.rank} of ${found.ranked}` : "";
-  const value = trial.best === null ? "" : `; ${found.metric} ${number(trial.best)} after epoch ${trial.best_epoch}`;
+  const value = trial.worth === null ? "" : `; ${found.metric} ${trial.worth}`;
   return `${trial.outcome}, ${trial.epochs.length} of ${trial.full} epochs${value}${rank}`;
 }
 
@@ -88,7 +88,7 @@ function contentOf(trial, found) {
   parts.push(factsTable("Configuration", Object.entries(trial.config).map(([name, value]) => [name, value])));
   const at = trial.epochs.indexOf(trial.best_epoch);
   const metrics = Object.entries(trial.metrics).map(([name, values]) => [name, number(values[at < 0 ? values.length - 1 : at])]);
-  if (metrics.length) parts.push(factsTable(at < 0 ? "Metrics at its last epoch" : `Metrics at its best epoch, ${trial.best_epoch}`, metrics));
+  if (metrics.length) parts.push(factsTable(at < 0 ? "Metrics at its last epoch" : `Metrics after epoch ${trial.best_epoch}, whose network stands for it`, metrics));
   parts.push(factsTable("Of the run", [["seed", String(trial.seed)], ["seconds", number(trial.seconds)], ...(trial.where ? [["where", trial.where]] : [])]));
   if (trial.output) parts.push(folded("The end of its output", trial.output));
   parts.push(element("h3", {}, "Train it again"), copyable("the command that trains it again", trial.replay));

@@ -1,83 +1,81 @@
-// Keeps the page as it is on the server. All tabs share one stream, as browsers allow six connections to a server:
-// the tab that holds the lock reads it, and tells the others.
-const LEAST_PAUSE = 1000; // milliseconds between two reloads of the tables
-const STALE = 40; // seconds without a word from the server, which says something every 15
-const tabs = new BroadcastChannel("tuner-events");
-const age = document.getElementById("age");
-let heard = Date.now();
-let connected = true;
-let reload = null;
+// Which page this is, and when it asks the server again.
+import { ask } from "./api.js";
+import { comparePage } from "./compare.js";
+import { el, show, tell } from "./dom.js";
+import { overviewPage } from "./overview.js";
+import * as stream from "./stream.js";
+import { studyPage } from "./study.js";
 
-function take(word) {
-  heard = Date.now();
-  connected = word !== "lost";
-  if (word === "change" && reload === null) {
-    reload = setTimeout(show, LEAST_PAUSE);
-  }
-  tell();
+const LEAST = 1000; // milliseconds between two reloads
+const HIDDEN = 10000; // of a tab that nobody sees, whose title still tells
+const SHARE = 4; // times as long as a reload took, so that a slow server isn't asked all the time
+const AFTER_FAILURE = 5000;
+const main = document.getElementById("main");
+let timer = null; // of the next reload
+let loading = false;
+let took = 0;
+let due = false; // something changed while it was read
+let urgent = false; // and the user waits for it
+
+function pageOf(address) {
+  const study = /^\/studies\/(\d+)$/.exec(address.pathname);
+  if (study) return studyPage(Number(study[1]), again);
+  if (address.pathname === "/compare") return comparePage(new URLSearchParams(address.search).getAll("study").map(Number));
+  return overviewPage(again);
 }
 
-async function show() {
-  reload = null;
+const page = pageOf(location);
+
+async function reload() {
+  clearTimeout(timer);
+  timer = null;
+  loading = true;
+  due = urgent = false;
+  const begun = performance.now();
+  let least = LEAST;
   try {
-    const answer = await fetch("/?part=true");
-    if (answer.status === 401) {
-      location.replace("/login");
-      return;
-    }
-    if (!answer.ok) {
-      throw new Error(String(answer.status));
-    }
-    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
-    document.querySelector("main").replaceChildren(...found.body.childNodes);
-    document.title = `${document.querySelector("[data-title]").dataset.title} · tuner`;
-    take("fresh");
-  } catch {
-    connected = false;
-    reload = setTimeout(show, 5 * LEAST_PAUSE);
-    tell();
+    await page.load();
+    stream.heardFrom(true);
+  } catch (error) {
+    least = AFTER_FAILURE;
+    due = true;
+    told(error);
   }
+  took = performance.now() - begun;
+  loading = false;
+  if (urgent) reload();
+  else if (due) soon(least);
 }
 
-function tell() {
-  const seconds = Math.round((Date.now() - heard) / 1000);
-  const fresh = connected && seconds < STALE;
-  age.textContent = fresh ? "live" : `${seconds} s old, reconnecting`;
-  age.className = fresh ? "fresh" : "stale";
+function told(error) {
+  if (error.status === undefined) reportError(error);
+  else if (error.status === 0) stream.heardFrom(false);
+  else if (error.status === 404) show(main, el("p", { class: "soft" }, error.message));
+  else if (error.status !== 429) tell(error.message);
 }
 
-function spread(word) {
-  take(word);
-  tabs.postMessage(word);
+// Once for all that changes within a while.
+function soon(least = LEAST) {
+  due = true;
+  if (loading || timer !== null) return;
+  timer = setTimeout(reload, Math.max(document.hidden ? HIDDEN : least, SHARE * took));
 }
 
-function listen() {
-  const stream = new EventSource("/api/v1/events");
-  stream.onopen = () => spread("fresh");
-  stream.onerror = () => {
-    connected = false;
-    tell();
-    if (stream.readyState === EventSource.CLOSED) {
-      setTimeout(listen, 5 * LEAST_PAUSE); // refused, as by a limit: a browser alone would give up
-    }
-  };
-  for (const kind of ["reset", "state", "progress", "priority", "deleted"]) {
-    stream.addEventListener(kind, () => spread("change"));
-  }
+// At once, as the user has done something.
+function again() {
+  urgent = loading;
+  if (!loading) reload();
 }
 
-tabs.onmessage = (message) => take(message.data);
-setInterval(() => {
-  if (Date.now() - heard > 15000) {
-    take("change"); // predictions and devices change without an event
-  }
-  tell();
-}, 1000);
+stream.onChange((word) => {
+  if (word.study === null || page.study === null || page.study === word.study) soon();
+});
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) again();
+});
 document.getElementById("leave").addEventListener("click", async () => {
-  await fetch("/api/v1/logout", { method: "POST" });
+  await ask("POST", "logout");
   location.replace("/login");
 });
-navigator.locks.request("tuner-events", () => {
-  listen();
-  return new Promise(() => {}); // held until this tab closes
-});
+again();
+stream.begin();

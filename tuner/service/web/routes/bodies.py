@@ -152,6 +152,13 @@ class NewUser(UserView):
     link: str
 
 
+class Advised(BaseModel):
+    """What to try next."""
+
+    text: str
+    command: str | None
+
+
 class Answered(BaseModel):
     """What became of an order to a search: it waits in the run's inbox, or was answered."""
 

@@ -38,9 +38,9 @@ def logs(study: Id, web: Shown, user: Viewer, trial: Trial = None, start: Start 
     if trial is None:
         content = web.service.driver_log(study, start)[:LOG_BYTES]
     else:
-        run = web.runs.get(study)
-        name = log_name(trial_of(run, trial).trial)
-        content = files.part_of(run.folder, name, start, LOG_BYTES)
+        with web.runs.looking(study) as run:
+            name, folder = log_name(trial_of(run, trial).trial), run.folder
+        content = files.part_of(folder, name, start, LOG_BYTES)
     headers = {"log-end": str(start + len(content)), "content-security-policy": files.SANDBOX}
     return Response(decoded(content).encode(), headers=headers, media_type="text/plain; charset=utf-8")
 

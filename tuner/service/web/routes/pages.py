@@ -1,18 +1,21 @@
-"""Pages for browsers: what runs and waits, logging in, setting a password; their scripts are files in assets/."""
+"""Pages for browsers, which their scripts fill from the API; scripts and styles are files in assets/."""
 
 from __future__ import annotations
 
+import gzip
+import re
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from tuner.service.errors import Code, ServiceError
-from tuner.service.web.context import Shown, caller_of
-from tuner.service.web.overview import overview
+from tuner.service.web.context import caller_of
+from tuner.service.web.routes.bodies import Id
 
 router = APIRouter(include_in_schema=False)
 ASSETS = Path(__file__).parent.parent / "assets"
@@ -20,50 +23,99 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-KINDS = {
-    "page.js": "text/javascript",
-    "enter.js": "text/javascript",
-    "style.css": "text/css",
-    "icon.svg": "image/svg+xml",
-}
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_OF_ASSETS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+_FOREVER = "private, max-age=31536000, immutable"  # its address has its version
 
 
 @router.get("/")
-def first(request: Request, web: Shown, part: Annotated[bool, Query()] = False) -> Response:
-    """Studies and devices; `part` is what changes of the page."""
-    try:
-        user = caller_of(request).user
-    except ServiceError as error:
-        if error.code is not Code.UNAUTHENTICATED or part:
-            raise
-        return RedirectResponse("/login", 303)
-    return _page("part.html" if part else "page.html", found=overview(web.service), user=user)
+def first(request: Request) -> Response:
+    """Studies and devices."""
+    return _for_users(request)
+
+
+@router.get("/studies/{study}")
+def study(study: Id, request: Request) -> Response:
+    """One study."""
+    return _for_users(request)
+
+
+@router.get("/compare")
+def compare(request: Request) -> Response:
+    """Studies side by side."""
+    return _for_users(request)
 
 
 @router.get("/login")
 def login() -> Response:
     """Where a user logs in."""
-    return _page("enter.html", welcome=False)
+    return _page("enter.html", way="login")
 
 
 @router.get("/welcome")
 def welcome() -> Response:
     """Where a link that works once leads to; its secret is behind `#`, and reaches the server with the form alone."""
-    return _page("enter.html", welcome=True)
+    return _page("enter.html", way="welcome")
+
+
+@router.get("/assets/plotly.js")
+def plotly(encoding: Annotated[str, Header(alias="accept-encoding", max_length=1000)] = "") -> Response:
+    """The script that the installed plotly brings, compressed once and kept by browsers."""
+    headers = {**_OF_ASSETS, "cache-control": _FOREVER, "vary": "accept-encoding"}
+    packed = _plotly()
+    if "gzip" not in encoding:
+        return Response(gzip.decompress(packed), media_type=KINDS[".js"], headers=headers)
+    return Response(packed, media_type=KINDS[".js"], headers=headers | {"content-encoding": "gzip"})
 
 
 @router.get("/assets/{name}")
 def asset(name: str) -> Response:
     """A script or style of these pages."""
-    if name not in KINDS:
+    if name not in _assets():
         raise ServiceError(Code.NOT_FOUND, "an asset is one that a page names", repr(name)[:80], "reload the page")
-    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return Response((ASSETS / name).read_bytes(), media_type=KINDS[name], headers=headers)
+    return Response(
+        (ASSETS / name).read_bytes(),
+        media_type=KINDS[Path(name).suffix],
+        headers=_OF_ASSETS | {"cache-control": "no-cache"},
+    )
+
+
+def _for_users(request: Request) -> Response:
+    """The page, which shows nothing by itself, for those who have logged in."""
+    try:
+        caller_of(request)
+    except ServiceError as error:
+        if error.code is not Code.UNAUTHENTICATED:
+            raise
+        return RedirectResponse("/login", 303)
+    return _page("page.html", plotly=version("plotly"))
 
 
 def _page(name: str, **content: object) -> Response:
     text = _environment().get_template(name).render(**content)
     return HTMLResponse(text, headers={"content-security-policy": POLICY})
+
+
+@cache
+def _assets() -> frozenset[str]:
+    return frozenset(path.name for path in ASSETS.iterdir() if path.suffix in KINDS)
+
+
+@cache
+def _plotly() -> bytes:
+    from plotly.offline import get_plotlyjs
+
+    script = get_plotlyjs()
+    return gzip.compress(f"{_without_styles(script)}\n{script}".encode(), 6, mtime=0)
+
+
+def _without_styles(plotly: str) -> str:
+    """A line that keeps plotly from inserting the styles of maps, which the pages lack and their policy forbids.
+
+    It inserts each where no element has its id; without this line browsers would complain, and figures be the same.
+    """
+    ids = sorted(set(re.findall(r'getElementById\("([0-9a-f]{40,})"\)', plotly)))
+    return f"for (const id of {ids}) document.head.append(Object.assign(document.createElement('template'), {{id}}));"
 
 
 @cache

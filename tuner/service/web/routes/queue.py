@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from tuner.service.model import DeviceUse, Position, UsedDevices
 from tuner.service.web.context import Shown, Viewer
+from tuner.service.web.overview import Overview, overview
 from tuner.service.web.routes.bodies import Listed
 
 router = APIRouter(tags=["queue"])
@@ -18,6 +19,12 @@ router = APIRouter(tags=["queue"])
 def queue(web: Shown, user: Viewer) -> Listed[Position]:
     """Where each waiting study stands, why it waits, and when it may start; the next one first."""
     return Listed(items=web.service.queue())
+
+
+@router.get("/overview")
+def show_overview(web: Shown, user: Viewer) -> Overview:
+    """All that the first page shows: studies that are under way or over, the queue, devices, and who asks."""
+    return overview(web.service, user)
 
 
 @router.get("/devices")

@@ -15,6 +15,7 @@ from tuner.service.database.audit import AuditEntry
 from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy
 from tuner.service.rights import require
 from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
+from tuner.service.web.overview import StudyRow, row
 from tuner.service.web.routes.bodies import (
     Answered,
     ChangeBody,
@@ -130,6 +131,13 @@ def cancel(study: Id, web: Shown, user: Submitter) -> SubmittedStudy:
 def progress(study: Id, web: Shown, user: Viewer) -> Progress | None:
     """How far its search has come; null while it doesn't run."""
     return web.service.progress(study)
+
+
+@router.get("/studies/{study}/row")
+def show_row(study: Id, web: Shown, user: Viewer) -> StudyRow:
+    """One study as a line of the overview: with its progress, and whether who asks may steer it."""
+    places = {place.study: place for place in web.service.queue()}
+    return row(web.service, web.service.study(study), user, places.get(study))
 
 
 @router.get("/studies/{study}/history")

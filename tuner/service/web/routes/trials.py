@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
 from tuner.foreign_text import in_utf8
-from tuner.history.records import TrialRecord
+from tuner.history.records import Status, TrialRecord
 from tuner.results import Run
 from tuner.results.summaries import summary_of_trial
+from tuner.results.text import settings
 from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Shown, Submitter, Viewer
 from tuner.service.web.files import is_odd
@@ -22,24 +24,31 @@ TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", descri
 
 @router.get("/studies/{study}/trials")
 def list_trials(
-    study: Id, web: Shown, user: Viewer, cursor: Cursor = None, limit: Size = 100
+    study: Id,
+    web: Shown,
+    user: Viewer,
+    order: Annotated[Literal["started", "best"], Query(description="best: without a value last")] = "started",
+    status: Annotated[list[Status] | None, Query(max_length=10, description="only these")] = None,
+    text: Annotated[str, Query(max_length=200, description="words in id, configuration or failure")] = "",
+    cursor: Cursor = None,
+    limit: Size = 100,
 ) -> Listed[dict[str, Any]]:
-    """Trials in the order in which they were started, without their epochs."""
-    run = web.runs.get(study)
-    trials = list(run.record.trials.values())
+    """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
     start = number_of(cursor)
-    items = [_brief(run, trial) for trial in trials[start : start + limit]]
+    with web.runs.looking(study) as run:
+        trials = chosen(run, order, status or (), text)
+        items = [_brief(run, trial) for trial in trials[start : start + limit]]
     return Listed(items=items, cursor=str(start + limit) if start + limit < len(trials) else None)
 
 
 @router.get("/studies/{study}/trials/{trial}")
 def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str, Any]:
     """One trial with its configuration, outcome and epochs."""
-    run = web.runs.get(study)
-    found = trial_of(run, trial)
-    if is_odd(run.folder, f"logs/{found.trial}.log"):
-        raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
-    return _plain(summary_of_trial(found, run.folder))
+    with web.runs.looking(study) as run:
+        found = trial_of(run, trial)
+        if is_odd(run.folder, f"logs/{found.trial}.log"):
+            raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
+        return _plain(summary_of_trial(found, run.folder))
 
 
 @router.post("/studies/{study}/trials", status_code=202)
@@ -56,6 +65,26 @@ def stop_trial(study: Id, trial: TrialId, web: Shown, user: Submitter) -> Answer
     return Answered(id=answer.order, outcome=answer.outcome, message=answer.message)
 
 
+def chosen(run: Run, order: str, statuses: Collection[str], text: str) -> list[TrialRecord]:
+    """Trials in an order, of these statuses if any are given, with every word of a text in what is known of them."""
+    trials = list(run.record.trials.values())
+    if order == "best":
+        ranked = [trial for trial, _ in run.record.ranked()]
+        with_value = {trial.trial for trial in ranked}
+        trials = [*ranked, *(trial for trial in trials if trial.trial not in with_value)]
+    words = text.casefold().split()
+    return [
+        trial
+        for trial in trials
+        if (not statuses or trial.status in statuses) and all(word in _told(trial) for word in words)
+    ]
+
+
+def _told(trial: TrialRecord) -> str:
+    failure = f"{trial.cause or ''} {trial.message or ''}"
+    return f"{trial.trial} {trial.status} {settings(trial.config)} {failure}".casefold()
+
+
 def trial_of(run: Run, trial: str) -> TrialRecord:
     """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
     found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
@@ -66,7 +95,7 @@ def trial_of(run: Run, trial: str) -> TrialRecord:
 
 
 def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    best = trial.best(run.metric, run.mode)
+    best = run.record.best_of(trial.trial)
     return _plain(
         {
             "trial": trial.trial,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from tuner.history.events import Event, Listener
 from tuner.history.records import RunRecord
+from tuner.loop.search_loop import SearchLoop
 from tuner.notify import Notifier, Target
 from tuner.results.run import Run
 from tuner.storage.folder import Folder
@@ -21,7 +21,7 @@ class Notifying:
     """Follows a search for its targets; nothing where there are none."""
 
     def __init__(self, targets: Sequence[Target], folder: Folder, study: Study, history: Sequence[Event] = ()) -> None:
-        record = RunRecord(study.metric, study.mode, history)
+        self._folder, record = folder, RunRecord(study.metric, study.mode, history)
         self._notifier = Notifier(targets, run=folder.uri, study=study.name, record=record) if targets else None
 
     @property
@@ -29,17 +29,28 @@ class Notifying:
         """What follows the search's events."""
         return [self._notifier] if self._notifier is not None else []
 
-    @contextmanager
-    def of(self, search: Any) -> Iterator[None]:
-        """Within the block the search runs; at its end the targets are told how."""
-        if self._notifier is None:
-            yield
-            return
-        self._notifier.notice = search.loop.notice
-        try:
-            yield
-            problem = self._notifier.end(Run(search.folder))
-        finally:
-            self._notifier.close()
+    def follow(self, loop: SearchLoop) -> None:
+        """From now on a message that can't be delivered becomes a notice of this search."""
+        if self._notifier is not None:
+            self._notifier.notice = loop.notice
+
+    def end(self) -> None:
+        """Tell how the search ended, as its folder says."""
+        problem = self._notifier.end(Run(self._folder)) if self._notifier is not None else None
         if problem is not None:
             _log.warning("%s", problem)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        if self._notifier is not None:
+            self._notifier.close()
+
+    @contextmanager
+    def of(self, loop: SearchLoop) -> Iterator[None]:
+        """Within the block the search runs; at its end the targets are told how."""
+        self.follow(loop)
+        try:
+            yield
+            self.end()
+        finally:
+            self.close()

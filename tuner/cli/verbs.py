@@ -1,0 +1,59 @@
+"""The verbs, each with its sentence in `tuner --help`: nothing else is loaded to show them."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+from importlib import import_module
+from typing import Any
+
+VERBS = {
+    "run": "run the search that a study file declares",
+    "check": "check a study file and show what would be tried; starts nothing",
+    "resume": "go on with an interrupted run, or extend a finished one",
+    "retry": "run failed trials of a run again, once their cause is mended",
+    "stop": "end a running search with winner and report, or one trial of it",
+    "pause": "save a running search and free its devices; resume goes on with it",
+    "set": "change the limits of a search, or how many trials run at once",
+    "try": "run a configuration of yours on the next free worker of a search",
+    "note": "write something down about a run or a trial; show and report have it",
+    "runs": "list the runs under a storage folder, newest first",
+    "show": "a run's trials, winner, and failures by cause",
+    "rename": "give a run a name; its folder stays where it is",
+    "report": "write report.html into a run's folder, also while the run goes on",
+    "refine": "write a new study file around the good region of a run",
+    "compare": "runs side by side, at equal cost",
+    "export": "write a run's trials for other tools",
+    "predict": "classify images with a run's winner",
+    "replay": "train a trial again, and compare its curve with the recorded one",
+    "clean": "show what runs hold on their disks, and delete what is asked for",
+    "doctor": "check that searches will work on this machine, in about 20 s",
+    "serve": "serve a storage folder: a queue of studies for a team, live in a browser",
+    "login": "log in to a service, or set the password by a link that works once",
+    "submit": "put a study into the queue of a service",
+    "queue": "list what a service runs, and what waits for which reason",
+    "logs": "show what a study at a service, or one of its trials, printed",
+    "priority": "change a study's priority at a service, -10 to 10; above 0 for admins",
+    "cancel": "end a study of a service at once, without a winner; its files stay",
+    "devices": "list a service's devices, who has them, and how busy they are",
+    "usage": "list the device-hours of a service's studies",
+    "user": "add, remove and change users of a service (for its admins)",
+    "token": "create, list and revoke tokens for programs that use a service",
+    "completion": "print a script that completes verbs, options and run folders in your shell",
+}  # in the order of the help
+
+
+class Verbs:
+    """Where a verb's module adds its parser; the sentence of the help is in VERBS."""
+
+    def __init__(self, parsers: Any):
+        """Of what `ArgumentParser.add_subparsers` returned."""
+        self._parsers = parsers
+
+    def add_parser(self, name: str) -> argparse.ArgumentParser:
+        """An empty parser for one of VERBS, without its arguments."""
+        return self._parsers.add_parser(name, help=VERBS[name])  # type: ignore[no-any-return]
+
+    def add(self, name: str) -> None:
+        """The parser of one of VERBS with its arguments, which its module knows."""
+        import_module(f"tuner.cli.{name}_" if keyword.iskeyword(name) else f"tuner.cli.{name}").add(self)

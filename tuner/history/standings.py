@@ -1,0 +1,189 @@
+"""How the trials of a run stand: what each is worth, and which is ahead; kept while events come.
+
+A trial that was trained to its end stands by its worth (`tuner.history.worth`), any other by its best value, which luck
+makes too good. So the first are ahead of the others, but for those that are better without doubt: whose values over the
+last half of their epochs are on average better than anything that a fully trained trial reported, and those that the
+search ended for, as they reached its target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from tuner.history.worth import Worth, late_half, of_full_length, of_shortened
+
+if TYPE_CHECKING:
+    from tuner.history.records import TrialRecord
+
+TARGET = "target"  # the limit that ends trials because one reached it
+Rank = tuple[int, float, int]  # greater is better
+
+
+class Standings:
+    """Of trials with these values; `values(trial)` are its (epoch, value) pairs that are numbers, in their order."""
+
+    def __init__(
+        self, mode: str, trials: dict[str, TrialRecord], values: Callable[[TrialRecord], list[tuple[int, float]]]
+    ):
+        self._mode, self._sign = mode, 1.0 if mode == "max" else -1.0
+        self._trials, self._values = trials, values
+        self._bests: dict[str, tuple[int, float]] = {}
+        self._worths: dict[str, Worth] = {}  # of those trained to their end
+        self._highest = -math.inf  # value that one of these reported, times the sign
+        self._leader = _Leader(self, lambda trial: trial.status != "failed")
+        self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
+        self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
+        self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
+
+    def report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
+        """The trial has reported; `again` where it had reported that epoch before, `value` None for no number."""
+        if again:
+            found = self._values(trial)
+            if found:
+                worth = of_shortened(found, self._mode)
+                self._bests[trial.trial] = worth.epoch, worth.value
+            else:
+                self._bests.pop(trial.trial, None)
+            self.changed(trial)
+        elif value is not None:
+            best = self._bests.get(trial.trial)
+            if best is None or self._sign * value > self._sign * best[1]:
+                self._bests[trial.trial] = epoch, value
+                self.changed(trial)
+            elif self._worths and self._sign * best[1] > self._highest:  # whether it is so without doubt may change
+                self.changed(trial)
+
+    def changed(self, trial: TrialRecord) -> None:
+        """The trial's values or status may have."""
+        name = trial.trial
+        if trial.status == "completed" and name in self._bests:
+            self._worths[name] = of_full_length(self._values(trial), self._mode)
+            self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
+        elif self._worths.pop(name, None) is not None:
+            self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
+        for leader in (self._leader, self._leader_ended, self._leader_completed, self._reported):
+            leader.changed(trial)
+
+    def best_report(self, trial: str) -> tuple[int, float] | None:
+        """Epoch and value of the trial's best report, the earlier of equals."""
+        return self._bests.get(trial)
+
+    def worth(self, trial: str) -> Worth | None:
+        """What the trial is worth; None while it has reported no number.
+
+        Where the network of its epoch was not saved, as a function that ended before its time can't know which epoch is
+        the last, another that was saved stands for the trial: that of its best epoch, or the newest.
+        """
+        best, saved = self._bests.get(trial), self._trials[trial].checkpoints
+        if best is None:
+            return None
+        worth = self._worths.get(trial) or Worth(best[0], best[1], best[1], None, best[0], best[0])
+        if worth.epoch in saved or not saved:
+            return worth
+        values = dict(self._values(self._trials[trial]))
+        epoch = max((epoch for epoch in saved if epoch in values), key=lambda e: (e == best[0], e), default=worth.epoch)
+        return replace(worth, epoch=epoch, reported=values[epoch])
+
+    def rank(self, trial: TrialRecord) -> Rank:
+        """Greater for the trial that stands better, of equals for the earlier one."""
+        best, worth = self._bests.get(trial.trial), self._worths.get(trial.trial)
+        if best is None:
+            return -1, 0.0, -trial.number
+        if worth is not None:
+            return 1, self._sign * worth.value, -trial.number
+        return (2 if self._worths and self._is_beyond(trial) else 0), self._sign * best[1], -trial.number
+
+    def leader(self) -> TrialRecord | None:
+        """The trial that is ahead; failed ones don't count."""
+        return self._leader.find()
+
+    def leader_of_the_ended(self) -> TrialRecord | None:
+        """The same of those that ended well."""
+        return self._leader_ended.find()
+
+    def leader_of_the_completed(self) -> TrialRecord | None:
+        """The same of those that were trained to their end."""
+        return self._leader_completed.find()
+
+    def leader_by_reports(self) -> TrialRecord | None:
+        """The trial with the best value at any epoch; failed ones don't count."""
+        return self._reported.find()
+
+    def to_beat(self) -> float | None:
+        """What a trial trained to its end has to be worth to be ahead of all that ended so; None while none has."""
+        best = max((self._sign * worth.value for worth in self._worths.values()), default=None)
+        return None if best is None else self._sign * best
+
+    def may_win(self, trial: TrialRecord) -> bool:
+        """Whether a trial that goes on may come to stand before those that ended well, by its best value so far."""
+        best, ended, to_beat = self._bests.get(trial.trial), self.leader_of_the_ended(), self.to_beat()
+        if ended is None or best is None:
+            return ended is None
+        return (
+            self._sign * best[1] > self._sign * to_beat if to_beat is not None else self.rank(trial) > self.rank(ended)
+        )
+
+    def candidates(self) -> list[TrialRecord]:
+        """Those that count and reported a number."""
+        return [trial for trial in self._trials.values() if trial.trial in self._bests]
+
+    # Inside
+
+    def _by_best(self, trial: TrialRecord) -> Rank:
+        best = self._bests.get(trial.trial)
+        return (-1, 0.0, 0) if best is None else (0, self._sign * best[1], -trial.number)
+
+    def _is_beyond(self, trial: TrialRecord) -> bool:
+        """Whether a trial that was not trained to its end is better than those that were, without doubt."""
+        if self._sign * self._bests[trial.trial][1] <= self._highest:
+            return False
+        if trial.ended_by == TARGET:
+            return True
+        values = [value for _, value in self._values(trial)]
+        return len(values) > 1 and self._sign * fmean(values[-max(2, late_half(len(values))) :]) > self._highest
+
+    def _raise_highest(self, highest: float) -> None:
+        if highest != self._highest:
+            self._highest = highest
+            for leader in (self._leader, self._leader_ended):
+                leader.look_again()
+
+
+class _Leader:
+    """The first of the trials that count; looked for among all only where it may have fallen behind."""
+
+    def __init__(
+        self,
+        standings: Standings,
+        counts: Callable[[TrialRecord], bool],
+        by: Callable[[TrialRecord], Rank] | None = None,
+    ) -> None:
+        self._standings, self._status_counts = standings, counts
+        self._rank = by or standings.rank
+        self._best: TrialRecord | None = None
+        self._known = True
+
+    def changed(self, trial: TrialRecord) -> None:
+        """The trial's place may have."""
+        if trial is self._best:
+            self._known = False
+        elif self._known and self._counts(trial) and (self._best is None or self._rank(trial) > self._rank(self._best)):
+            self._best = trial
+
+    def look_again(self) -> None:
+        """The places of others may have, too."""
+        self._known = False
+
+    def find(self) -> TrialRecord | None:
+        """None where no trial that counts has reported a number."""
+        if not self._known:
+            counting = (trial for trial in self._standings.candidates() if self._counts(trial))
+            self._best, self._known = max(counting, key=self._rank, default=None), True
+        return self._best
+
+    def _counts(self, trial: TrialRecord) -> bool:
+        return self._status_counts(trial) and self._standings.best_report(trial.trial) is not None

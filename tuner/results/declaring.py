@@ -1,0 +1,44 @@
+"""The study of a run, from what its folder holds of it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import RunFolderError, StudyError
+from tuner.history.run_info import STUDY_FILE, STUDY_JSON
+from tuner.orders.going_on import going_on_by
+from tuner.storage.folder import Folder
+from tuner.storage.locations import fetched_file, require_own
+from tuner.study import Study
+from tuner.study_file import load_study
+from tuner.study_json import study_from_json
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+
+def declared_study(run: Run, *, trust: bool) -> Study:
+    """See `Run.declared_study`."""
+    original = run.info["study_file"]
+    if original is None:
+        raise RunFolderError(
+            f"a run started from Python is resumed from Python, got {run.path!r}; call {going_on_by(run)}"
+        )
+    if original == STUDY_JSON:
+        return _from_json(run.folder)
+    if not trust:
+        require_own(run.folder, STUDY_FILE)
+    beside = Path(original).parent
+    with tempfile.TemporaryDirectory() as temporary:
+        return load_study(fetched_file(run.folder, STUDY_FILE, Path(temporary)), imports_from=beside)
+
+
+def _from_json(folder: Folder) -> Study:
+    """It is data, of which nothing is executed, so that it may be anybody's."""
+    try:
+        return study_from_json(folder.read(STUDY_JSON))
+    except (OSError, StudyError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StudyError(f"{STUDY_JSON} of {folder.uri!r} can't be read: {reason}") from error

@@ -1,0 +1,81 @@
+// Pages are drawn anew from data each time, and what differs is carried over to what is there: focus, chosen rows and
+// what was typed stay. All text goes in as text, never as markup.
+export function el(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === true) made.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
+  }
+  made.append(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
+  return made;
+}
+
+const keyOf = (node) => node.dataset?.key ?? null;
+
+export function show(place, ...children) {
+  const fresh = el(place.tagName, {}, ...children);
+  carryChildren(place, fresh);
+}
+
+function carry(old, fresh) {
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  if (old.hasAttribute("data-keep")) return; // drawn by somebody else, as figures are
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
+  }
+  carryChildren(old, fresh);
+}
+
+function carryChildren(old, fresh) {
+  const keyed = new Map([...old.childNodes].filter(keyOf).map((node) => [keyOf(node), node]));
+  let next = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    const key = keyOf(wanted);
+    const found = key === null ? alike(next, wanted) : keyed.get(key);
+    if (found) {
+      keyed.delete(key);
+      if (found === next) next = next.nextSibling;
+      else old.insertBefore(found, next);
+      carry(found, wanted);
+    } else {
+      old.insertBefore(wanted, next);
+    }
+  }
+  while (next) {
+    const after = next.nextSibling;
+    next.remove();
+    next = after;
+  }
+}
+
+function alike(node, wanted) {
+  return node && node.nodeName === wanted.nodeName && keyOf(node) === null ? node : null;
+}
+
+export function badge(state) {
+  return el("span", { class: `state ${state}` }, state);
+}
+
+export function table(label, heads, rows, attributes = {}) {
+  const cells = heads.map(([text, kind]) => el("th", { class: kind, scope: "col" }, text));
+  const body = el("tbody", {}, rows);
+  return el(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": label, ...attributes },
+    el("table", {}, el("thead", {}, el("tr", {}, cells)), body),
+  );
+}
+
+// Says something once, also to those who don't see it.
+export function tell(text) {
+  const place = document.getElementById("told");
+  place.textContent = text;
+  clearTimeout(tell.timer);
+  tell.timer = setTimeout(() => (place.textContent = ""), 12000);
+}

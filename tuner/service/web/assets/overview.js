@@ -1,0 +1,185 @@
+// The first page: what runs, what waits and why, who has which device, what is over.
+import { buttons, perform, settings } from "./actions.js";
+import { get, path } from "./api.js";
+import { badge, el, show, table } from "./dom.js";
+import { lanes } from "./lanes.js";
+import { seen, sinceLast } from "./since.js";
+import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
+
+const BUSY = ["running", "ending"];
+const USAGE_EVERY = 60000;
+const DAYS = 7;
+const COMPARED = 8; // studies at most
+
+export function overviewPage(again) {
+  const main = document.getElementById("main");
+  const chosen = new Set();
+  let found = null;
+  let usage = { items: [], at: 0 };
+
+  function draw() {
+    for (const id of [...chosen]) if (!rowsOf([id]).length) chosen.delete(id);
+    document.getElementById("user").textContent = `${found.user}, ${found.role}`;
+    document.title = titleOf(found);
+    show(main, sinceLast(found), studies(), lanes(found), over(), usageOf(usage.items));
+  }
+
+  function rowsOf(ids) {
+    return [...found.alive, ...found.over].filter((row) => [...ids].includes(row.id));
+  }
+
+  function studies() {
+    return el(
+      "section",
+      {},
+      el("h2", {}, "Studies"),
+      found.alive.length + found.over.length > 0 && toolbar(),
+      found.alive.length
+        ? table("studies", heads(), found.alive.map((row) => lineOf(row, chosen)))
+        : el("p", { class: "soft" }, "Nothing runs or waits. Submit a study: ", el("code", {}, "tuner submit space.py")),
+    );
+  }
+
+  function toolbar() {
+    const rows = rowsOf(chosen);
+    const own = rows.filter((row) => row.steerable);
+    const ready = rows.filter((row) => row.has_run);
+    return el(
+      "form",
+      { class: "toolbar", id: "toolbar", "aria-label": "what to do with chosen studies" },
+      el("span", { class: "soft", id: "chosen" }, rows.length ? `${rows.length} chosen${own.length < rows.length ? `, ${own.length} yours` : ""}:` : "Choose studies to"),
+      [...found.alive, ...found.over].some((row) => row.steerable) && [buttons(own.map((row) => row.state)), settings(found.role, own.length > 0)],
+      ready.length > 1 && ready.length <= COMPARED
+        ? el("a", { class: "button", href: `/compare?${ready.map((row) => `study=${row.id}`).join("&")}` }, "Compare")
+        : el("button", { type: "button", disabled: true, title: `choose two to ${COMPARED} studies that have begun` }, "Compare"),
+    );
+  }
+
+  function over() {
+    if (!found.over.length) return null;
+    return el(
+      "section",
+      {},
+      el("h2", {}, "Over"),
+      table("studies that are over", overHeads(), found.over.map((row) => overLineOf(row, chosen))),
+      found.more_over && el("p", { class: "soft" }, "Older ones: ", el("code", {}, "tuner queue --all")),
+    );
+  }
+
+  main.addEventListener("change", (event) => {
+    if (event.target.name !== "chosen") return;
+    const id = Number(event.target.value);
+    if (event.target.checked) chosen.add(id);
+    else chosen.delete(id);
+    draw();
+  });
+  main.addEventListener("submit", (event) => event.preventDefault());
+  main.addEventListener("click", async (event) => {
+    const verb = event.target.closest("#toolbar [data-verb]")?.dataset.verb;
+    if (verb && (await perform(verb, rowsOf(chosen).filter((row) => row.steerable), document.getElementById("toolbar")))) again();
+  });
+
+  return {
+    study: null,
+    async load() {
+      const stale = Date.now() - usage.at > USAGE_EVERY;
+      const asked = [get("overview"), stale ? get(path(["usage"], { days: DAYS })) : null];
+      const [overview, used] = await Promise.all(asked);
+      found = overview;
+      if (used) usage = { items: used.items, at: Date.now() };
+      draw();
+      seen(found);
+    },
+  };
+}
+
+function titleOf(found) {
+  const running = found.alive.filter((row) => BUSY.includes(row.state));
+  const shares = running.map((row) => row.progress && progressOf(row.progress.trials, row.progress.wanted).share).filter((share) => share !== null);
+  const share = shares.length ? `${percent(shares.reduce((sum, one) => sum + one, 0) / shares.length)} · ` : "";
+  const waiting = found.alive.filter((row) => row.state === "queued").length;
+  return `${share}${running.length} running, ${waiting} waiting · tuner`;
+}
+
+const choiceHead = () => [el("span", { class: "hidden" }, "chosen"), "choice"];
+const heads = () => [
+  choiceHead(),
+  ...[["study", "number"], ["name"], ["user"], ["state"], ["priority", "number"], ["progress"], ["best"], ["left"], ["place and reason"]],
+];
+const overHeads = () => [choiceHead(), ...[["study", "number"], ["name"], ["user"], ["state"], ["ended"], ["outcome"]]];
+
+function choiceOf(row, chosen) {
+  const box = { type: "checkbox", name: "chosen", value: row.id, "aria-label": `choose study ${row.id}` };
+  return el("td", { class: "choice" }, el("input", { ...box, checked: chosen.has(row.id) }));
+}
+
+function nameOf(row) {
+  return el("td", { class: "name" }, el("a", { href: `/studies/${row.id}`, title: row.name }, row.name));
+}
+
+const firstCells = (row, chosen) => [
+  choiceOf(row, chosen),
+  el("td", { class: "number" }, `@${row.id}`),
+  nameOf(row),
+  el("td", { class: "user" }, row.user),
+  el("td", {}, badge(row.state)),
+];
+
+function lineOf(row, chosen) {
+  const { progress, place } = row;
+  return el(
+    "tr",
+    { "data-key": row.id },
+    firstCells(row, chosen),
+    el("td", { class: "number" }, String(row.priority)),
+    el("td", {}, bar(progress), doneOf(progress)),
+    el("td", {}, progress?.best == null ? "" : `${progress.metric} ${short(progress.best)}`),
+    el("td", {}, leftOf(progress?.left)),
+    el(
+      "td",
+      { class: "reason" },
+      place && el("b", {}, `${place.position}. `),
+      row.why,
+      place?.start && el("span", { class: "soft" }, ` (may start at ${moment(place.start)})`),
+    ),
+  );
+}
+
+function bar(progress) {
+  const share = progress && progressOf(progress.trials, progress.wanted).share;
+  return share === null || share === undefined ? null : el("progress", { max: 1, value: share, "aria-hidden": "true" });
+}
+
+function overLineOf(row, chosen) {
+  return el(
+    "tr",
+    { "data-key": row.id },
+    firstCells(row, chosen),
+    el("td", {}, el("time", { title: moment(row.changed) }, ago(row.changed))),
+    el("td", { class: "reason" }, row.why),
+  );
+}
+
+// Device-hours by user, and by what became of the studies.
+function usageOf(items) {
+  if (!items.length) return null;
+  return el(
+    "section",
+    {},
+    el("h2", {}, `Device-hours of the last ${plural(DAYS, "day")}`),
+    el("div", { class: "sums" }, sums("user", items), sums("state", items)),
+  );
+}
+
+function sums(by, items) {
+  const found = new Map();
+  for (const item of items) {
+    const key = `${item[by]} ${item.kind.toUpperCase()}`;
+    found.set(key, (found.get(key) ?? 0) + item.device_hours);
+  }
+  const most = Math.max(...found.values(), 1e-9);
+  const rows = [...found].sort((one, other) => other[1] - one[1]).map(([key, value]) =>
+    el("tr", { "data-key": key }, el("th", { scope: "row" }, key), el("td", {}, el("meter", { min: 0, max: 1, value: value / most, "aria-hidden": "true" })), el("td", { class: "number" }, hours(value))),
+  );
+  return table(`device-hours by ${by}`, [[by], ["share"], ["device-hours", "number"]], rows);
+}

@@ -1,0 +1,167 @@
+// One study: how far it is, its curves and trials, what failed, what it cost, and what may be done about it.
+import { buttons, perform, settings } from "./actions.js";
+import { adviceOf } from "./advice.js";
+import { get, path } from "./api.js";
+import { curvesOf } from "./curves.js";
+import { badge, el, show, table } from "./dom.js";
+import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
+import { trialPanel } from "./trial.js";
+import { trialsOf } from "./trials.js";
+
+const OVER = ["finished", "failed", "cancelled", "refused"];
+
+export function studyPage(study, again) {
+  const main = document.getElementById("main");
+  let row = null;
+  let found = null;
+  const panel = trialPanel(study, () => row?.steerable);
+  const curves = curvesOf(study, panel.choose);
+  const trials = trialsOf(study, panel.choose);
+  const advice = adviceOf(study);
+
+  function draw() {
+    document.title = titleOf(row);
+    show(
+      main,
+      head(row, found),
+      found && pauseOf(found, row),
+      found && tiles(found, row),
+      found && curves.section,
+      found && trials.section,
+      found && failuresOf(found),
+      found && hoursOf(found),
+      found && advice.section,
+      !found && el("p", { class: "soft" }, "It has no trials yet."),
+    );
+  }
+
+  main.addEventListener("submit", (event) => event.preventDefault());
+  main.addEventListener("click", async (event) => {
+    const verb = event.target.closest("[data-verb]")?.dataset.verb;
+    if (verb && (await perform(verb, [row], document.getElementById("toolbar")))) again();
+    const text = event.target.closest("[data-find]")?.dataset.find;
+    if (text) trials.find(text);
+  });
+
+  return {
+    study,
+    async load() {
+      const first = found === null;
+      const asked = [get(path(["studies", study, "row"])), get("users/me")];
+      let user;
+      [row, user] = await Promise.all(asked);
+      document.getElementById("user").textContent = `${user.name}, ${user.role}`;
+      row.role = user.role;
+      found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
+      draw();
+      if (!found) return;
+      trials.columns(found);
+      curves.names(found.metrics);
+      await trials.load();
+      if (first) await panel.follow();
+      else await panel.refresh();
+      await curves.load();
+      advice.ready(row, found);
+    },
+  };
+}
+
+function titleOf({ name, id, state, progress }) {
+  const share = progress && state === "running" ? progressOf(progress.trials, progress.wanted).share : null;
+  return `${share === null ? state : percent(share)} · ${name} @${id} · tuner`;
+}
+
+function head(row, found) {
+  const { id, place } = row;
+  return [
+    el("h2", { class: "study" }, `@${id} ${row.name} `, badge(row.state)),
+    el(
+      "p",
+      { class: "soft" },
+      `of ${row.user}, priority ${row.priority}`,
+      place && `; number ${place.position} in the queue`,
+      row.why && `; ${row.why}`,
+      place?.start && ` (may start at ${moment(place.start)})`,
+    ),
+    row.has_run && el(
+      "p",
+      { class: "links" },
+      found?.has_report && el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
+      " ",
+      el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
+      " ",
+      el("a", { href: `/api/v1/studies/${id}/archive` }, "all files"),
+    ),
+    row.steerable && el(
+      "form",
+      { class: "toolbar", id: "toolbar", "aria-label": "what to do with this study" },
+      buttons([row.state]),
+      settings(row.role, true),
+    ),
+  ];
+}
+
+// The same error again and again: to go on costs device-hours for nothing.
+function pauseOf(found, row) {
+  if (!found.alike || row.state !== "running") return null;
+  return el(
+    "p",
+    { class: "warning", role: "alert" },
+    `The same error in ${plural(found.alike, "trial")}: ${found.failures[0].described}. `,
+    row.steerable && el("button", { type: "button", "data-verb": "pause" }, "Pause the study"),
+  );
+}
+
+function tile(name, value, ...more) {
+  return el("div", { class: "tile", "data-key": name }, el("dt", {}, name), el("dd", {}, el("b", {}, value), more.map((text) => text && el("span", { class: "soft" }, text))));
+}
+
+function tiles(found, row) {
+  const { best, progress } = { best: found.best, progress: row.progress };
+  const share = progress ? progressOf(progress.trials, found.wanted).share : null;
+  const used = Object.values(found.device_hours).reduce((sum, one) => sum + one, 0);
+  const counts = Object.entries(found.trials).filter(([, count]) => count).map(([status, count]) => `${count} ${status}`).join(", ");
+  const next = found.next_hour;
+  return el(
+    "dl",
+    { class: "tiles" },
+    tile(`best ${found.metric}`, best ? best.told : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best?.averaged && `the mean ${best.averaged}`, best && testOf(best.metrics)),
+    tile("trials", doneOf(progress ?? { trials: found.trials, wanted: found.wanted }), share !== null && el("progress", { max: 1, value: share, "aria-label": "progress" }), counts),
+    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`),
+    tile("device-hours", hours(used), plural(found.epochs, "epoch"), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
+    next && tile("next device-hour", `${percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`),
+    found.wandb !== "off" && tile("Weights & Biases", found.wandb, found.wandb === "offline" && "send it with wandb sync"),
+  );
+}
+
+function testOf(metrics) {
+  return Object.entries(metrics).filter(([name]) => name.startsWith("test_")).map(([name, value]) => `${name} ${short(value)}`).join(", ");
+}
+
+function failuresOf(found) {
+  if (!found.failures.length) return null;
+  const lines = found.failures.map((one) =>
+    el(
+      "tr",
+      { "data-key": one.described },
+      el("td", { class: "number" }, String(one.count)),
+      el("td", {}, one.cause),
+      el("td", { class: "reason" }, one.described),
+      el("td", {}, one.trials.slice(0, 3).map((trial) => [el("a", { href: `#trial=${trial}` }, trial), " "]), one.count > 3 && el("button", { type: "button", "data-find": one.cause }, `all with ${one.cause}`)),
+    ),
+  );
+  return el("section", { "data-key": "failures" }, el("h2", {}, "Failures by cause"), table("failures", [["trials", "number"], ["cause"], ["what happened"], ["which"]], lines));
+}
+
+function hoursOf(found) {
+  const spent = Object.entries(found.device_hours).filter(([, value]) => value > 0);
+  if (!spent.length) return null;
+  const most = Math.max(...spent.map(([, value]) => value), found.saved_hours);
+  const line = (name, value) => el("tr", { "data-key": name }, el("th", { scope: "row" }, name), el("td", {}, el("meter", { min: 0, max: 1, value: most ? value / most : 0, "aria-hidden": "true" })), el("td", { class: "number" }, hours(value)));
+  return el(
+    "section",
+    { "data-key": "hours" },
+    el("h2", {}, "Device-hours by outcome"),
+    el("div", { class: "sums" }, table("device-hours by outcome", [["outcome"], ["share"], ["device-hours", "number"]], [...spent.map(([status, value]) => line(status, value)), found.saved_hours > 0 && line("saved by early stopping", found.saved_hours)].filter(Boolean))),
+  );
+}

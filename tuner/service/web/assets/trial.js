@@ -1,0 +1,81 @@
+// One trial in a window of its own: configuration, epochs, traceback, output, and a button that ends it.
+import { ask, get, path } from "./api.js";
+import { badge, el, show, table, tell } from "./dom.js";
+import { duration, short } from "./text.js";
+import { flat } from "./trials.js";
+
+export function trialPanel(study, mayStop) {
+  const content = el("div", {});
+  const panel = el("dialog", { id: "trial", "aria-label": "trial" }, content);
+  document.body.append(panel);
+  let shown = null;
+
+  async function follow() {
+    const found = /^#trial=([\w.-]+)$/.exec(location.hash);
+    if (!found) {
+      if (panel.open) panel.close();
+      return;
+    }
+    shown = found[1];
+    try {
+      await load();
+    } catch (error) {
+      tell(error.message);
+      return;
+    }
+    if (!panel.open) panel.showModal();
+  }
+
+  async function load() {
+    const trial = await get(path(["studies", study, "trials", shown]));
+    draw(trial);
+  }
+
+  function draw(trial) {
+    const names = [...new Set(trial.epochs.flatMap((epoch) => Object.keys(epoch)))];
+    show(
+      content,
+      el("h2", {}, `Trial ${trial.trial_id} `, badge(trial.status), el("button", { type: "button", "data-close": "trial", autofocus: true }, "Close")),
+      el("p", { class: "soft" }, `seed ${trial.seed}, trained for ${duration(trial.running_seconds)}`, trial.stays.length > 0 && `, ${trial.stays.map((stay) => `${stay.host}: ${stay.devices.join(", ")}`).join("; ")}`),
+      ["running", "paused"].includes(trial.status) && mayStop() && el("p", {}, el("button", { type: "button", "data-stop": trial.trial_id }, "Stop this trial")),
+      trial.message && el("p", { class: "warning" }, `${trial.cause ?? ""}: ${trial.message}`),
+      el("h3", {}, "Configuration"),
+      el("dl", { class: "pairs" }, Object.entries(flat(trial.config)).map(([name, value]) => [el("dt", {}, name), el("dd", {}, short(value))])),
+      trial.traceback && [el("h3", {}, "Traceback"), el("pre", { tabindex: "0" }, trial.traceback)],
+      el("h3", {}, "Epochs"),
+      trial.epochs.length
+        ? table("epochs", names.map((name) => [name, "number"]), trial.epochs.map((epoch) => el("tr", {}, names.map((name) => el("td", { class: "number", "data-name": name }, short(epoch[name]))))))
+        : el("p", { class: "soft" }, "None was reported."),
+      el("h3", {}, "Output"),
+      trial.output
+        ? [el("pre", { tabindex: "0" }, trial.output), el("p", {}, el("a", { href: `/api/v1/${path(["studies", study, "logs"], { trial: trial.trial_id })}`, target: "_blank", rel: "noopener" }, "all of it"))]
+        : el("p", { class: "soft" }, "It printed nothing."),
+    );
+  }
+
+  panel.addEventListener("close", () => {
+    if (location.hash.startsWith("#trial=")) history.replaceState(null, "", location.pathname);
+  });
+  panel.addEventListener("click", async (event) => {
+    if (event.target === panel || event.target.dataset.close) panel.close();
+    const stop = event.target.dataset.stop;
+    if (!stop) return;
+    try {
+      tell((await ask("POST", `studies/${study}/trials/${stop}:stop`)).message);
+    } catch (error) {
+      tell(error.message);
+    }
+    panel.close();
+  });
+  window.addEventListener("hashchange", follow);
+
+  return {
+    follow,
+    choose(trial) {
+      location.hash = `trial=${trial}`;
+    },
+    refresh() {
+      return panel.open ? load() : undefined;
+    },
+  };
+}

@@ -1,0 +1,68 @@
+"""Studies side by side, as a page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from tuner.errors import RunFolderError
+from tuner.foreign_text import in_utf8, printable
+from tuner.history.events import finite
+from tuner.results import Run, compare
+from tuner.results.comparison import course
+from tuner.service.errors import Code, ServiceError
+
+PLACES = 200  # of a course
+
+
+@dataclass(frozen=True)
+class Course:
+    """The best value that a study had after so many epochs of all its trials."""
+
+    study: int
+    name: str
+    epochs: list[int]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Several studies: who is ahead and how surely, a row for each, and their courses."""
+
+    metric: str
+    mode: str
+    conclusion: str
+    rows: list[dict[str, Any]]
+    courses: list[Course]
+
+
+def compared(runs: Sequence[tuple[int, Run]]) -> Compared:
+    """Compare the runs of studies. Raises ServiceError where there are too few, or their metrics differ."""
+    try:
+        found = compare([run for _, run in runs])
+    except RunFolderError as error:
+        raise ServiceError(Code.CONFLICT, printable(str(error))) from error
+    names = {name: f"@{study} {run.name}" for name, (study, run) in zip(found.names, runs, strict=True)}
+    rows = [
+        {"study": names[row.pop("run")], **{key: value if _plain(value) else None for key, value in row.items()}}
+        for row in found.table.to_dict("records")
+    ]
+    conclusion = found.conclusion
+    for name in sorted(names, key=len, reverse=True):
+        conclusion = conclusion.replace(name, names[name])
+    first = found.runs[0]
+    courses = [_course(study, run) for study, run in runs]
+    return Compared(first.metric, first.mode, printable(conclusion), in_utf8(rows), courses)
+
+
+def _plain(value: object) -> bool:
+    return finite(value) or isinstance(value, str)
+
+
+def _course(study: int, run: Run) -> Course:
+    values = [(place, value) for place, value in enumerate(course(run, run.record.epochs()), 1) if value is not None]
+    steps = [*values[:1], *(point for before, point in pairwise(values) if point[1] != before[1])]
+    steps = steps[:: max(1, len(steps) // PLACES)] + values[-1:]  # what stays the same is a line between two
+    return Course(study, printable(f"@{study} {run.name}"), [at for at, _ in steps], [value for _, value in steps])

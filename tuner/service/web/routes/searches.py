@@ -1,0 +1,65 @@
+"""What a page shows of one search: its head and its curves, cheap enough to be asked each second."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from tuner.errors import did_you_mean
+from tuner.foreign_text import in_utf8, printable
+from tuner.results.findings import advice
+from tuner.service.errors import Code, ServiceError
+from tuner.service.web import summary
+from tuner.service.web.comparing import Compared, compared
+from tuner.service.web.context import Shown, Viewer
+from tuner.service.web.routes.bodies import LARGEST_ID, Advised, Id, Listed
+
+router = APIRouter(tags=["studies"])
+Metric = Annotated[str | None, Query(max_length=200, description="of those that trials report; by default the study's")]
+Most = Annotated[int, Query(ge=1, le=200, description="curves at most")]
+
+Several = Annotated[
+    list[Annotated[int, Field(ge=1, le=LARGEST_ID)]],
+    Query(min_length=2, max_length=8, description="two studies or more"),
+]
+
+
+@router.get("/studies/{study}/summary")
+def show_summary(study: Id, web: Shown, user: Viewer) -> summary.Summary:
+    """Its best trial, failures by cause, device-hours by outcome, and what the next device-hour should bring."""
+    with web.runs.looking(study) as run:
+        return summary.summary(run)
+
+
+@router.get("/studies/{study}/curves")
+def show_curves(
+    study: Id, web: Shown, user: Viewer, metric: Metric = None, most: Most = summary.MOST_CURVES
+) -> summary.Curves:
+    """Learning curves of the best trials and those that run; where there are more, the quantiles of all."""
+    with web.runs.looking(study) as run:
+        names = summary.metric_names(run.record)
+        if metric is not None and metric not in names:
+            raise ServiceError(
+                Code.NOT_FOUND,
+                "a metric is one that a trial reported",
+                repr(in_utf8(metric)),
+                did_you_mean(metric, names),
+            )
+        return summary.curves(run, metric or run.metric, most)
+
+
+@router.get("/studies/{study}/advice")
+async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
+    """What to try next, the most promising first, with the command that does it where there is one."""
+    found = await web.heavily(lambda: advice(web.runs.get(study)))
+    items = [Advised(text=printable(one.text), command=one.command and printable(one.command)) for one in found]
+    return Listed(items=items)
+
+
+@router.get("/comparison")
+async def show_comparison(web: Shown, user: Viewer, study: Several) -> Compared:
+    """Studies of one metric side by side, at equal cost."""
+    found: Compared = await web.heavily(lambda: compared([(one, web.runs.get(one)) for one in dict.fromkeys(study)]))
+    return found

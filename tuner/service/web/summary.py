@@ -1,0 +1,246 @@
+"""What a page says of one search at a moment, from its record alone: cheap enough to be asked every second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.budget import SECONDS_PER_HOUR
+from tuner.foreign_text import in_utf8, printable
+from tuner.history.events import finite
+from tuner.history.failures import failure_groups
+from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
+from tuner.history.scored import BEST, METRICS
+from tuner.results import Run
+from tuner.results.text import averaged, report_of, with_error
+from tuner.service.web.files import is_odd
+
+ALIKE = 5  # trials that failed with the same error, after which pausing is proposed
+NAMED = 50  # trials of a failure that are named
+FEWEST = 3  # trials with a value, before anything is said of the next ones
+QUANTILES = (10, 25, 50, 75, 90)
+MOST_CURVES = 60
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The trial that is ahead: what it is compared by, and the epoch whose network stands for it."""
+
+    trial: str
+    epoch: int
+    value: float
+    told: str  # the value with its standard error, as far as that is known
+    averaged: str  # the epochs that it is the mean of; empty where it is of one
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Trials that failed alike."""
+
+    cause: str
+    described: str
+    count: int
+    trials: list[str]  # the first of them
+
+
+@dataclass(frozen=True)
+class NextHour:
+    """What the next device-hour should bring.
+
+    So many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
+    k of n + k, as each of n + k alike trials is the best with the same chance. A search that learns does better.
+    `gained` is by how much the best value improved in the last device-hour, None where there wasn't one.
+    """
+
+    trials: float
+    chance: float
+    gained: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A search as the head of its page shows it."""
+
+    metric: str
+    mode: str
+    status: str  # of the run, as `tuner show` says
+    end_reason: str | None
+    trials: dict[str, int]  # by status
+    wanted: int | None
+    epochs: int
+    longest: int  # epochs of a trial that isn't stopped
+    rungs: list[int]
+    best: Winner | None
+    device_hours: dict[str, float]  # by the status of the trials that had them
+    saved_share: float  # of the epochs that all trials would have had without early stopping
+    saved_hours: float  # device-hours, reckoned at the mean length of an epoch
+    failures: list[Failing]
+    alike: int  # trials of the most frequent failure, where it is worth a pause; else 0
+    next_hour: NextHour | None
+    metrics: list[str]
+    hyperparameters: list[str]
+    notes: list[str]
+    has_report: bool
+    wandb: str  # "online", "offline" or "off"
+
+
+def summary(run: Run) -> Summary:
+    """What is to be said of a run now."""
+    record, trials = run.record, list(run.record.trials.values())
+    hours = _hours(record, run.devices)
+    groups = failure_groups(record)
+    failing = [
+        Failing(one.cause, printable(one.described), len(one.trials), [t.trial for t in one.trials[:NAMED]])
+        for one in groups
+    ]
+    running = run.status == "running"
+    return Summary(
+        metric=run.metric,
+        mode=run.mode,
+        status=run.status,
+        end_reason=run.end_reason,
+        trials={str(status): count for status, count in record.counts().items()},
+        wanted=run.budget.get("trials"),
+        epochs=record.epochs(),
+        longest=run.longest_trial,
+        rungs=[int(rung) for rung in run.info.get("rungs") or []],
+        best=in_utf8(_winner(run)),
+        device_hours=hours,
+        saved_share=saved_share(trials, run.longest_trial),
+        saved_hours=_saved_hours(record, trials, run.longest_trial, sum(hours.values())),
+        failures=failing,
+        alike=failing[0].count if running and failing and failing[0].count >= ALIKE else 0,
+        next_hour=_next_hour(record, sum(hours.values())) if running else None,
+        metrics=metric_names(record),
+        hyperparameters=list(dict.fromkeys(name for trial in trials for name in flat_config(trial.config))),
+        notes=[printable(note.text) for note in record.steered.notes_of(None)],
+        has_report=report_of(run) is not None,
+        wandb=run.info["wandb"],
+    )
+
+
+def metric_names(record: RunRecord) -> list[str]:
+    """What trials reported as a number at their last epoch, the study's metric first."""
+    found = (name for trial in record.trials.values() for name, value in trial.metrics().items() if finite(value))
+    return sorted(dict.fromkeys([record.metric, *found]), key=lambda name: name != record.metric)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One trial's metric by epoch."""
+
+    trial: str
+    status: str
+    epochs: list[int]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Learning curves of the best trials and of those that run; of all others the quantiles at each epoch."""
+
+    metric: str
+    mode: str
+    rungs: list[int]
+    longest: int
+    count: int  # trials with a value
+    curves: list[Curve]
+    band_epochs: list[int] = field(default_factory=list)
+    bands: dict[str, list[float]] = field(default_factory=dict)  # by percentile; empty where all curves are there
+
+
+def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
+    """The curves of a metric, at most so many; the best first, then those that run."""
+    record = run.record
+    best = [trial for trial, _ in record.ranked()]
+    running = [trial for trial in record.trials.values() if trial.status == "running"]
+    ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
+    ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
+    found = {trial.trial: _curve(trial, metric) for trial in ordered.values()}
+    found = {trial: curve for trial, curve in found.items() if curve.epochs}
+    shown = list(found.values())[:most]
+    told = Curves(
+        metric,
+        run.mode,
+        [int(rung) for rung in run.info.get("rungs") or []],
+        run.longest_trial,
+        len(found),
+        shown,
+    )
+    return told if len(shown) == len(found) else _with_bands(told, list(found.values()))
+
+
+# Inside
+
+
+def _winner(run: Run) -> Winner | None:
+    best = run.best
+    worth = best and run.record.worth_of(best.trial)
+    if best is None or not worth:
+        return None
+    scored = not is_odd(run.folder, f"{BEST}/{METRICS}")
+    metrics = run.best_metrics if scored else best.epochs[worth.epoch].metrics
+    told, mean = with_error(worth), averaged(worth).strip()
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), metrics)
+
+
+def _hours(record: RunRecord, devices: float) -> dict[str, float]:
+    """Device-hours by the status of the trials."""
+    found: dict[str, float] = defaultdict(float)
+    latest = record.last_time or 0.0
+    for trial in record.trials.values():
+        now = max(0.0, latest - trial.running_since) if trial.running_since is not None else 0.0
+        found[trial.status] += devices * (trial.running_seconds + now) / SECONDS_PER_HOUR
+    return dict(found)
+
+
+def _saved_hours(record: RunRecord, trials: list[TrialRecord], longest: int, used: float) -> float:
+    epochs = record.epochs()
+    return saved_epochs(trials, longest) * used / epochs if epochs else 0.0
+
+
+def _next_hour(record: RunRecord, used: float) -> NextHour | None:
+    with_value = len(record.reported())
+    wall = record.wall_seconds / SECONDS_PER_HOUR
+    if with_value < FEWEST or used <= 0 or wall <= 0:
+        return None
+    ended = sum(not trial.live for trial in record.trials.values())
+    more = max(ended, 1) / used
+    return NextHour(more, more / (with_value + more), _gained(record, wall / used))
+
+
+def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
+    """How much better the best value is than a device-hour ago, at the mean number of devices."""
+    sign = 1 if record.mode == "max" else -1
+    before = (record.last_time or 0.0) - hours_a_device_hour * SECONDS_PER_HOUR
+    values = [
+        (epoch.time, sign * float(epoch.metrics[record.metric]))
+        for trial in record.trials.values()
+        if trial.status != "failed"
+        for epoch in trial.epochs.values()
+        if finite(epoch.metrics.get(record.metric))
+    ]
+    earlier = [value for time, value in values if time <= before]
+    return max(value for _, value in values) - max(earlier) if earlier else None
+
+
+def _curve(trial: TrialRecord, metric: str) -> Curve:
+    points = trial.values(metric)
+    return Curve(trial.trial, trial.status, [epoch for epoch, _ in points], [value for _, value in points])
+
+
+def _with_bands(told: Curves, found: Sequence[Curve]) -> Curves:
+    at: dict[int, list[float]] = defaultdict(list)
+    for curve in found:
+        for epoch, value in zip(curve.epochs, curve.values, strict=True):
+            at[epoch].append(value)
+    epochs = sorted(at)
+    quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
+    bands = {str(share): quantiles[:, place].tolist() for place, share in enumerate(QUANTILES)}
+    return Curves(told.metric, told.mode, told.rungs, told.longest, told.count, told.curves, epochs, bands)
