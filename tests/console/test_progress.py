@@ -162,8 +162,8 @@ def test_a_search_that_started_no_trial_ends_without_totals() -> None:
 
 def test_totals_count_trials_by_what_became_of_them() -> None:
     progress = followed(
-        *trained(0, 10, "completed"), *trained(1, 5, "stopped"), *trained(2, 1, "failed"), started(3), started(4),
-        event("trial_paused", trial="00004", epoch=0),
+        event("study_started"), *trained(0, 10, "completed"), *trained(1, 5, "stopped"), *trained(2, 1, "failed"),
+        started(3), started(4), event("trial_paused", trial="00004", epoch=0),
     )  # fmt: skip
     assert progress.totals().startswith(
         "5 of 4 trials: 1 running, 1 paused, 1 done, 1 stopped early, 1 failed; "
@@ -259,6 +259,40 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
     assert later.middle == pytest.approx(first.middle - 0.5)
     progress.time_left(now + 3600)
     assert len(reckoned) == 2
+
+
+@pytest.mark.parametrize(
+    ("last", "told"), [("study_interrupted", "55 s so far"), ("study_ended", "the trials took 55 s")]
+)
+def test_the_last_table_of_a_search_that_was_paused_or_ended_says_no_time_left(last: str, told: str) -> None:
+    """It is drawn after the last event, when trials that a limit cut off or a pause left may still be live."""
+    now = time.time()
+    stream = io.StringIO()
+    shown = LiveTable(
+        Progress(PLAN), Console(file=stream, force_terminal=True, width=100, height=30, color_system=None)
+    )
+    with shown as table:
+        for one in (
+            event("study_started", now - 60), started(0, now - 55),
+            *(reported(0, epoch, now - 55 + 10 * epoch, loss=0.1) for epoch in range(1, 6)),
+        ):  # fmt: skip
+            table.on_event(one)
+        before = table._progress.totals()
+        table.on_event(event(last, now - 5, reason="hours"))
+    assert " left (" in before
+    drawn = stream.getvalue().split("trial  status")[-1]
+    assert told in drawn
+    assert " left (" not in drawn
+
+
+def test_of_a_search_that_goes_on_after_a_pause_the_time_left_is_told_again() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 90), *trained(0, 10, "completed"), event("study_interrupted", now - 60),
+        event("study_resumed", now - 55), started(1, now - 55),
+        *(reported(1, epoch, now - 55 + 10 * epoch, accuracy=0.1) for epoch in range(1, 6)),
+    )  # fmt: skip
+    assert " left (" in progress.eta()
 
 
 def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:

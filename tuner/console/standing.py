@@ -163,10 +163,13 @@ class Progress:
     def eta(self) -> str:
         """The time left with its 80 % interval, or how long it has taken where nobody can know.
 
-        After the last trial the winner is scored and the report written: that is not "in all" yet.
+        After the last trial the winner is scored and the report written: that is not "in all" yet. Of a search that was
+        paused nobody knows when it goes on.
         """
         if self.record.ended is not None:
             return f"the trials took {duration(self.record.wall_seconds)}"
+        if self.record.active_since is None and self.record.active_seconds:  # paused: nothing is left of this session
+            return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
         elapsed = max(0.0, now - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)

@@ -105,7 +105,7 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
     and 90 % quantiles; how often it holds is measured by benchmarks/time_left.py.
     """
     pace = pace_of(record, ahead.workers or 1)
-    if pace is None or record.ended is not None:
+    if pace is None or record.active_since is None:  # no driver works on it: it has ended, or was paused
         return None
     generator = np.random.default_rng([record.epochs(), len(record.trials)])
     futures = _Futures(record, ahead, pace, generator, now)
