@@ -4,8 +4,8 @@
 
 Simulated searches of eight kinds by a clock of their own, with real search algorithm and early stopping; epochs whose
 time depends on the configuration, starts of workers and trials, scoring and report; half of them on a machine that
-others use too. And real runs, given as folders: their end is the time of the last file that the search wrote, run.json;
-those of less than 30 s are left out.
+others use too. And real runs, given as folders (benchmarks/real_searches.py makes some): their end is the time of the
+last file that the search wrote, run.json; those of less than 30 s are left out.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ class Watched:
     metric: str = "accuracy"
     mode: str = "max"
 
+    @property
+    def first_report(self) -> float:
+        """When the first epoch was reported."""
+        return float(next(event["time"] for event in self.events if event["event"] == "epoch_reported"))
+
 
 def simulated(kind: str, seed: int) -> Watched:
     """A search of a kind: its times, trials and workers are drawn by the seed."""
@@ -84,12 +89,13 @@ def simulated(kind: str, seed: int) -> Watched:
     second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
     slope = float(draw.choice([0.0, 0.3, 0.7]))  # 16 images at a time take longer than 128
     layers = float(draw.choice([0.0, 0.3]))
-    opening = float(draw.uniform(2, 12))
+    opening, scored = float(draw.uniform(2, 12)), bool(draw.random() < 0.5)
+    report, scoring = float(draw.uniform(4, 8)) + 1.3 * opening, float(draw.uniform(0.1, 0.6)) * second
     times = Times(
         epoch=lambda c: second * (64 / c["batch_size"]) ** slope * (1 + layers * (c["layers"] - 2)),
         opening=opening,
         start=float(np.exp(draw.uniform(np.log(0.1), np.log(4.0)))),
-        conclusion=opening * float(np.exp(0.45 * draw.standard_normal())) + float(draw.uniform(0.1, 0.6)) * second,
+        conclusion=report * float(np.exp(0.6 * draw.standard_normal())) + (scoring if scored else 0.0),
         spread_of_trials=float(draw.uniform(0.02, 0.15)),
         spread=float(draw.uniform(0.03, 0.2)),
     )
@@ -113,7 +119,7 @@ def simulated(kind: str, seed: int) -> Watched:
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
     limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
-    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule)
+    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule, scored)
     return Watched(events[:-1], events[-1]["time"], ahead)
 
 
@@ -153,14 +159,15 @@ class Score:
 
     def watch(self, search: Watched) -> None:
         """Ask at each of MOMENTS."""
-        reports = [event["time"] for event in search.events if event["event"] == "epoch_reported"]
-        first = reports[0]
+        first = search.first_report
         for share in MOMENTS:
             now = first + share * (search.end - first)
             left = search.end - now
             known = [event for event in search.events if event["time"] <= now]
-            told = time_left(RunRecord(search.metric, search.mode, known), search.ahead, now)
-            if told is not None:
+            record = RunRecord(search.metric, search.mode, known)
+            told = time_left(record, search.ahead, now)
+            over = sum(not trial.live for trial in record.trials.values()) == search.ahead.trials
+            if told is not None and not over:  # displays say then how long the trials took
                 self.held.append(told.low <= left <= told.high)
                 self.widths.append((told.high - told.low) / left)
                 self.errors.append((told.middle - left) / left)

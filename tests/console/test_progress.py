@@ -9,10 +9,10 @@ from rich.console import Console
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
 from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
-from tuner.console import standing
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
+from tuner.results import reckoning
 from tuner.results.text import best_so_far, duration, settings, short
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
@@ -244,7 +244,7 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
         reckoned.append(now)
         return time_left(record, ahead, now)
 
-    monkeypatch.setattr(standing, "time_left", counted)
+    monkeypatch.setattr(reckoning, "time_left", counted)
     now = time.time()
     progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", 400, 10))
     for number in range(100):
@@ -259,6 +259,8 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
     assert later.middle == pytest.approx(first.middle - 0.5)
     progress.time_left(now + 3600)
     assert len(reckoned) == 2
+    progress.on_event(event("study_interrupted", now + 3600))
+    assert progress.time_left(now + 3600) is None
 
 
 @pytest.mark.parametrize(

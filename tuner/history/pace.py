@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -10,7 +11,13 @@ from tuner.history.records import RunRecord, TrialRecord
 
 FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, before one was seen
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
-RECENT = 40  # trials, of those that ran last: what others did says less of the next ones
+RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
+LAST_EPOCHS = 12  # of a trial, that say how fast it is now
+CHANGE, CHANGE_TRIALS = (
+    0.2,
+    2.0,
+)  # of the logarithm of the pace over time: before it was seen in more than so many trials
+HALVES = 4  # epochs of a trial at least, whose second half tells of the change
 
 
 @dataclass(frozen=True)
@@ -18,13 +25,15 @@ class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
     `own` is what an epoch takes of those trials by their ids, `opening` the start of a worker, which loads libraries:
-    the longest of the first ones, as that of all would be the one whose epoch was slow.
+    the longest of the first ones, as that of all would be the one whose epoch was slow. `change` is how much the second
+    half of trials differed from the first in the logarithm: a machine that others use too is now faster, now slower.
     """
 
     epoch_seconds: tuple[float, ...]
     starts: tuple[float, ...]
     own: Mapping[str, float]
     opening: float = 0.0
+    change: float = CHANGE
 
     @property
     def median_epoch(self) -> float:
@@ -61,13 +70,23 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     later = starts[workers:] if len(record.trials) <= RECENT else starts
     openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
     opening = max([0.0, *openings])
-    return Pace(tuple(own.values()), tuple(later) or (FURTHER_START * min(starts, default=0.0),), own, opening)
+    further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
+    return Pace(tuple(own.values()), further, own, opening, _change([gaps for _, gaps in seen]))
+
+
+def _change(trials: Sequence[Sequence[float]]) -> float:
+    """How much the second half of trials, given by their epochs' times, differs from the first."""
+    whole = [gaps for gaps in trials if len(gaps) >= HALVES and min(gaps) > 0]
+    found = [math.log(_mean_gap(gaps[len(gaps) // 2 :]) / _mean_gap(gaps[: len(gaps) // 2])) for gaps in whole]
+    squares = CHANGE_TRIALS * CHANGE**2 + sum(value**2 for value in found)
+    return math.sqrt(squares / (CHANGE_TRIALS + len(found)))
 
 
 def _mean_gap(gaps: Sequence[float]) -> float:
     """What the next epochs add up to: slow ones count, but not a machine that slept."""
-    longest = MOST_OF_MEDIAN * median(gaps)
-    return fmean(min(gap, longest) for gap in gaps)
+    last = gaps[-LAST_EPOCHS:]
+    longest = MOST_OF_MEDIAN * median(last)
+    return fmean(min(gap, longest) for gap in last)
 
 
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
