@@ -13,10 +13,7 @@ FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, 
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
 RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
 LAST_EPOCHS = 12  # of a trial, that say how fast it is now
-CHANGE, CHANGE_TRIALS = (
-    0.2,
-    2.0,
-)  # of the logarithm of the pace over time: before it was seen in more than so many trials
+CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as so many trials tell it
 HALVES = 4  # epochs of a trial at least, whose second half tells of the change
 
 
