@@ -8,11 +8,13 @@ from rich.console import Console
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
-from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
+from tests.results.simulated import simulated
+from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, load_run, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.results import reckoning
+from tuner.results.run import write_info
 from tuner.results.text import best_so_far, duration, settings, short
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
@@ -311,6 +313,18 @@ def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
 def test_a_plan_of_a_study_knows_its_rungs() -> None:
     plan = Plan.of(study(scheduler=ASHA(grace_epochs=2), budget=Budget(trials=6, max_epochs=9)))
     assert (plan.rungs, plan.ahead.reduction_factor, plan.ahead.brackets) == ((2, 6), 3.0, False)
+
+
+def test_a_plan_knows_whether_the_winner_is_scored(tmp_path: Path) -> None:
+    images = study(
+        trial=ImageClassifier("digits"), space={"lr": uniform(1e-4, 1e-3)}, metric="val_accuracy", mode="max"
+    )
+    assert Plan.of(images).ahead.scored
+    assert not Plan.of(study()).ahead.scored
+    run = simulated(tmp_path)
+    assert not Plan.of_run(run, {}).ahead.scored
+    write_info(run.folder, {**run.info, "data_fingerprint": "6bbfac68d75ce2ea"})
+    assert Plan.of_run(load_run(tmp_path), {}).ahead.scored
 
 
 def test_the_trials_worth_a_row_are_the_running_the_best_and_the_latest() -> None:

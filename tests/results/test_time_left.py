@@ -6,11 +6,10 @@ import pytest
 
 from benchmarks.time_left import KINDS, Score, simulated
 from tests.history.events_of_a_run import ended, event, reported, started
-from tuner import External, ImageClassifier
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
-from tuner.results.time_left import Ahead, TimeLeft, has_brackets, is_scored, reduction_factor, rounded, time_left
+from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left
 
 AHEAD = Ahead(trials=4, max_epochs=10, workers=1)
 
@@ -129,8 +128,6 @@ def test_where_the_winner_is_scored_part_of_an_epoch_follows() -> None:
     plain, scored = (told(time_left(known, replace(ahead, scored=scored), 1999.0)) for scored in (False, True))
     assert plain.middle < 20
     assert scored.middle == pytest.approx(plain.middle + 30, rel=0.5)
-    assert is_scored(repr(ImageClassifier("digits")))
-    assert not is_scored(repr(External("furnace")))
 
 
 def test_trials_are_as_long_as_those_that_have_ended() -> None:
@@ -207,5 +204,5 @@ def test_the_interval_holds_for_most_moments_of_simulated_searches() -> None:
         for seed in range(6):
             together.watch(simulated(kind, seed))
     figures = together.figures
-    assert 0.65 < figures["held"] < 0.95
-    assert figures["median_width"] < 0.58
+    assert 0.7 < figures["held"] < 0.9
+    assert figures["median_width"] < 1.0

@@ -16,7 +16,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, with_error
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, is_scored, reduction_factor
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -42,14 +42,14 @@ class Plan:
     rungs: tuple[int, ...] = ()  # epochs after which it compares trials
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
-    trial: str = ""  # as its declaration
+    scored: bool = False  # its winner, on a test split
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """What a study sets out to do."""
         plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
         rungs = tuple(study.scheduler.rungs(plan.max_epochs))
-        return replace(plan, scheduler=repr(study.scheduler), rungs=rungs, trial=repr(study.declared_trial))
+        return replace(plan, scheduler=repr(study.scheduler), rungs=rungs, scored=not study.declared_trial.is_code)
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
@@ -58,7 +58,7 @@ class Plan:
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
         plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
         plan = replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
-        return replace(plan, scheduler=run.info.get("scheduler") or "", trial=run.info.get("trial") or "")
+        return replace(plan, scheduler=run.info.get("scheduler") or "", scored=ahead.scored)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
@@ -69,7 +69,7 @@ class Plan:
     def ahead(self) -> Ahead:
         """What the time left follows from."""
         factor = reduction_factor(self.scheduler)
-        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), is_scored(self.trial)
+        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
         return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, *kind)
 
