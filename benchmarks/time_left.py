@@ -1,10 +1,11 @@
 """How often the time left holds: the end of many searches, foretold at many moments of each.
 
-    python benchmarks/time_left.py [--searches 40] [--runs FOLDER ...]
+    python benchmarks/time_left.py [--searches 40] [--first-seed 0] [--runs FOLDER ...]
 
 Simulated searches of eight kinds by a clock of their own, with real search algorithm and early stopping; epochs whose
-time depends on the configuration, starts of workers and trials, scoring and report. And real runs, given as folders:
-their end is the time of the last file that the search wrote, run.json; those of less than 30 s are left out.
+time depends on the configuration, starts of workers and trials, scoring and report; half of them on a machine that
+others use too. And real runs, given as folders (benchmarks/real_searches.py makes some): their end is the time of the
+last file that the search wrote, run.json; those of less than 30 s are left out.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "HyperBand": {"search": Random(), "scheduler": HyperBand()},
     "no early stopping": {"search": Random(), "scheduler": NoEarlyStopping()},
 }
+PHASES, SAME, BUSY = 20, 0.8, 0.25  # of a machine that others use too: how long, how alike, spread of the logarithm
 SHORTEST, LONGEST_CONCLUSION = 30.0, 300.0  # seconds: later, somebody wrote into the folder again
 SPACE = {"lr": loguniform(1e-5, 1e-1), "batch_size": choice([16, 32, 64, 128]), "layers": choice([1, 2, 3])}
 
@@ -74,6 +76,11 @@ class Watched:
     metric: str = "accuracy"
     mode: str = "max"
 
+    @property
+    def first_report(self) -> float:
+        """When the first epoch was reported."""
+        return float(next(event["time"] for event in self.events if event["event"] == "epoch_reported"))
+
 
 def simulated(kind: str, seed: int) -> Watched:
     """A search of a kind: its times, trials and workers are drawn by the seed."""
@@ -82,11 +89,13 @@ def simulated(kind: str, seed: int) -> Watched:
     second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
     slope = float(draw.choice([0.0, 0.3, 0.7]))  # 16 images at a time take longer than 128
     layers = float(draw.choice([0.0, 0.3]))
+    opening, scored = float(draw.uniform(2, 12)), bool(draw.random() < 0.5)
+    report, scoring = float(draw.uniform(4, 8)) + 1.3 * opening, float(draw.uniform(0.1, 0.6)) * second
     times = Times(
         epoch=lambda c: second * (64 / c["batch_size"]) ** slope * (1 + layers * (c["layers"] - 2)),
-        opening=float(draw.uniform(2, 12)),
+        opening=opening,
         start=float(np.exp(draw.uniform(np.log(0.1), np.log(4.0)))),
-        conclusion=float(draw.uniform(2, 6)) + float(draw.uniform(0.1, 0.6)) * second,
+        conclusion=report * float(np.exp(0.6 * draw.standard_normal())) + (scoring if scored else 0.0),
         spread_of_trials=float(draw.uniform(0.02, 0.15)),
         spread=float(draw.uniform(0.03, 0.2)),
     )
@@ -105,11 +114,25 @@ def simulated(kind: str, seed: int) -> Watched:
     )
     search = VirtualSearch(study, _value, times, workers=workers, seed=seed, failing=settings.get("failing", 0.0))
     events = search.run()
+    if draw.random() < 0.5:
+        events = slowed(events, draw)
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))
     limits, rule = vars(study.budget), (has_brackets(repr(scheduler)), has_own_rule(repr(scheduler)))
-    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule)
+    ahead = Ahead(trials, longest, rungs, factor, workers, limits, 1.0, *rule, scored)
     return Watched(events[:-1], events[-1]["time"], ahead)
+
+
+def slowed(events: Sequence[Event], generator: np.random.Generator) -> list[Event]:
+    """The same on a machine that others use too, on which everything takes now more and now less time."""
+    times = np.array([event["time"] for event in events])
+    begun = times.min()
+    at = np.linspace(begun, times.max(), PHASES + 1)
+    logs = BUSY * generator.standard_normal(PHASES)
+    for phase in range(1, PHASES):  # the next one is like the last one
+        logs[phase] = SAME * logs[phase - 1] + np.sqrt(1 - SAME**2) * logs[phase]
+    clock = begun + np.concatenate([[0.0], np.cumsum(np.diff(at) * np.exp(logs))])
+    return [{**event, "time": float(np.interp(event["time"], at, clock))} for event in events]
 
 
 def stored(folder: str) -> Watched | None:
@@ -136,14 +159,15 @@ class Score:
 
     def watch(self, search: Watched) -> None:
         """Ask at each of MOMENTS."""
-        reports = [event["time"] for event in search.events if event["event"] == "epoch_reported"]
-        first = reports[0]
+        first = search.first_report
         for share in MOMENTS:
             now = first + share * (search.end - first)
             left = search.end - now
             known = [event for event in search.events if event["time"] <= now]
-            told = time_left(RunRecord(search.metric, search.mode, known), search.ahead, now)
-            if told is not None:
+            record = RunRecord(search.metric, search.mode, known)
+            told = time_left(record, search.ahead, now)
+            over = sum(not trial.live for trial in record.trials.values()) == search.ahead.trials
+            if told is not None and not over:  # displays say then how long the trials took
                 self.held.append(told.low <= left <= told.high)
                 self.widths.append((told.high - told.low) / left)
                 self.errors.append((told.middle - left) / left)
@@ -162,12 +186,12 @@ class Score:
         }
 
 
-def measured(searches: int, folders: Iterable[str]) -> Iterator[tuple[str, Score]]:
+def measured(seeds: range, folders: Iterable[str]) -> Iterator[tuple[str, Score]]:
     """A score for each kind of search, for all of them together, and for the runs in folders."""
     together = Score()
     for kind in KINDS:
         score = Score()
-        for seed in range(searches):
+        for seed in seeds:
             score.watch(simulated(kind, seed))
         for name in ("held", "widths", "errors"):
             getattr(together, name).extend(getattr(score, name))
@@ -185,10 +209,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--searches", type=int, default=40, help="of each kind")
+    parser.add_argument("--first-seed", type=int, default=0, help="of each kind's searches")
     parser.add_argument("--runs", nargs="*", default=[], help="folders of runs")
     options = parser.parse_args()
     found = {}
-    for kind, score in measured(options.searches, options.runs):
+    for kind, score in measured(range(options.first_seed, options.first_seed + options.searches), options.runs):
         found[kind] = score.figures
         print(f"{kind}: {score.figures}", flush=True)
     print(json.dumps(found))

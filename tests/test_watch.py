@@ -77,3 +77,14 @@ def test_the_report_of_a_search_that_failed_is_named_too(tmp_path: Path) -> None
     write_info(run.folder, {**run.info, "status": "failed", "report": write_report(run)})
     watched = tuner("show", "--watch", tmp_path, folder=tmp_path)
     assert watched.out.endswith(f"report: {tmp_path / 'report.html'}\n")
+
+
+def test_of_a_search_whose_driver_was_killed_no_time_is_left(tmp_path: Path) -> None:
+    run = simulated(tmp_path, reports=20)
+    limits = {"trials": 24, "max_epochs": 9}
+    write_info(run.folder, {**run.info, "status": "running", "budget": limits})
+    assert load_run(tmp_path).status == "interrupted"
+    watched = tuner("show", "--watch", tmp_path, folder=tmp_path)
+    assert watched.code == 0
+    assert " left (" not in watched.err
+    assert watched.err.splitlines()[-1].endswith(" so far")

@@ -8,11 +8,13 @@ from rich.console import Console
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tests.loop.simulation import build, drive, events_of, study
-from tuner import ASHA, Budget, NoEarlyStopping, Random, randint, uniform
-from tuner.console import standing
+from tests.results.simulated import simulated
+from tuner import ASHA, Budget, ImageClassifier, NoEarlyStopping, Random, load_run, randint, uniform
 from tuner.console.progress import Lines, LiveTable, Plan, Progress, Silence, display
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
+from tuner.results import reckoning
+from tuner.results.run import write_info
 from tuner.results.text import best_so_far, duration, settings, short
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
@@ -162,8 +164,8 @@ def test_a_search_that_started_no_trial_ends_without_totals() -> None:
 
 def test_totals_count_trials_by_what_became_of_them() -> None:
     progress = followed(
-        *trained(0, 10, "completed"), *trained(1, 5, "stopped"), *trained(2, 1, "failed"), started(3), started(4),
-        event("trial_paused", trial="00004", epoch=0),
+        event("study_started"), *trained(0, 10, "completed"), *trained(1, 5, "stopped"), *trained(2, 1, "failed"),
+        started(3), started(4), event("trial_paused", trial="00004", epoch=0),
     )  # fmt: skip
     assert progress.totals().startswith(
         "5 of 4 trials: 1 running, 1 paused, 1 done, 1 stopped early, 1 failed; "
@@ -244,7 +246,7 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
         reckoned.append(now)
         return time_left(record, ahead, now)
 
-    monkeypatch.setattr(standing, "time_left", counted)
+    monkeypatch.setattr(reckoning, "time_left", counted)
     now = time.time()
     progress = followed(event("study_started", now - 60), plan=Plan("digits", "accuracy", "max", 400, 10))
     for number in range(100):
@@ -259,6 +261,42 @@ def test_of_a_hundred_trials_a_second_the_time_left_is_not_reckoned_for_each(mon
     assert later.middle == pytest.approx(first.middle - 0.5)
     progress.time_left(now + 3600)
     assert len(reckoned) == 2
+    progress.on_event(event("study_interrupted", now + 3600))
+    assert progress.time_left(now + 3600) is None
+
+
+@pytest.mark.parametrize(
+    ("last", "told"), [("study_interrupted", "55 s so far"), ("study_ended", "the trials took 55 s")]
+)
+def test_the_last_table_of_a_search_that_was_paused_or_ended_says_no_time_left(last: str, told: str) -> None:
+    """It is drawn after the last event, when trials that a limit cut off or a pause left may still be live."""
+    now = time.time()
+    stream = io.StringIO()
+    shown = LiveTable(
+        Progress(PLAN), Console(file=stream, force_terminal=True, width=100, height=30, color_system=None)
+    )
+    with shown as table:
+        for one in (
+            event("study_started", now - 60), started(0, now - 55),
+            *(reported(0, epoch, now - 55 + 10 * epoch, loss=0.1) for epoch in range(1, 6)),
+        ):  # fmt: skip
+            table.on_event(one)
+        before = table._progress.totals()
+        table.on_event(event(last, now - 5, reason="hours"))
+    assert " left (" in before
+    drawn = stream.getvalue().split("trial  status")[-1]
+    assert told in drawn
+    assert " left (" not in drawn
+
+
+def test_of_a_search_that_goes_on_after_a_pause_the_time_left_is_told_again() -> None:
+    now = time.time()
+    progress = followed(
+        event("study_started", now - 90), *trained(0, 10, "completed"), event("study_interrupted", now - 60),
+        event("study_resumed", now - 55), started(1, now - 55),
+        *(reported(1, epoch, now - 55 + 10 * epoch, accuracy=0.1) for epoch in range(1, 6)),
+    )  # fmt: skip
+    assert " left (" in progress.eta()
 
 
 def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
@@ -275,6 +313,18 @@ def test_all_trials_ended_and_the_whole_search_are_no_more_to_come() -> None:
 def test_a_plan_of_a_study_knows_its_rungs() -> None:
     plan = Plan.of(study(scheduler=ASHA(grace_epochs=2), budget=Budget(trials=6, max_epochs=9)))
     assert (plan.rungs, plan.ahead.reduction_factor, plan.ahead.brackets) == ((2, 6), 3.0, False)
+
+
+def test_a_plan_knows_whether_the_winner_is_scored(tmp_path: Path) -> None:
+    images = study(
+        trial=ImageClassifier("digits"), space={"lr": uniform(1e-4, 1e-3)}, metric="val_accuracy", mode="max"
+    )
+    assert Plan.of(images).ahead.scored
+    assert not Plan.of(study()).ahead.scored
+    run = simulated(tmp_path)
+    assert not Plan.of_run(run, {}).ahead.scored
+    write_info(run.folder, {**run.info, "data_fingerprint": "6bbfac68d75ce2ea"})
+    assert Plan.of_run(load_run(tmp_path), {}).ahead.scored
 
 
 def test_the_trials_worth_a_row_are_the_running_the_best_and_the_latest() -> None:

@@ -1,10 +1,13 @@
 """The time left, of searches whose times are the test's; benchmarks/time_left.py measures how often it holds."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.time_left import KINDS, Score, simulated
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.history.events import Event
+from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, TimeLeft, has_brackets, reduction_factor, rounded, time_left
 
@@ -49,7 +52,7 @@ def test_a_start_is_no_pace() -> None:
     """Of 23 s until the second epoch, 21 were the worker's start: 856 s were told where 26 were left."""
     slow = record(event("study_started", 0.0), *trained(0, 1.0, 2, start=20.0, epoch=1.0))
     found = told(time_left(slow, AHEAD, 23.0))
-    assert 20 < found.low < 60 < found.high < 120  # 38 epochs of 1 s, starts, and the conclusion
+    assert 20 < found.low < 85 < found.high < 200  # 38 epochs of 1 s, starts, and a report that loads as much
 
 
 def test_the_end_of_the_last_trial_is_not_the_end() -> None:
@@ -59,6 +62,72 @@ def test_the_end_of_the_last_trial_is_not_the_end() -> None:
     ]  # fmt: skip
     found = told(time_left(record(event("study_started", 0.0), *last), Ahead(2, 10, workers=1), 199.9))
     assert 2 < found.low < found.high < 30  # scoring and report
+
+
+def test_the_report_takes_as_long_as_a_worker_that_starts_on_a_busy_machine() -> None:
+    """Workers took 100 to 170 s to start, and what followed the last trial 120 to 163 s, with epochs of 1 to 2 s."""
+    slow = [
+        *trained(0, 0.0, 10, start=100.0, epoch=1.0), ended(0, "completed", 110.0),
+        *trained(1, 110.0, 9, epoch=1.0),
+    ]  # fmt: skip
+    found = told(time_left(record(event("study_started", 0.0), *slow), Ahead(2, 10, workers=1), 119.0))
+    assert found.low < 121 < found.high
+    assert found.high < 300
+
+
+def test_slow_epochs_count_as_much_as_quick_ones() -> None:
+    """Three of ten epochs take 30 s in place of 10: what is left takes longer than the median epoch says."""
+    lengths = [10, 10, 30, 10, 10, 30, 10, 10, 30, 10]
+    times = [sum(lengths[: k + 1]) for k in range(10)]
+    first = [started(0, 0.0), *(reported(0, k + 1, float(at), accuracy=0.1) for k, at in enumerate(times))]
+    known = record(event("study_started", 0.0), *first, ended(0, "completed", 160.0))
+    pace = pace_of(known)
+    assert pace is not None
+    assert pace.own["00000"] == pytest.approx(150 / 9)  # the first epoch has the start in it
+
+
+def test_a_machine_that_slept_is_no_pace() -> None:
+    """One gap of three hours, as of a closed laptop, is not what epochs take from now on."""
+    times = [10.0, 20.0, 30.0, 40.0, 10840.0, 10850.0]
+    known = [started(0, 0.0), *(reported(0, k + 1, at, accuracy=0.1) for k, at in enumerate(times))]
+    pace = pace_of(record(event("study_started", 0.0), *known))
+    assert pace is not None
+    assert pace.own["00000"] < 20
+
+
+def test_the_last_epochs_say_how_fast_a_trial_is_now() -> None:
+    """Others began to use the machine: ten epochs of 1 s were followed by a dozen of 4 s."""
+    times = [float(k) for k in range(1, 11)] + [10.0 + 4 * k for k in range(1, 13)]
+    known = [started(0, 0.0), *(reported(0, k + 1, at, accuracy=0.1) for k, at in enumerate(times))]
+    pace = pace_of(record(event("study_started", 0.0), *known))
+    assert pace is not None
+    assert pace.own["00000"] == pytest.approx(4.0)
+
+
+def test_a_machine_whose_pace_changes_makes_the_interval_wider() -> None:
+    def after_four_trials(*lengths: float) -> TimeLeft:
+        events, clock = [event("study_started", 0.0)], 0.0
+        for number in range(4):
+            events.append(started(number, clock))
+            for epoch, seconds in enumerate(lengths, 1):
+                clock += seconds
+                events.append(reported(number, epoch, clock, accuracy=0.1))
+            events.append(ended(number, "completed", clock))
+        return told(time_left(record(*events), Ahead(40, 10, workers=1), clock))
+
+    even, uneven = after_four_trials(*[10.0] * 10), after_four_trials(*[5.0] * 5, *[15.0] * 5)
+    assert even.high / even.low < 2.0
+    assert uneven.high / uneven.low > 1.5 * even.high / even.low
+    assert even.low < 3600 < even.high  # 36 trials of 100 s
+
+
+def test_where_the_winner_is_scored_part_of_an_epoch_follows() -> None:
+    last = [*trained(0, 0.0, 10, epoch=100.0), ended(0, "completed", 1000.0), *trained(1, 1000.0, 9, epoch=100.0)]
+    known = record(event("study_started", 0.0), *last)
+    ahead = Ahead(2, 10, workers=1)
+    plain, scored = (told(time_left(known, replace(ahead, scored=scored), 1999.0)) for scored in (False, True))
+    assert plain.middle < 20
+    assert scored.middle == pytest.approx(plain.middle + 30, rel=0.5)
 
 
 def test_trials_are_as_long_as_those_that_have_ended() -> None:
@@ -135,5 +204,5 @@ def test_the_interval_holds_for_most_moments_of_simulated_searches() -> None:
         for seed in range(6):
             together.watch(simulated(kind, seed))
     figures = together.figures
-    assert 0.65 < figures["held"] < 0.95
-    assert figures["median_width"] < 0.58
+    assert 0.7 < figures["held"] < 0.9
+    assert figures["median_width"] < 1.0

@@ -112,3 +112,6 @@ def _watch(run: Run) -> None:
                     if alive and event["event"] in OVER:
                         shown.on_event({"event": CONCLUDING, "time": event["time"], "step": "waiting for the report"})
                 time.sleep(WATCH_SECONDS if alive else 0)
+            left = load_run(run.path)
+            if left.status == "interrupted":  # its driver may have been killed, and left no word
+                shown.on_event({"event": OVER[1], "time": left.record.last_time or time.time()})

@@ -14,8 +14,9 @@ from rich.table import Table
 from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
+from tuner.results.reckoning import Reckoning
 from tuner.results.text import duration, plural, short, with_error
-from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
+from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor
 
 if TYPE_CHECKING:
     from tuner.results import Run
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 ORDERS = ("order_obeyed", "order_refused")
 CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.lifecycle.telling`
 SPARKLINE = 10  # characters
-RECKONING_SHARE = 0.02  # of the time, that is spent on the time left at most
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 
@@ -42,12 +42,14 @@ class Plan:
     rungs: tuple[int, ...] = ()  # epochs after which it compares trials
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
+    scored: bool = False  # its winner, on a test split
 
     @classmethod
     def of(cls, study: Study) -> Plan:
         """What a study sets out to do."""
         plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
-        return replace(plan, scheduler=repr(study.scheduler), rungs=tuple(study.scheduler.rungs(plan.max_epochs)))
+        rungs = tuple(study.scheduler.rungs(plan.max_epochs))
+        return replace(plan, scheduler=repr(study.scheduler), rungs=rungs, scored=not study.declared_trial.is_code)
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
@@ -55,8 +57,8 @@ class Plan:
         given = {name: value for name, value in limits.items() if value is not None}
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
         plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
-        scheduler = run.info.get("scheduler") or ""
-        return replace(plan, scheduler=scheduler, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
+        plan = replace(plan, rungs=ahead.rungs, workers=ahead.workers, devices=ahead.devices)
+        return replace(plan, scheduler=run.info.get("scheduler") or "", scored=ahead.scored)
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
@@ -66,7 +68,8 @@ class Plan:
     @property
     def ahead(self) -> Ahead:
         """What the time left follows from."""
-        factor, kind = reduction_factor(self.scheduler), (has_brackets(self.scheduler), has_own_rule(self.scheduler))
+        factor = reduction_factor(self.scheduler)
+        kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
         return Ahead(self.trials, self.max_epochs, self.rungs, factor, self.workers, limits, self.devices, *kind)
 
@@ -78,15 +81,6 @@ def answered(event: Event) -> str:
     return f"{event['by']}: {event['verb']}{' ' if given else ''}{given}: {refused}{event['message']}"
 
 
-@dataclass(frozen=True)
-class _Reckoned:
-    """The time left at a moment, in seconds since 1970, and for how many seconds it is good enough."""
-
-    left: TimeLeft
-    at: float
-    holds: float
-
-
 class Progress:
     """The numbers that both displays show, from the events alone."""
 
@@ -95,7 +89,7 @@ class Progress:
         self.record = RunRecord(plan.metric, plan.mode)
         self.bests: list[float] = []  # the best value so far, after each report
         self._range: tuple[float, float] | None = None  # of all values reported
-        self._reckoned: _Reckoned | None = None
+        self._reckoning = Reckoning()
         self._begun = time.time()
         for event in earlier:
             self.on_event(event)
@@ -110,7 +104,7 @@ class Progress:
             limits = {**self.plan.limits, **self.record.steered.limits}
             trials = self.record.steered.limits.get("trials", self.plan.trials)
             self.plan = replace(self.plan, limits=limits, trials=None if trials is None else int(trials))
-            self._reckoned = None
+            self._reckoning.forget()
         if event["event"] == "epoch_reported":
             self._see(event["metrics"].get(self.plan.metric))
         return True
@@ -163,10 +157,13 @@ class Progress:
     def eta(self) -> str:
         """The time left with its 80 % interval, or how long it has taken where nobody can know.
 
-        After the last trial the winner is scored and the report written: that is not "in all" yet.
+        After the last trial the winner is scored and the report written: that is not "in all" yet. Of a search that was
+        paused nobody knows when it goes on.
         """
         if self.record.ended is not None:
             return f"the trials took {duration(self.record.wall_seconds)}"
+        if self.record.active_since is None and self.record.active_seconds:  # paused: nothing is left of this session
+            return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
         elapsed = max(0.0, now - self._begun)
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
@@ -176,19 +173,8 @@ class Progress:
         return f"{duration(elapsed)} so far" if left is None else str(left)
 
     def time_left(self, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know.
-
-        It is reckoned anew once a second at most, and so seldom that it takes a small share of the time: a search may
-        end a hundred trials a second. What was reckoned last runs on by the clock.
-        """
-        last = self._reckoned
-        if last is not None and 0 <= now - last.at < last.holds:
-            return last.left.after(now - last.at)
-        begun = time.perf_counter()
-        left = time_left(self.record, self.plan.ahead, now)
-        holds = max(1.0, (time.perf_counter() - begun) / RECKONING_SHARE)
-        self._reckoned = None if left is None else _Reckoned(left, now, holds)
-        return left
+        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
+        return self._reckoning.left(self.record, self.plan.ahead, now)
 
     def sparkline(self, trial: TrialRecord) -> str:
         """The trial's values by epoch, as high as they are among all that were reported."""

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from tuner.history.records import RunRecord, TrialRecord
 
 FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, before one was seen
-RECENT = 40  # trials, of those that ran last: what others did says less of the next ones
+MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
+RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
+LAST_EPOCHS = 12  # of a trial, that say how fast it is now
+CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as so many trials tell it
+HALVES = 4  # epochs of a trial at least, whose second half tells of the change
 
 
 @dataclass(frozen=True)
 class Pace:
     """Seconds: of an epoch in each of the trials seen, and of each start of a stay beyond its first epoch.
 
-    `own` is what an epoch takes of those trials by their ids, `opening` the longest start: that of a worker, which
-    loads libraries.
+    `own` is what an epoch takes of those trials by their ids, `opening` the start of a worker, which loads libraries:
+    the longest of the first ones, as that of all would be the one whose epoch was slow. `change` is how much the second
+    half of trials differed from the first in the logarithm: a machine that others use too is now faster, now slower.
     """
 
     epoch_seconds: tuple[float, ...]
     starts: tuple[float, ...]
     own: Mapping[str, float]
     opening: float = 0.0
+    change: float = CHANGE
 
     @property
     def median_epoch(self) -> float:
@@ -43,9 +50,11 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
     """
     begun = record.active_since or 0.0
     recent = sorted(record.trials.values(), key=lambda trial: -(trial.epochs[trial.epoch].time if trial.epochs else 0))
-    recent = [t for t in recent[:RECENT] if t.epochs and t.epochs[t.epoch].time >= begun]
+    recent = [t for t in recent if t.epochs and t.epochs[t.epoch].time >= begun]
+    earliest = sorted(recent, key=lambda trial: trial.number)[:workers]
+    recent = recent[:RECENT]
     seen = [stay_times(trial) for trial in recent]
-    own = {trial.trial: median(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
+    own = {trial.trial: _mean_gap(gaps) for trial, (_, gaps) in zip(recent, seen, strict=True) if gaps}
     firsts = [first for stays, _ in seen for first in stays]
     if not own:
         return Pace((median(firsts),), (0.0,), {}) if firsts else None
@@ -56,9 +65,25 @@ def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
         for first in stays
     ]
     later = starts[workers:] if len(record.trials) <= RECENT else starts
-    return Pace(
-        tuple(own.values()), tuple(later) or (FURTHER_START * min(starts, default=0.0),), own, max(starts, default=0.0)
-    )
+    openings = [stays[0] - own.get(trial.trial, typical) for trial in earliest if (stays := stay_times(trial)[0])]
+    opening = max([0.0, *openings])
+    further = tuple(later) or (FURTHER_START * min(starts, default=0.0),)
+    return Pace(tuple(own.values()), further, own, opening, _change([gaps for _, gaps in seen]))
+
+
+def _change(trials: Sequence[Sequence[float]]) -> float:
+    """How much the second half of trials, given by their epochs' times, differs from the first."""
+    whole = [gaps for gaps in trials if len(gaps) >= HALVES and min(gaps) > 0]
+    found = [math.log(_mean_gap(gaps[len(gaps) // 2 :]) / _mean_gap(gaps[: len(gaps) // 2])) for gaps in whole]
+    squares = CHANGE_TRIALS * CHANGE**2 + sum(value**2 for value in found)
+    return math.sqrt(squares / (CHANGE_TRIALS + len(found)))
+
+
+def _mean_gap(gaps: Sequence[float]) -> float:
+    """What the next epochs add up to: slow ones count, but not a machine that slept."""
+    last = gaps[-LAST_EPOCHS:]
+    longest = MOST_OF_MEDIAN * median(last)
+    return fmean(min(gap, longest) for gap in last)
 
 
 def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:

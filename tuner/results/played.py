@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is played: stays on workers in all games together
 MOST_TO_START = 500  # trials that are played; of more, the time is as much longer
-PRIOR_TRIALS = 2.0  # what is expected of lengths before any trial has ended counts like so many that have
-PRIOR_SPREAD = 0.25  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
+PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like so many trials; share of whole ones
+PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like so many trials that were seen
+PRIOR_SPREAD = 0.4  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
 START_SPREAD = 0.3  # the same of a start's time
 NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
+BETTER, SHIFT = 0.2, 0.5  # so much better a game's new trials are than the last ones, and how much games differ in it
 RECENT = 0.5  # share of the trials, the last ones, that say how good the next ones will be
 EXTREME = 3.0  # standard deviations, beyond which a value says no more
 FAILS = -1  # in place of the epoch that a trial reaches
@@ -58,6 +60,7 @@ class Rest:
         self._recent = first[-max(6, math.ceil(RECENT * len(first))) :]
         self._failed = sum(trial.status == "failed" for trial in self._trials.values())
         self._lengths, self._weights = self._known_lengths()
+        self._luck, self._chances = 0.0, self._weights  # of a game: its new trials', and of the lengths
 
     def games(self, planned: int, workers: int) -> Floats:
         """Seconds until all of `planned` trials have ended, each time another game."""
@@ -76,6 +79,8 @@ class Rest:
         slower = math.exp(_doubt(seen) * draw.standard_normal())
         doubt = math.exp(START_SPREAD / math.sqrt(len(self._pace.starts)) * draw.standard_normal())
         failing = draw.gamma(self._failed) / max(1, self._record.epochs()) if self._failed else 0.0
+        self._luck = BETTER + SHIFT * float(draw.standard_normal())
+        self._chances = draw.gamma(self._weights)
         game = _Game(self, stopper, draw, slower * seen, doubt * self._pace.start_seconds, failing, to_start, workers)
         game.ready = ready
         for trial in self._trials.values():
@@ -131,7 +136,7 @@ class Rest:
         if not self._recent:
             return float(self._generator.standard_normal())
         seen = self._recent[self._generator.integers(len(self._recent))]
-        return float(seen + NEAR * self._generator.standard_normal())
+        return float(seen + self._luck + NEAR * self._generator.standard_normal())
 
     def last_score(self, trial: str) -> float | None:
         """How good a trial was when it was compared last."""
@@ -149,7 +154,7 @@ class Rest:
         possible = self._lengths > reached
         if not possible.any():
             return reached + 1
-        chances = self._weights[possible] / self._weights[possible].sum()
+        chances = self._chances[possible] / self._chances[possible].sum()
         return int(self._generator.choice(self._lengths[possible], p=chances))
 
     def own_pace(self, trial: str) -> float | None:
@@ -168,7 +173,8 @@ class Rest:
             return np.array(lengths, dtype=float), np.ones(len(lengths))
         ended = [float(trial.epoch) for trial in self._record.ended_trials if not trial.live]
         levels = [*self._ahead.rungs, longest]
-        prior = [PRIOR_TRIALS / 2 / max(1, len(levels) - 1)] * (len(levels) - 1) + [PRIOR_TRIALS / 2]
+        whole = PRIOR_WHOLE * PRIOR_LENGTHS
+        prior = [(PRIOR_LENGTHS - whole) / max(1, len(levels) - 1)] * (len(levels) - 1) + [whole]
         return np.array([*ended, *levels], dtype=float), np.array([*np.ones(len(ended)), *prior])
 
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 from tuner.history.events import EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
-from tuner.results.time_left import TimeLeft, ahead_of, time_left
+from tuner.results.reckoning import Reckoning
+from tuner.results.time_left import TimeLeft, ahead_of
 from tuner.service.model import Progress
 
 RECKON_SECONDS = 5.0  # between two reckonings of the time left, at least
-RECKON_SHARE = 50.0  # and so many times as long as the last one took
 
 
 class Followed:
@@ -28,7 +28,7 @@ class Followed:
         self._follower = EventFollower(run.folder)
         self._record = RunRecord(run.metric, run.mode)
         self._ahead = ahead_of(run)
-        self._reckon_at = 0.0
+        self._reckoning = Reckoning(RECKON_SECONDS)
         self._left: TimeLeft | None = None
         self._left_at = 0.0
         self._epochs_before = run.record.epochs()
@@ -44,7 +44,8 @@ class Followed:
             if limits:
                 known = dict(self._ahead.limits or {}) | limits
                 self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
-            self._reckon()
+            self._left_at = self._clock()
+            self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
         return bool(events)
 
     @property
@@ -95,12 +96,3 @@ class Followed:
             wanted=self._ahead.trials,
             left=None if left is None else (left.low, left.middle, left.high),
         )
-
-    def _reckon(self) -> None:
-        begun = time.monotonic()
-        if begun < self._reckon_at:
-            return
-        self._left_at = self._clock()
-        self._left = time_left(self._record, self._ahead, self._left_at)
-        took = time.monotonic() - begun
-        self._reckon_at = time.monotonic() + max(RECKON_SECONDS, RECKON_SHARE * took)

@@ -1,0 +1,44 @@
+"""The time left as a display needs it: asked at any moment, reckoned seldom."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tuner.history.records import RunRecord
+from tuner.results.time_left import Ahead, TimeLeft, time_left
+
+SECONDS = 1.0  # between two reckonings, at least
+SHARE = 0.02  # of the time, that is spent on them at most: a search may end a hundred trials a second
+
+
+@dataclass(frozen=True)
+class _Reckoned:
+    """What was found at a moment, in seconds since 1970, and for how many seconds it is good enough."""
+
+    left: TimeLeft
+    at: float
+    holds: float
+
+
+class Reckoning:
+    """The time left of one search; what was reckoned last runs on by the clock."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._last: _Reckoned | None = None
+
+    def forget(self) -> None:
+        """What was reckoned is wrong: the limits have changed."""
+        self._last = None
+
+    def left(self, record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
+        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
+        last = self._last
+        if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
+            return last.left.after(now - last.at)
+        begun = time.perf_counter()
+        left = time_left(record, ahead, now)
+        holds = max(self._seconds, (time.perf_counter() - begun) / SHARE)
+        self._last = None if left is None else _Reckoned(left, now, holds)
+        return left
