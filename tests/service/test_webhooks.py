@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.service.running import wait_for
+from tests.service.running import running, wait_for, wait_until
 from tests.service.submissions import submission
 from tests.service.web.serving import Served, made, serving
+from tuner.service.access import Access
 from tuner.service.access.credentials import holds_secret
 from tuner.service.database import audit, studies, webhooks
 from tuner.service.database.webhooks import Delivery
@@ -316,3 +317,18 @@ def test_a_best_value_is_told_once_and_a_quick_series_by_its_last(served: Served
     served.access.change_user(chief, "chief", role=Role.ADMIN)
     assert served.users["bert"].role is Role.SUBMITTER
     assert hooks.all(served.users["bert"]) == []
+
+
+def test_a_driver_that_really_runs_is_told_of(tmp_path: Path) -> None:
+    with running(tmp_path) as service:
+        access = Access(service.database)
+        chief = access.accept(access.first_secret() or "", "four words are enough", "chief", "here")
+        hooks = Webhooks(service.database, Sender(service.database, Reach()))
+        hook, _ = hooks.add(chief, "https://example.org/")
+        study = service.submit(submission(), chief).id
+        wait_until(service, study, State.FINISHED)
+        told = [json.loads(one.body) for one in reversed(hooks.deliveries(chief, hook.id))]
+        assert {one["event"] for one in told[:-1]} == {"new_best"}
+        assert (told[-1]["event"], told[-1]["best"]["metric"]) == ("finished", "loss")
+        values = [one["best"]["value"] for one in told[:-1]]
+        assert values == sorted(set(values), reverse=True)

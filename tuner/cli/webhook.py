@@ -29,7 +29,7 @@ def perform(options: argparse.Namespace) -> int:
 
     client = client_of(options)
     if options.action == "list":
-        found = list(client.pages("/webhooks?everybodys=true" if options.everybodys else "/webhooks"))
+        found = list(client.pages("/webhooks", {"everybodys": "true"} if options.everybodys else None))
         rows = [(one["id"], one["user"], ", ".join(one["events"]), one["url"]) for one in found]
         return show(options, found, table(("webhook", "user", "events", "address"), rows))
     if options.action == "add":
