@@ -209,6 +209,28 @@ def test_tokens_by_the_command(
     )
 
 
+def test_webhooks_by_the_command(
+    served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUNER_SERVER", served.url)
+    monkeypatch.setenv("TUNER_TOKEN", served.tokens["bert"])
+    url = "https://no.such.host.invalid/told"
+    made = json.loads(run_main(capsys, "webhook", "add", url, "--event", "failed", "--json")[1])
+    number = str(made["id"])
+    assert run_main(capsys, "webhook", "test", number)[1] == "dead: its host has no address\n"
+    assert [one["event"] for one in json.loads(run_main(capsys, "webhook", "sent", number, "--json")[1])] == ["test"]
+    listed = run_main(capsys, "webhook", "list")[1]
+    assert url in listed
+    assert made["secret"] not in listed
+    assert "takes the role admin" in run_main(capsys, "webhook", "list", "--everybodys")[2]
+    monkeypatch.setenv("TUNER_TOKEN", served.tokens["chief"])
+    assert url in run_main(capsys, "webhook", "list", "--everybodys")[1]
+    assert url not in run_main(capsys, "webhook", "list")[1]
+    assert run_main(capsys, "webhook", "remove", number)[1] == f"webhook {number} is told nothing more\n"
+    assert "needs a webhook's number, got None" in run_main(capsys, "webhook", "remove")[2]
+    assert "begins with https://" in run_main(capsys, "webhook", "add", "http://example.org")[2]
+
+
 def test_users_by_the_command(
     served: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

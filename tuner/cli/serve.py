@@ -41,6 +41,15 @@ def add(verbs: Verbs) -> None:
         metavar="HOST",
         help="a name that browsers call it by; may be repeated",
     )
+    group = parser.add_argument_group("webhooks")
+    group.add_argument(
+        "--webhook-allow",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="an address or network, as 10.1.0.0/16, that webhooks may reach though it isn't public; may be repeated",
+    )
+    group.add_argument("--webhook-ca", metavar="FILE", help="certificates to trust there beside the system's, in PEM")
     group = parser.add_argument_group("what drivers get")
     group.add_argument("--cpus", type=natural, metavar="N", help="CPUs for all studies together (default: all)")
     group.add_argument("--gpus", type=natural, metavar="N", help="GPUs for all studies together (default: all)")
@@ -69,6 +78,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.service.service import Service
     from tuner.service.web.server import serve
     from tuner.service.web.settings import WebSettings
+    from tuner.service.webhooks import Reach
 
     settings = WebSettings(
         host=options.host,
@@ -77,6 +87,7 @@ def perform(options: argparse.Namespace) -> int:
         tls_key=options.tls_key and Path(options.tls_key),
         behind_proxy=options.behind_proxy,
         names=tuple(options.name),
+        reach=Reach.of(tuple(options.webhook_allow), options.webhook_ca and Path(options.webhook_ca)),
     )
     settings.check()
     passed = _passed(options.passed)

@@ -39,6 +39,7 @@ VERBS = {
     "usage": "list the device-hours of a service's studies",
     "user": "add, remove and change users of a service (for its admins)",
     "token": "create, list and revoke tokens for programs that use a service",
+    "webhook": "have a service tell an address of yours when studies end, fail, pause or improve",
     "completion": "print a script that completes verbs, options and run folders in your shell",
 }  # in the order of the help
 

@@ -10,5 +10,6 @@ imports neither Ray nor torch, and never executes a study file itself.
     checking    loads a study file in a process with limits, which tells what it declares
     scheduling  which study gets which devices next, and why: a function of the queue, without input or output
     executors   how drivers are started and watched: processes of this machine, or jobs of a Ray cluster
+    webhooks    tell addresses of the users' choice: signed, checked where they lead, tried again
     database    SQLite: migrations, one writer, the tables' rows as dataclasses
 """

@@ -18,7 +18,7 @@ from tuner.errors import RunFolderError, TunerError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, studies, usage
+from tuner.service.database import Database, audit, studies, usage, webhooks
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.following import Followed
@@ -59,6 +59,7 @@ class Supervisor:
         self._followed: dict[int, Followed] = {}
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
         self._warned: dict[tuple[int, str], float] = {}
+        self._best: dict[int, float] = {}  # by study, as webhooks were told last
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
@@ -203,7 +204,16 @@ class Supervisor:
         if study.deaths and followed.has_come_on:
             with self._database.changing() as connection:
                 studies.update(connection, study.id, deaths=0)
+        self._tell_best(study, followed)
         self._tell(study.id, "progress")
+
+    def _tell_best(self, study: SubmittedStudy, followed: Followed) -> None:
+        """Tell webhooks of a best value that is new here; whether it was told before, the database knows."""
+        found = followed.progress()
+        if found.best is not None and self._best.get(study.id) != found.best:
+            with self._database.changing() as connection:
+                webhooks.tell_best(connection, study, found, self._clock())
+            self._best[study.id] = found.best
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
         """Tell a driver once what is wanted of it; where it doesn't obey in time, less kindly."""
@@ -236,6 +246,8 @@ class Supervisor:
         followed = self._followed.pop(study.id, None)
         if followed is not None:
             followed.new()
+            self._tell_best(study, followed)
+            self._best.pop(study.id, None)
             columns["progress"] = asdict(followed.progress())
         with self._database.changing() as connection:
             now = self._clock()

@@ -39,6 +39,11 @@ TABLE: dict[tuple[str, str], str] = {
     ("delete", "/api/v1/users/{name}"): ADMIN,
     ("post", "/api/v1/tokens"): LOOK,
     ("delete", "/api/v1/tokens/{token}"): LOOK,
+    ("get", "/api/v1/webhooks"): SUBMIT,
+    ("post", "/api/v1/webhooks"): SUBMIT,
+    **{(method, "/api/v1/webhooks/{webhook}"): OWN for method in ("get", "delete")},
+    ("post", "/api/v1/webhooks/{webhook}:test"): OWN,
+    ("get", "/api/v1/webhooks/{webhook}/deliveries"): OWN,
     ("get", "/healthz"): OPEN,
     ("get", "/readyz"): OPEN,
     ("get", "/metrics"): OPEN,  # from this machine
@@ -55,6 +60,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/v1/users": {"name": "no name!"},
     "/api/v1/users/{name}": {"weight": 1},
     "/api/v1/tokens": {},
+    "/api/v1/webhooks": {"url": "https://no.such.host.invalid/told"},
 }
 CALLERS = ("nobody", "guest", "hand", "anne", "bert", "chief")
 
@@ -87,7 +93,11 @@ def test_every_operation_by_every_role(served: Served, operation: tuple[str, str
     method, path = operation
     for caller in CALLERS:
         study = served.study("anne")
-        address = path.format(study=study, trial="1", path="x", kind="curves", name="nobody-here", token=10**6)
+        address = path.format(
+            study=study, trial="1", path="x", kind="curves", name="nobody-here", token=10**6, webhook="WEBHOOK"
+        )
+        hook = served.hook("anne") if "{webhook}" in path else 0
+        address = address.replace("WEBHOOK", str(hook))
         if address.endswith("/events"):
             served.access.streams.most = 0  # a stream wouldn't end
         client = served.client(None if caller == "nobody" else caller, timeout=60)
@@ -102,6 +112,8 @@ def test_every_operation_by_every_role(served: Served, operation: tuple[str, str
         else:
             assert answer.status_code == (401 if caller == "nobody" else 403), (caller, answer.text)
         after = served.service.studies(limit=1).items[0]
+        if hook and not allowed(TABLE[operation], caller):
+            assert served.app.state.web.webhooks.deliveries(served.users["anne"], hook) == []  # and it is still there
         if not allowed(TABLE[operation], caller):
             assert (after.id, after.state, after.priority) == (study, "checking", 0)
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from tuner.service.database import webhooks
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import MAY_BECOME, OVER, Demand, Device, State, SubmittedStudy
 
@@ -104,6 +105,8 @@ def change(
         raise ServiceError(
             Code.CONFLICT, f"study {study} has to be {leaves} for this", f"one that is {state}", "look at it again"
         )
+    if becomes in (State.FINISHED, State.FAILED, State.PAUSED):
+        webhooks.tell(connection, get(connection, study), becomes, None, now)
 
 
 def update(connection: sqlite3.Connection, study: int, **columns: Any) -> None:

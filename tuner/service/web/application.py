@@ -33,16 +33,18 @@ from tuner.service.web.routes import (
     tokens,
     trials,
     users,
+    webhooks,
 )
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.webhooks import Sender, Webhooks
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
 
 API = "/api/v1"
 ROUTERS = (
     *(studies.router, searches.router, trials.router, files.router, events.router),
-    *(queue.router, users.router, tokens.router),
+    *(queue.router, users.router, tokens.router, webhooks.router),
 )
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
 
@@ -56,6 +58,7 @@ def application(service: Service, settings: WebSettings | None = None, access: A
         settings,
         Feeds(partial(_folder, service)),
         Runs(service),
+        Webhooks(service.database, Sender(service.database, settings.reach)),
     )
     app = FastAPI(
         title="tuner",
@@ -96,9 +99,11 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
             loop.call_soon_threadsafe(event_stream.tell, web.feeds, change)
 
     leave = web.service.subscribe(told)
+    web.webhooks.sender.start()
     try:
         yield
     finally:
+        await asyncio.to_thread(web.webhooks.sender.close)
         leave()
         web.feeds.close()
 

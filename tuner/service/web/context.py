@@ -20,6 +20,7 @@ from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.webhooks import Webhooks
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 HEAVY_AT_ONCE = 2  # figures and reports; each may take seconds of a core
@@ -34,6 +35,7 @@ class Web:
     settings: WebSettings
     feeds: Feeds
     runs: Runs
+    webhooks: Webhooks
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     uploads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import StudyError
+from tuner.service.webhooks import Reach
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -26,6 +27,7 @@ class WebSettings:
     tls_key: Path | None = None
     behind_proxy: bool = False
     names: tuple[str, ...] = ()
+    reach: Reach = field(default_factory=Reach)  # of webhooks
 
     def check(self) -> None:
         """Raise StudyError for settings that can't work or would show secrets to a network."""

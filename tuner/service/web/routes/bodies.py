@@ -111,6 +111,16 @@ class TokenBody(Body):
     days: float | None = Field(None, gt=0, le=366, description="30 by default")
 
 
+class WebhookBody(Body):
+    """An address to tell of one's own studies."""
+
+    url: str = Field(min_length=1, max_length=2000, description="begins with https://")
+    events: list[Literal["finished", "failed", "new_best", "paused"]] | None = Field(
+        None, min_length=1, max_length=20, description="all by default"
+    )
+    everybodys: bool = Field(False, description="of everybody's studies, for admins")
+
+
 class Listed(BaseModel, Generic[T]):
     """A page of a list; `cursor` asks for the next one, and is null at the end."""
 
@@ -144,6 +154,39 @@ class NewToken(TokenView):
     """A new token with its secret, which is shown this once."""
 
     secret: str
+
+
+class WebhookView(BaseModel):
+    """A webhook without its secret."""
+
+    id: int
+    user: str
+    url: str
+    events: list[str]
+    everybodys: bool
+    created: float
+
+
+class NewWebhook(WebhookView):
+    """A new webhook with the secret that signs its messages, which is shown this once."""
+
+    secret: str
+
+
+class DeliveryView(BaseModel):
+    """One message to a webhook, and what became of it; times in seconds since 1970."""
+
+    id: int
+    webhook: int
+    event: str
+    study: int | None
+    created: float
+    state: Literal["waiting", "delivered", "dead"]
+    tries: int
+    next_try: float | None = Field(description="while it waits")
+    tried: float | None
+    status: int | None = Field(description="of the newest answer")
+    problem: str | None
 
 
 class NewUser(UserView):

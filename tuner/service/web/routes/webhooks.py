@@ -1,0 +1,83 @@
+"""Webhooks: addresses that are told of studies, and what was sent to them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from tuner.service.database.webhooks import EVENTS, Delivery, Webhook
+from tuner.service.web.context import Shown, Submitter
+from tuner.service.web.routes.bodies import (
+    Cursor,
+    DeliveryView,
+    Id,
+    Listed,
+    NewWebhook,
+    Size,
+    WebhookBody,
+    WebhookView,
+)
+from tuner.service.web.routes.cursors import number_of, page_of
+
+router = APIRouter(tags=["webhooks"])
+
+
+@router.get("/webhooks")
+def list_webhooks(
+    web: Shown,
+    user: Submitter,
+    everybodys: Annotated[bool, Query(description="for admins")] = False,
+    cursor: Cursor = None,
+    limit: Size = 100,
+) -> Listed[WebhookView]:
+    """One's own webhooks, without their secrets."""
+    found = web.webhooks.all(user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
+    return page_of(found, limit, _view)
+
+
+@router.post("/webhooks", status_code=201)
+def add_webhook(body: WebhookBody, web: Shown, user: Submitter) -> NewWebhook:
+    """A new webhook of one's own; its secret is shown this once."""
+    hook, secret = web.webhooks.add(user, body.url, body.events or EVENTS, everybodys=body.everybodys)
+    return NewWebhook(**_view(hook).__dict__, secret=secret)
+
+
+@router.get("/webhooks/{webhook}")
+def show_webhook(webhook: Id, web: Shown, user: Submitter) -> WebhookView:
+    """A webhook of one's own; of anybody for admins."""
+    return _view(web.webhooks.get(user, webhook))
+
+
+@router.delete("/webhooks/{webhook}", status_code=204)
+def remove_webhook(webhook: Id, web: Shown, user: Submitter) -> None:
+    """Tell a webhook nothing more, and forget what it was told."""
+    web.webhooks.remove(user, webhook)
+
+
+@router.post("/webhooks/{webhook}:test")
+def test_webhook(webhook: Id, web: Shown, user: Submitter) -> DeliveryView:
+    """Send a message named test at once, one time; answers what became of it."""
+    return _delivery(web.webhooks.test(user, webhook))
+
+
+@router.get("/webhooks/{webhook}/deliveries")
+def list_deliveries(
+    webhook: Id, web: Shown, user: Submitter, cursor: Cursor = None, limit: Size = 100
+) -> Listed[DeliveryView]:
+    """What was sent to a webhook in the last 30 days and what waits, the newest first."""
+    before = None if cursor is None else number_of(cursor)
+    return page_of(web.webhooks.deliveries(user, webhook, before=before, limit=limit + 1), limit, _delivery)
+
+
+def _view(hook: Webhook) -> WebhookView:
+    told = asdict(hook)
+    del told["user_id"]
+    return WebhookView(**told)
+
+
+def _delivery(found: Delivery) -> DeliveryView:
+    told = asdict(found)
+    del told["body"]
+    return DeliveryView(**{**told, "next_try": found.next_try if found.state == "waiting" else None})
