@@ -46,7 +46,10 @@ def test_a_trial_that_was_resumed_is_not_resumed_again() -> None:
 
 
 def test_trials_fail_as_often_as_they_did() -> None:
-    """Nine of ten failed at their second epoch: the other ten will not train twenty epochs each."""
+    """Nine of ten failed at their second epoch: the other ten will not train twenty epochs each (200 s).
+
+    How often trials fail and how fast they train are drawn for each game: one game may be far from the middle.
+    """
     events = [event("study_started", 0.0)]
     for number in range(10):
         at = 20.0 * number
@@ -54,7 +57,8 @@ def test_trials_fail_as_often_as_they_did() -> None:
         events += [started(number, at), *(reported(number, k, at + k, accuracy=0.1) for k in range(1, last + 1))]
         events += [ended(number, "completed" if number == 0 else "failed", at + last + 1)]
     found = games(events, Ahead(20, 20, (9,), workers=1), 200.0, 20)
-    assert max(found) < 100
+    assert np.median(found) < 50
+    assert max(found) < 200
 
 
 def test_a_rung_without_a_number_and_a_clock_that_was_set_back_do_no_harm() -> None:
