@@ -235,6 +235,7 @@ def test_the_winner_stands_with_its_test_figures_and_what_it_started_from(
         [
             "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
             "on the test split: test_accuracy 0.9145, test_loss 0.25 (started from ImageNet weights)",
+            "4 epochs: 2 in 1 trial trained to the end, 1 in 1 trial stopped early, 1 in 1 trial that failed",
             f"run folder: {tmp_path}",
         ]
     )

@@ -60,11 +60,12 @@ def test_the_epochs_are_told_by_what_became_of_their_trials() -> None:
         *(started(1), reported(1, 1), ended(1, "stopped", by="early_stopping")),
         *(started(2), reported(2, 1), ended(2, "stopped")),
         *(started(3), reported(3, 1), ended(3, "stopped", by="total_epochs")),
+        *(started(7), reported(7, 1, 0.0, "pause"), ended(7, "stopped", by="total_epochs")),
         *(started(4), reported(4, 1), ended(4, "failed", cause="error", message="x")),
         *(started(5), reported(5, 1), started(6)),
     ]
     assert epochs_spent(fold(*told)) == (
-        "7 epochs: 2 in 1 trial trained to the end, 2 in 2 trials stopped early, 1 in 1 trial that failed, "
+        "8 epochs: 2 in 1 trial trained to the end, 3 in 3 trials stopped early, 1 in 1 trial that failed, "
         "1 in 1 trial cut off at the search's end, 1 in 1 trial that can go on"
     )
     assert epochs_spent(fold(started(0), ended(0, "failed", cause="error", message="x"))) == "0 epochs"

@@ -69,9 +69,10 @@ def epochs_spent(record: RunRecord) -> str:
 
 
 def _fate(trial: TrialRecord) -> str:
-    """Which of FATES."""
+    """Which of FATES; one that was paused when a limit was reached had been found not good enough to go on."""
     if trial.status == "stopped":
-        return "stopped early" if trial.ended_by in (None, "early_stopping") else "cut off at the search's end"
+        early = trial.ended_by in (None, "early_stopping") or trial.epochs[trial.epoch].decision == "pause"
+        return "stopped early" if early else "cut off at the search's end"
     return {"completed": "trained to the end", "failed": "that failed"}.get(trial.status, "that can go on")
 
 
