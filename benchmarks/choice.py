@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import math
 import multiprocessing
 import os
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ class Searched:
     true: Curves
     seen: Curves
     epochs: int
+    curves: dict[str, np.ndarray] = field(default_factory=dict)  # whole ones
 
     @property
     def whole(self) -> list[str]:
@@ -96,36 +98,50 @@ RULES: dict[str, Callable[[Searched], Network]] = {
 
 
 def searched(job: tuple[str, int, tuple[int, int, int]]) -> Searched:
-    """The default search, its trials run by two workers in turns."""
-    task, seed, (trials, search.EPOCHS, images) = job
+    """The default search for so many trials of so many epochs, what it sees as noisy as with so many images."""
+    task, seed, (trials, epochs, images) = job
+    return play(task, seed, epochs, images, trials=trials)
+
+
+def play(
+    task: str, seed: int, epochs: int, images: int, *, trials: int | None = None, total_epochs: float = math.inf
+) -> Searched:
+    """The default search, its trials run by two workers in turns, until one of the limits is reached."""
+    search.EPOCHS = epochs
     strategy = search.Product(MultiFidelityGP(), ASHA(), seed)
-    strategy.limit(trials)
+    if trials is not None:
+        strategy.limit(trials)
     draw = np.random.default_rng([seed, int(task), images])
-    found, idle = Searched({}, {}, search.EPOCHS), list(range(WORKERS))
+    true: Curves = {}
+    seen: Curves = {}
     curves: dict[str, np.ndarray] = {}
+    idle = list(range(WORKERS))
     busy: list[tuple[float, int, str]] = []
-    now = 0.0
-    while True:
+    now, trained = 0.0, 0
+    while trained < total_epochs:
         for worker in tuple(idle):
             asked = strategy.ask()
             if asked is None:
                 break
             trial, unit = asked
             if unit is not None:
-                curves[trial] = search.lcbench().learning_curve(task, unit)[: search.EPOCHS] / 100
-                found.true[trial], found.seen[trial] = [], []
+                curves[trial] = search.lcbench().learning_curve(task, unit)[:epochs] / 100
+                true[trial], seen[trial] = [], []
             idle.remove(worker)
             heapq.heappush(busy, (now + 1, worker, trial))
         if not busy:
-            return found
+            break
         now, worker, trial = heapq.heappop(busy)
-        value = float(curves[trial][len(found.true[trial])])
-        found.true[trial].append(value)
-        found.seen[trial].append(draw.binomial(images, min(max(value, 0.0), 1.0)) / images)
-        if strategy.report(trial, len(found.seen[trial]), found.seen[trial][-1]) == "continue":
+        trained += 1
+        value = float(curves[trial][len(true[trial])])
+        true[trial].append(value)
+        seen[trial].append(draw.binomial(images, min(max(value, 0.0), 1.0)) / images)
+        if strategy.report(trial, len(seen[trial]), seen[trial][-1]) == "continue":
             heapq.heappush(busy, (now + 1, worker, trial))
         else:
             idle.append(worker)
+    begun = [trial for trial, values in seen.items() if values]
+    return Searched({trial: true[trial] for trial in begun}, {trial: seen[trial] for trial in begun}, epochs, curves)
 
 
 def losses(job: tuple[str, int, tuple[int, int, int]]) -> dict[str, float] | None:

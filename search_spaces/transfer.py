@@ -20,7 +20,7 @@ study = Study(
     mode="max",
     search=HyperOpt(),
     scheduler=ASHA(grace_epochs=3, reduction_factor=3),
-    budget=Budget(trials=30, max_epochs=9, hours=2.0),
+    budget=Budget(total_epochs=180, max_epochs=9, hours=2.0),
     resources=Resources(cpus=1),
     seed=0,
 )

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import sys
 import tarfile
 from collections.abc import Callable
@@ -49,7 +50,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The tests' folders are in memory where it has room: on a disk, half of the time would be spent waiting for it."""
+    """The tests' folders are in memory where it has room: on a disk, half of the time would be spent waiting for it.
+
+    Signals end what tests start, also where the tests themselves run in the background, where shells ignore Ctrl-C and `nohup` SIGHUP.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     memory = Path("/dev/shm")
     if config.option.basetemp is None and memory.is_dir() and shutil.disk_usage(memory).free >= ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))

@@ -288,6 +288,7 @@ def test_show_tells_of_failures_and_the_winner(tmp_path: Path, capsys: pytest.Ca
         "00001 failed: error 4 0.5978 4 0 s x=0.8897",
         "1 trial failed, as trial 00001: ValueError: [x]",
         "best: loss 0.2316 ± 0.0033 over epochs 8 to 9 (trial 00000, epoch 9: x=0.637)",
+        "13 epochs: 9 in 1 trial trained to the end, 4 in 1 trial that failed",
         f"run folder: {run}",
     ]
 

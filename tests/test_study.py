@@ -258,6 +258,14 @@ def test_what_cannot_work_is_refused_with_rule_value_and_fix(make: Callable[[], 
     assert str(caught.value) == message
 
 
+def test_epochs_buy_as_many_trials_as_they_pay_for_unless_their_number_was_written() -> None:
+    assert (Budget().trials, Budget(hours=1.0).trials) == (20, 20)
+    assert Budget(total_epochs=90).trials is None
+    assert Budget(trials=20, total_epochs=90).trials == 20
+    assert build(budget=Budget()).with_options(total_epochs=90).budget.trials == 20
+    assert build(budget=Budget(total_epochs=90)).with_options(trials=3, total_epochs=60).budget.trials == 3
+
+
 @pytest.mark.parametrize(
     ("metric", "mode"),
     [

@@ -18,16 +18,23 @@ from tuner.errors import StudyError, did_you_mean, shown
 from tuner.space.values import is_number
 
 DEFAULT_MAX_EPOCHS = 10
-DEFAULT_TRIALS = 20
 SECONDS_PER_HOUR = 3600
+
+
+class _LeftOut(int):
+    """A number that was not written, and gives way to another setting."""
+
+
+DEFAULT_TRIALS: int = _LeftOut(20)
 
 
 @dataclass(frozen=True)
 class Budget:
     """How much a search may spend; it ends at whichever limit comes first.
 
-    `trials` counts configurations, None means as many as the space or the other limits allow; `max_epochs` is the
-    length of a trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
+    `trials` counts configurations, None means as many as the space or the other limits allow; it is 20 where it is left
+    out, and None beside `total_epochs`, which buys as many trials as it pays for. `max_epochs` is the length of a
+    trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
     time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
     `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
     starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
@@ -49,6 +56,8 @@ class Budget:
         for name, value in vars(self).items():
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
+        if isinstance(self.trials, _LeftOut):  # options that are laid over it later take its place as any other's
+            object.__setattr__(self, "trials", int(self.trials) if self.total_epochs is None else None)
         COUNT.check("Budget.max_epochs", self.max_epochs)
         if self.max_epochs > LONGEST_TRIAL:
             raise StudyError(

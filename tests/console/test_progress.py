@@ -178,6 +178,12 @@ def test_without_a_number_of_trials_totals_name_none() -> None:
     assert re.fullmatch(r"1 trials: 1 done; \d+ s so far", progress.totals())
 
 
+def test_totals_of_a_budget_of_epochs_say_how_many_are_spent() -> None:
+    plan = Plan("digits", "accuracy", "max", None, 10, limits={"total_epochs": 90})
+    progress = followed(*trained(0, 10, "completed"), *trained(1, 3, "stopped"), plan=plan)
+    assert progress.totals().startswith("2 trials: 1 done, 1 stopped early; 13 of 90 epochs; ")
+
+
 @pytest.mark.parametrize(
     ("events", "share"),
     [

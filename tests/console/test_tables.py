@@ -79,6 +79,7 @@ def test_a_run_is_shown_with_all_its_trials_failures_notices_and_winner(
             "1 trial failed, as trial 00003: diverged: accuracy = nan",
             "note: [bold]note:x:[/bold]",
             "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
+            "4 epochs: 2 in 1 trial trained to the end, 1 in 1 trial stopped early, 1 in 1 trial that failed",
             f"run folder: {tmp_path}",
         ]
     )
@@ -234,6 +235,7 @@ def test_the_winner_stands_with_its_test_figures_and_what_it_started_from(
         [
             "best: accuracy 0.875 (trial 00000, epoch 2: lr=0.1 net.width=8)",
             "on the test split: test_accuracy 0.9145, test_loss 0.25 (started from ImageNet weights)",
+            "4 epochs: 2 in 1 trial trained to the end, 1 in 1 trial stopped early, 1 in 1 trial that failed",
             f"run folder: {tmp_path}",
         ]
     )

@@ -36,6 +36,18 @@ def test_it_is_about_what_a_search_comes_to(tmp_path: Path, scheduler: Any) -> N
     assert 0.6 * counting.most <= foretold <= 1.6 * counting.most
 
 
+def test_a_budget_of_epochs_bounds_it_by_what_it_pays_for(tmp_path: Path) -> None:
+    declared = study(scheduler=ASHA(3, 3), budget=Budget(total_epochs=90, max_epochs=9))
+    counting = Counting()
+    loop = build(declared, tmp_path, listeners=[counting])
+    drive(loop)
+    assert (loop.record.epochs(), declared.trials, loop.end_reason) == (90, None, "total_epochs")
+    assert len(loop.record.trials) > 10  # as many as the same epochs would train in full
+    foretold = most_waiting(declared, 1)
+    assert foretold is not None
+    assert counting.most <= foretold <= 30
+
+
 @pytest.mark.parametrize("scheduler", [NoEarlyStopping(), MedianStopping(), ASHA(rule="stop")], ids=repr)
 def test_where_no_trial_pauses_none_waits(scheduler: Any) -> None:
     assert most_waiting(study(scheduler=scheduler), 2) == 0

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests.history.events_of_a_run import ended, fold, reported, started
-from tuner.results.text import best_so_far, duration, hours, outcome, plural, settings, short, shown_path
+from tuner.results.text import best_so_far, duration, epochs_spent, hours, outcome, plural, settings, short, shown_path
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,23 @@ def test_settings_stand_on_one_line_under_dotted_names() -> None:
 
 def test_one_is_singular() -> None:
     assert [plural(count, "trial") for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+
+
+def test_the_epochs_are_told_by_what_became_of_their_trials() -> None:
+    told = [
+        *(started(0), reported(0, 1), reported(0, 2), ended(0, "completed")),
+        *(started(1), reported(1, 1), ended(1, "stopped", by="early_stopping")),
+        *(started(2), reported(2, 1), ended(2, "stopped")),
+        *(started(3), reported(3, 1), ended(3, "stopped", by="total_epochs")),
+        *(started(7), reported(7, 1, 0.0, "pause"), ended(7, "stopped", by="total_epochs")),
+        *(started(4), reported(4, 1), ended(4, "failed", cause="error", message="x")),
+        *(started(5), reported(5, 1), started(6)),
+    ]
+    assert epochs_spent(fold(*told)) == (
+        "8 epochs: 2 in 1 trial trained to the end, 3 in 3 trials stopped early, 1 in 1 trial that failed, "
+        "1 in 1 trial cut off at the search's end, 1 in 1 trial that can go on"
+    )
+    assert epochs_spent(fold(started(0), ended(0, "failed", cause="error", message="x"))) == "0 epochs"
 
 
 def test_the_incumbent_is_named_with_its_epoch_and_settings() -> None:

@@ -1,5 +1,6 @@
 """Leases that are lost: taken over, suspended, deleted, or on storage that can't be written to."""
 
+import ctypes
 import os
 import select
 import shutil
@@ -89,17 +90,24 @@ def test_a_lease_that_was_released_is_not_lost_however_late_one_asks(tmp_path: P
 def test_a_storage_that_cannot_be_read_for_a_while_is_no_lost_lease(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     with held(folder, pace=Pace(renew_seconds=0.1)) as lease:
-        (tmp_path / "lease").rename(tmp_path / "away")
-        (tmp_path / "lease").symlink_to("lease")
+        (tmp_path / "away").symlink_to("lease")  # in the place of the lease it leads to itself
+        _exchange(tmp_path / "lease", tmp_path / "away")
         with pytest.raises(RunFolderError):
             folder.files("lease")
         time.sleep(0.5)
         assert not lease.lost
-        (tmp_path / "lease").unlink()
-        (tmp_path / "away").rename(tmp_path / "lease")
+        _exchange(tmp_path / "lease", tmp_path / "away")
         time.sleep(0.5)
         assert not lease.lost
     assert holder(folder) is None
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Both get the other's name at once, so that at no moment one of the names is missing."""
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(here, os.fsencode(first), here, os.fsencode(second), exchange):
+        raise OSError(ctypes.get_errno(), "renameat2")
 
 
 def test_a_lease_is_lost_with_its_folder_which_stays_away(tmp_path: Path) -> None:

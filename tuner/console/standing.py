@@ -148,7 +148,9 @@ class Progress:
         planned = f" of {self.plan.trials}" if self.plan.trials else ""
         saved = self.saved_share()
         savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
-        return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{savings}; {self.eta()}"
+        limit = self.plan.limits.get("total_epochs")
+        spent = "" if limit is None else f"; {self.record.epochs()} of {plural(int(limit), 'epoch')}"
+        return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{spent or savings}; {self.eta()}"
 
     def saved_share(self) -> float:
         """Share of the epochs that early stopping saved, the same as in the report."""

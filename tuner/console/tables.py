@@ -17,7 +17,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, ending, outcome, plural, report_of, settings, short
+from tuner.results.text import best_so_far, duration, ending, epochs_spent, outcome, plural, report_of, settings, short
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -225,6 +225,7 @@ def print_winner(run: Run) -> None:
     if tests:
         weights = run.info.get("started_from")
         console.print(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
+    console.print(epochs_spent(run.record))
     why = ending(run)
     if why:
         console.print(f"the search ended as {why}")

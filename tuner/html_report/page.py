@@ -20,7 +20,7 @@ from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
-from tuner.results.text import REPORT, best_so_far, ending, outcome, short
+from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -86,6 +86,7 @@ def report_html(run: Run) -> str:
         incumbent=best_so_far(run.record),
         ending=ending(run),
         trained=trained,
+        spent_on=epochs_spent(run.record),
         saved=saved,
         saved_share=saved_share(run.record.trials.values(), run.longest_trial),
         dimensions=_dimensions(run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from tuner.schedule import Decision, EarlyStopper
@@ -16,11 +17,21 @@ def most_waiting(study: Study, workers: int) -> int | None:
 
     A trial's results are a number drawn once, so that the curves don't cross; `workers` trials take turns.
     """
-    if study.trials is None:
+    trials = most_trials(study)
+    if trials is None:
         return None if study.scheduler.rungs(study.budget.max_epochs) and _waiting(study, MOST_PLAYED, 1, 0) else 0
-    played = min(study.trials, MOST_PLAYED)
+    played = min(trials, MOST_PLAYED)
     most = max(_waiting(study, played, workers, seed) for seed in range(ORDERS))
-    return -(-most * study.trials // played)
+    return -(-most * trials // played)
+
+
+def most_trials(study: Study) -> int | None:
+    """The most trials that the study's limits pay for, none shorter than to the first rung; None for no limit."""
+    epochs, length = study.budget.total_epochs, study.budget.max_epochs
+    if study.trials is not None or epochs is None:
+        return study.trials
+    shortest = min([*study.scheduler.rungs(length), length])
+    return math.ceil(epochs / shortest)
 
 
 def _waiting(study: Study, trials: int, workers: int, seed: int) -> int:

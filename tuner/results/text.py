@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tuner.results import Run
 
 REPORT = "report.html"  # in the run's folder
+FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
 
 
 def short(value: Any) -> str:
@@ -55,6 +56,24 @@ def shown_path(path: str) -> str:
 def plural(count: int, noun: str) -> str:
     """1 trial, 2 trials."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def epochs_spent(record: RunRecord) -> str:
+    """What the epochs went to: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early"."""
+    spent: dict[str, list[int]] = {fate: [] for fate in FATES}
+    for trial in record.trials.values():
+        if trial.epochs:
+            spent[_fate(trial)].append(len(trial.epochs))
+    parts = [f"{sum(epochs)} in {plural(len(epochs), 'trial')} {fate}" for fate, epochs in spent.items() if epochs]
+    return f"{plural(record.epochs(), 'epoch')}: {', '.join(parts)}" if parts else plural(0, "epoch")
+
+
+def _fate(trial: TrialRecord) -> str:
+    """Which of FATES; one that was paused when a limit was reached had been found not good enough to go on."""
+    if trial.status == "stopped":
+        early = trial.ended_by in (None, "early_stopping") or trial.epochs[trial.epoch].decision == "pause"
+        return "stopped early" if early else "cut off at the search's end"
+    return {"completed": "trained to the end", "failed": "that failed"}.get(trial.status, "that can go on")
 
 
 def best_so_far(record: RunRecord) -> str:
