@@ -141,6 +141,7 @@ def test_hours_that_a_run_has_used_already_are_told_at_once(finished: Run, capsy
     assert used > 0
     assert main(["set", finished.path, "--hours", str(used / 7200)]) == 0
     assert "so that no further trial would start with a limit of" in capsys.readouterr().out
+    assert "that is all 24 that were begun: no further one starts" in finished.set(trials=24).message
 
 
 def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
-from tuner.orders.foresight import cut_short, too_few_trials, used_up
+from tuner.orders.foresight import all_begun, cut_short, too_few_trials, used_up
 from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, withdraw
 from tuner.orders.order import Order, checked
@@ -176,5 +176,5 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
 def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
     """What limits that are set would lead to, where no driver says it; None if there is nothing to say."""
     trials, hours = arguments.get("trials"), arguments.get("hours")
-    told = used_up(run.record, hours)
+    told = all_begun(run.record, trials) or used_up(run.record, hours)
     return told or cut_short(run.record, trials, run.budget.get("hours") if hours is None else hours)
