@@ -244,7 +244,7 @@ def _steered(folder: Path, number: int, *, killed: bool) -> Iterator[tuple[str, 
 def _obeyed_once(run: Run, sent: dict[str, str]) -> None:
     """All drivers of the run together have answered each order once, and done once what it says."""
     answers = [event for event in run.events if event["event"] in ANSWERS]
-    assert Counter(event["order"] for event in answers) == Counter(sent)
+    assert Counter(event["order"] for event in answers) == Counter(sent.keys())
     tried = [event["order"] for event in run.events if event["event"] == "trial_started" and "order" in event]
     assert len(tried) == len(set(tried))
     for answer in answers:
