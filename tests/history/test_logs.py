@@ -5,6 +5,7 @@ import pytest
 from tuner.errors import RunFolderError
 from tuner.history.logs import LIMIT_BYTES, LONGEST_LINE, LogFollower, add_to_log, end_of_log, log_name, log_text
 from tuner.storage.folder import LocalFolder
+from tuner.worker import log_process
 
 
 def written(folder: Path, text: bytes) -> LocalFolder:
@@ -36,6 +37,7 @@ def test_what_tuner_adds_is_a_line_each_and_not_of_what_the_trial_printed(tmp_pa
     assert end_of_log(folder, "00002") == ""
     add_to_log(written(tmp_path, b"x" * LIMIT_BYTES), "00001", "no room")
     assert log_text(folder, "00001") == "x" * LIMIT_BYTES
+    assert LIMIT_BYTES == log_process.LIMIT_BYTES  # which is a program by itself
 
 
 def test_a_log_that_leads_out_of_its_run_is_not_read(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> 
 def test_a_driver_that_is_about_to_go_on_is_waited_for_or_named(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.orders.sending.LIFE_SECONDS", 0.0)
     with held(finished.folder) as lease, Orders(finished.folder) as orders:
-        with pytest.raises(RunFolderError, match=r"about to go on with; try again in a few seconds"):
+        with pytest.raises(RunFolderError, match=r"driver is starting or ending just now; try again in a few seconds"):
             finished.pause()
         answers: list[str] = []
         thread = threading.Thread(target=lambda: answers.append(finished.note("while it starts").outcome))

@@ -111,14 +111,14 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     verb, arguments = checked(verb, arguments)
     now: Run = type(run)(run.folder)  # as it is by now
     alive = now.alive
-    begins = not alive and holder(now.folder) is not None  # a driver that is about to go on with it
+    held = not alive and holder(now.folder) is not None  # by a driver that starts, or has still something to send
     session = _newest_session(now) if alive else []
     running = alive and not any(event["event"] in _ENDS for event in session)
     if running:
         _check_driver(now, session)
-    elif verb in NEED_A_SEARCH and begins:
+    elif verb in NEED_A_SEARCH and held:
         raise RunFolderError(
-            f"{verb!r} needs a search that runs, got {run.path!r}, which another process is about to go on with; "
+            f"{verb!r} needs a search that runs, got {run.path!r}, whose driver is starting or ending just now; "
             "try again in a few seconds"
         )
     elif verb in NEED_A_SEARCH:
@@ -131,7 +131,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
     follower.new()  # what has happened before is no answer
-    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or begins)
+    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or held)
 
 
 def _trial_now(run: Run, name: str) -> str:
