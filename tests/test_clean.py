@@ -43,6 +43,9 @@ def test_a_dry_run_says_what_would_go(storage: Path, capsys: pytest.CaptureFixtu
     code, _, err = run_main(capsys, "clean", "--storage", storage, "--checkpoints", "--logs", "--dry-run")
     assert (code, sizes(storage)) == (0, before)
     assert err.startswith("would delete checkpoints, logs of 2 runs: 0.0 MB")
+    one = storage / "study" / "1"
+    _, _, err = run_main(capsys, "clean", one, "--checkpoints", "--logs", "--keep-best", "--dry-run")
+    assert err.startswith("would delete checkpoints but the winner's, logs of 1 run: ")
 
 
 def test_without_a_terminal_it_deletes_only_with_yes(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_a_search_in_the_background_is_seen_while_it_goes_and_ends_in_order_wher
 def test_a_search_in_the_background_takes_orders(tmp_path: Path) -> None:
     orders = """
     print(search.set(trials=3).message)
-    print(search.note("mine", trial=0).outcome)
+    print(search.note("mine", trial=0, wait=False).outcome)
     print(search.try_({"x": 0.5}).message)
     try:
         search.retry()
@@ -79,7 +79,7 @@ def test_a_search_in_the_background_takes_orders(tmp_path: Path) -> None:
     out, err = script(tmp_path, orders.strip()).communicate(timeout=300)
     assert out.splitlines()[2:] == [
         "trials is 3 now, was 2",
-        "obeyed",
+        "sent",
         "the next free worker tries {'x': 0.5}",
         "failed trials can run again, got a run without any; there is nothing to do",
         "obeyed",

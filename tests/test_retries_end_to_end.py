@@ -78,6 +78,7 @@ def test_trials_that_raise_hang_or_lose_their_worker_go_on_from_their_checkpoint
     )
     assert "in hang\n" in (hang.traceback or "")
     assert "in train\n" in (hang.traceback or "")
+    assert [line for line in run.log(hung.trial).splitlines() if " tuner | " in line and line.endswith(" in hang")]
     assert not is_alive(int((tmp_path / "pid").read_text()))
     assert not (Path(run.path) / "stacks").exists()
     shown = tuner("show", run.path, "--trial", hung.trial, folder=tmp_path)

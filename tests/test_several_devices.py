@@ -88,7 +88,7 @@ def test_a_process_that_is_killed_or_an_interruption_costs_a_trial_the_epochs_si
         assert search.poll() is None
         time.sleep(0.2)
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
-    while not any("of 2 was killed by signal 9" in note for note in load_run(tmp_path / "runs").record.notices):
+    while not load_run(tmp_path / "runs").record.trials["00000"].losses:
         assert search.poll() is None
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)
@@ -101,7 +101,8 @@ def test_a_process_that_is_killed_or_an_interruption_costs_a_trial_the_epochs_si
     run = load_run(tmp_path / "runs")
     assert [trial.status for trial in run.record.trials.values()] == ["completed"]
     assert sorted(run.record.trials["00000"].epochs) == list(range(1, 151))
-    assert any("killed by signal 9: all go on from the last checkpoint" in note for note in run.record.notices)
+    (lost,) = run.record.trials["00000"].attempts.failed
+    assert (lost.kind, lost.message) == ("lost", "process 1 of 2 was killed by signal 9")
     assert [event["from_epoch"] for event in run.events if event["event"] == "trial_started"][1] >= 1
 
 
@@ -135,7 +136,7 @@ def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_n
     printed = [f"epoch 1 rank {rank} | a network" for rank in (0, 1)]
     wait_for(lambda: all(line in load_run(tmp_path / "runs").log("00000") for line in printed))
     os.kill(started[-1], signal.SIGKILL)
-    while not (notices := load_run(tmp_path / "runs").record.notices) or "was killed by signal 9" not in notices[-1]:
+    while not load_run(tmp_path / "runs").record.trials["00000"].losses:
         assert search.poll() is None, search.communicate()[1]
         time.sleep(0.2)
     search.send_signal(signal.SIGINT)

@@ -22,6 +22,8 @@ def test_show_log_prints_what_a_trial_printed(tmp_path: Path, capsys: pytest.Cap
     code, out, err = run_main(capsys, "show", run, "--trial", "1", "--log", "--json")
     assert json.loads(out)["log"].endswith("29\x1b[2J\n\\xff end")
     assert run_main(capsys, "show", run, "--trial", "0", "--log") == (0, "", "trial 00000 printed nothing\n")
+    silent = "trial 00000 has printed nothing so far; waiting until it does, or ends\ntrial 00000 printed nothing\n"
+    assert run_main(capsys, "show", run, "--trial", "0", "--log", "-f") == (0, "", silent)
 
 
 @pytest.mark.parametrize(

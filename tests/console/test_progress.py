@@ -401,6 +401,13 @@ def test_a_long_search_fits_a_low_terminal() -> None:
     assert rows[-3:] == [f"{number:05d}  stopped  2/10   0.2       ▁█     0 s" for number in (0, 48, 49)]
 
 
+def test_of_settings_that_are_too_long_the_end_is_cut_and_nothing_else() -> None:
+    long = {"lr": 0.001697825, "batch_size": 128, "optimizer": "sgd", "momentum": 0.926123, "schedule": "cosine"}
+    lines = drawn(started(0, time.time(), config=long), reported(0, 1, accuracy=0.91))
+    (row,) = [line for line in lines if line.startswith("00000")][-1:]
+    assert re.match(r"00000  running  1/10   0\.91 +▄ +\d s +lr=0\.001698 batch_size=128 optimizer=sgd .*…$", row)
+
+
 def test_a_trial_of_any_state_can_be_drawn() -> None:
     lines = drawn(
         *trained(0, 10, "completed"), *trained(1, 3, "stopped"), *trained(2, 1, "failed"), started(3, time.time()),

@@ -258,6 +258,20 @@ def test_a_search_without_a_winner_names_its_most_frequent_failure(tmp_path: Pat
     )
 
 
+def test_a_search_that_failures_ended_is_shown_with_what_they_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = [
+        line
+        for number in range(5)
+        for line in (started(number), ended(number, "failed", cause="error", message="ValueError: wrong"))
+    ]
+    print_run(make(tmp_path, *alike, status="failed", end_reason="failures"))
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "the search ended as 5 trials failed with the same error and none got farther: ValueError: wrong"
+    )
+
+
 def test_a_search_without_any_result_says_so(tmp_path: Path) -> None:
     stream = io.StringIO()
     print_failure(make(tmp_path), stream)

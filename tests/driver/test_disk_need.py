@@ -56,6 +56,7 @@ def test_the_least_is_three_checkpoints_for_each_worker_and_three() -> None:
         "a checkpoint takes up to about 100 MB; for 4 trials at once, and 6 that wait the search keeps up to 2.1 GB, and "
         "needs at least 1.5 GB"
     )
+    assert "up to about 8.68 kB; for 1 trial at once the search" in DiskNeed(8_680, {}, 1, 0).sentence()
 
 
 def test_a_limit_below_the_least_is_refused_with_a_limit_that_works() -> None:

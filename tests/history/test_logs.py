@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import RunFolderError
-from tuner.history.logs import LONGEST_LINE, LogFollower, end_of_log, log_name, log_text
+from tuner.history.logs import LIMIT_BYTES, LONGEST_LINE, LogFollower, add_to_log, end_of_log, log_name, log_text
 from tuner.storage.folder import LocalFolder
+from tuner.worker import log_process
 
 
 def written(folder: Path, text: bytes) -> LocalFolder:
@@ -19,6 +20,24 @@ def test_the_end_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
     assert end_of_log(written(tmp_path, b"one\n\nlast"), "00001", 3) == "one\n\nlast"
     assert end_of_log(written(tmp_path, b"x" * 10_000_000), "00001") == "x" * LONGEST_LINE + "…"
     assert end_of_log(folder, "00002") == ""
+
+
+def test_what_tuner_adds_is_a_line_each_and_not_of_what_the_trial_printed(tmp_path: Path) -> None:
+    folder = written(tmp_path, b"printed")
+    add_to_log(folder, "00001", "Thread 1:\n  File x, line 3 in hang")
+    lines = log_text(folder, "00001").splitlines()
+    assert [line.partition(" tuner | ")[2] or line for line in lines] == [
+        "printed",
+        "Thread 1:",
+        "  File x, line 3 in hang",
+    ]
+    assert end_of_log(folder, "00001") == "printed"
+    add_to_log(folder, "00002", "of one that printed nothing")
+    assert log_text(folder, "00002").endswith(" tuner | of one that printed nothing\n")
+    assert end_of_log(folder, "00002") == ""
+    add_to_log(written(tmp_path, b"x" * LIMIT_BYTES), "00001", "no room")
+    assert log_text(folder, "00001") == "x" * LIMIT_BYTES
+    assert LIMIT_BYTES == log_process.LIMIT_BYTES  # which is a program by itself
 
 
 def test_a_log_that_leads_out_of_its_run_is_not_read(tmp_path: Path) -> None:

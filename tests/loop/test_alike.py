@@ -1,6 +1,7 @@
 """Failures that are alike end a search, and those of a part of the space don't."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,5 @@ def test_failures_alike_are_told_with_the_exception_and_how_many(tmp_path: Path)
     assert all_failed_alike(loop.record.ended_trials, 5) == (
         "5 trials failed with the same error and none got farther: ValueError: 4 is wrong at 0x7f000004 (study.py:12)"
     )
+    beside = replace(loop.record.ended_trials[-1], trial="00005", message="OSError: another error")
+    assert all_failed_alike([*loop.record.ended_trials, beside], 5) == all_failed_alike(loop.record.ended_trials, 5)

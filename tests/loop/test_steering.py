@@ -166,7 +166,7 @@ def test_a_limit_that_is_reached_already_is_said_to_end_the_search(tmp_path: Pat
     loop = build(study(), tmp_path)
     drive(loop, reports=5)
     assert obeyed(loop, "set", total_epochs=5) == (
-        "total_epochs is 5 now, was not limited; the search ends, as the run has reached this total_epochs already"
+        "total_epochs is 5 now, was not limited; the search ends, as the run has reached this limit of total_epochs already"
     )
     assert loop.next_action() is None
     obeyed(loop, "set", total_epochs=12)

@@ -37,6 +37,7 @@ def test_a_command_gets_the_message_on_its_input_and_in_its_environment(tmp_path
         f"cat > '{tmp_path}/input'; printf '%s|%s|%s' \"$TUNER_EVENT\" \"$TUNER_RUN\" \"$TUNER_MESSAGE\" > '{tmp_path}/variables'"
     )
     assert json.loads((tmp_path / "input").read_text()) == MESSAGE
+    assert (tmp_path / "input").read_text().endswith("}\n")  # so that `cat >> FILE` writes a line for each
     assert (tmp_path / "variables").read_text() == "ended|runs/x/1|x: ended; 'quoted' $(touch no) "
     assert sorted(path.name for path in tmp_path.iterdir()) == ["input", "variables"]
 

@@ -7,6 +7,7 @@ import platform
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from tests.loop.simulation import build, study
 from tests.results.simulated import simulated
+from tests.searches import wait_for
 from tuner.cli.main import main
 from tuner.errors import RunFolderError, StudyError
 from tuner.history.events import Event, read_events
@@ -24,6 +26,7 @@ from tuner.lifecycle.obedience import Orders, foreseen_study, with_orders
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.inbox import put
 from tuner.orders.order import Order
+from tuner.orders.sending import LOOK_SECONDS
 from tuner.results import Run, load_run
 from tuner.results.run import FORMAT, write_info
 from tuner.storage.folder import LocalFolder
@@ -115,11 +118,30 @@ def test_an_order_that_comes_too_late_is_taken_back_or_waits(tmp_path: Path) -> 
     assert list((tmp_path / "inbox").iterdir()) == []
 
 
+def test_a_driver_that_is_about_to_go_on_is_waited_for_or_named(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.orders.sending.LIFE_SECONDS", 0.0)
+    with held(finished.folder) as lease, Orders(finished.folder) as orders:
+        with pytest.raises(RunFolderError, match=r"driver is starting or ending just now; try again in a few seconds"):
+            finished.pause()
+        answers: list[str] = []
+        thread = threading.Thread(target=lambda: answers.append(finished.note("while it starts").outcome))
+        thread.start()
+        wait_for(lambda: finished.folder.files("inbox") != [], 20)
+        time.sleep(3 * LOOK_SECONDS)  # it has looked whether somebody will answer
+        loop = build(study(), finished.folder.path, history=finished.events)  # type: ignore[attr-defined]
+        while thread.is_alive():
+            orders.obey(loop)
+            time.sleep(0.02)
+        loop.close()
+    assert (answers, lease.lost) == (["obeyed"], False)
+
+
 def test_hours_that_a_run_has_used_already_are_told_at_once(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
     used = finished.record.active_seconds
     assert used > 0
     assert main(["set", finished.path, "--hours", str(used / 7200)]) == 0
     assert "so that no further trial would start with a limit of" in capsys.readouterr().out
+    assert "that is all 24 that were begun: no further one starts" in finished.set(trials=24).message
 
 
 def test_what_waits_for_resume_says_so(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from tests.commands import ROOT
 from tests.worker.test_output import lines
 from tests.worker.test_saving import ASSIGNMENT
 from tuner import ImageClassifier
-from tuner.errors import TrialOutOfMemory
+from tuner.errors import TrialLost, TrialOutOfMemory, describe_failure
 from tuner.history.stacks import take_stacks
 from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
@@ -145,6 +145,17 @@ def test_a_model_that_does_not_fit_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(TrialOutOfMemory, match="of 2: no room for weights"):
         train_on_several(ImageClassifier(data, oversized), asked(), session)  # type: ignore[arg-type]
     assert session.notes == []
+
+
+def test_a_process_that_is_killed_makes_the_trial_lost_as_its_worker_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = lambda connection: ["sh", "-c", "kill -9 $$"]  # noqa: E731 -- in place of a process that trains
+    monkeypatch.setattr("tuner.train.parallel.processes.rank_command", killed)
+    session = Session(tmp_path)
+    with pytest.raises(TrialLost, match="of 2 was killed by signal 9") as raised:
+        train_on_several(ImageClassifier(data, network), asked(), session)  # type: ignore[arg-type]
+    assert describe_failure(raised.value)[0] == "lost"  # the driver counts it by Failures(lost=…)
 
 
 class Stuck(nn.Module):

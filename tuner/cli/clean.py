@@ -128,12 +128,13 @@ def _told(request: Request, count: int) -> str:
     if not count:
         return ""
     runs = f"{count} run{'s' * (count > 1)}"
-    kept = " but the winner's" if request.keep_best else ""
-    return runs if request.whole else f"{', '.join(_names(request))}{kept} of {runs}"
+    return runs if request.whole else f"{', '.join(_names(request))} of {runs}"
 
 
 def _names(request: Request) -> list[str]:
     names = {"ray": "Ray's files", "wandb": "W&B's files"}
+    if request.keep_best:
+        names["checkpoints"] = "checkpoints but the winner's"
     return [names.get(part, part) for part in request.parts]
 
 

@@ -80,18 +80,32 @@ def _check(options: argparse.Namespace) -> None:
 def _show_log(run: Run, options: argparse.Namespace) -> None:
     """What a trial printed, whole; or its last lines, and more as they come."""
     from tuner.console.tables import print_log
-    from tuner.results import follow_log
 
     trial = run.trial(options.trial).trial
     if options.json:
         print(json.dumps({"trial_id": trial, "log": run.log(trial)}))
     elif options.follow:
         with suppress(KeyboardInterrupt):
-            for text in follow_log(run, trial):
-                print_log(text)
+            _follow(run, trial)
     elif text := run.log(trial):
         print_log(text if text.endswith("\n") else f"{text}\n")
     else:
+        print(f"trial {trial} printed nothing", file=sys.stderr)
+
+
+def _follow(run: Run, trial: str) -> None:
+    """Print what a trial prints, until it ends; say so where that is nothing."""
+    from tuner.console.tables import print_log
+    from tuner.results import follow_log
+
+    printed = told = False
+    for text in follow_log(run, trial):
+        print_log(text)
+        printed = printed or bool(text)
+        if not (printed or told):
+            told = True
+            print(f"trial {trial} has printed nothing so far; waiting until it does, or ends", file=sys.stderr)
+    if not printed:
         print(f"trial {trial} printed nothing", file=sys.stderr)
 
 

@@ -113,7 +113,7 @@ class LiveTable:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("trial", "status", "epoch", self._progress.plan.metric, "curve", "time"):
             table.add_column(Text(printable(name)), no_wrap=True)
-        table.add_column("settings", no_wrap=True, overflow="ellipsis")
+        table.add_column("settings")  # the one column that is cut where the terminal is narrow
         rows = max(3, min(SHOWN_TRIALS, self._console.size.height - 9))
         for trial in self._progress.shown(rows):
             table.add_row(*self._cells(trial))
@@ -127,6 +127,7 @@ class LiveTable:
         since = 0.0 if trial.running_since is None else max(0.0, time.time() - trial.running_since)
         status = Text(printable(outcome(trial)), style=STYLES.get(trial.status, ""))
         epochs = f"{trial.epoch}/{self._progress.full_length(trial)}"
-        config = Text(printable(settings(trial.config)))  # a setting may look like rich's markup
+        text = printable(settings(trial.config))
+        config = Text(text, no_wrap=True, overflow="ellipsis")  # a setting may look like rich's markup
         seconds = duration(trial.running_seconds + since)
         return trial.trial, status, epochs, value, self._progress.sparkline(trial), seconds, config

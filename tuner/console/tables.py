@@ -130,6 +130,8 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         console.print(f"note by {written.by}: {about}{written.text}")
     if run.best is not None:
         print_winner(run)
+    elif run.end_reason == "failures":
+        console.print(f"the search ended as {ending(run)}")
 
 
 def _columns_that_fit(

@@ -26,6 +26,7 @@ from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.leaving import Leaving, end_all_workers
 from tuner.driver.packing import share_name
 from tuner.history.checkpoints import CheckpointStore
+from tuner.history.logs import add_to_log
 from tuner.history.stacks import HUNG, hung_message, take_stacks
 from tuner.lifecycle.interruption import SearchLeft
 from tuner.lifecycle.obedience import Orders
@@ -185,6 +186,7 @@ class RayCallback(Callback):  # type: ignore[misc]
         self._bridge.expect_no_more(trial.ours)
         stacks = take_stacks(self._bridge.folder, trial.ours)
         if stacks and isinstance(error, RayActorError):
+            add_to_log(self._bridge.folder, trial.ours, stacks)
             loop.lost(trial.ours, HUNG, hung_message(loop.study.failures.hung_minutes), stacks)
         elif isinstance(error, RayActorError):
             cause = "out_of_memory" if isinstance(error, KilledForMemoryError) else "lost"

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from tuner.errors import StudyError, TunerError, describe_error
 from tuner.lifecycle.interruption import GRACE_SECONDS
 from tuner.machine import python_environment
 from tuner.notify import given_targets
-from tuner.orders.sending import Answer
+from tuner.orders.steerable import Steerable
 from tuner.results.representing import search_failure
 from tuner.results.run import Run, load_run
 from tuner.study import Study
@@ -65,10 +65,11 @@ def _pickled(study: Study) -> bytes:
         ) from error
 
 
-class BackgroundSearch:
+class BackgroundSearch(Steerable):
     """A search that runs in the background; `tuner.start` makes one.
 
-    As a context manager it waits for the end of the search, or ends it in order where the block raises.
+    As a context manager it waits for the end of the search, or ends it in order where the block raises. It takes the
+    orders that a run takes: `stop`, `pause`, `set`, `try_`, `retry`, `note`.
     """
 
     def __init__(self, task: Mapping[str, Any], grace_seconds: float, *, raise_on_failure: bool) -> None:
@@ -171,33 +172,11 @@ class BackgroundSearch:
             self.interrupt()
             raise
 
-    # Orders
-
-    def stop(self, trial: str | int | None = None) -> Answer:
-        """End the search now, with its winner, or one trial; see `Run.stop`."""
-        return self.run.stop(trial)
-
-    def pause(self) -> Answer:
-        """Save and end, so that `tuner.resume` goes on; see `Run.pause`."""
-        return self.run.pause()
-
-    def set(self, *, concurrency: int | None = None, **limits: Any) -> Answer:
-        """Change limits of the budget while it runs; see `Run.set`."""
-        return self.run.set(concurrency=concurrency, **limits)
-
-    def try_(self, config: Mapping[str, Any]) -> Answer:
-        """Try a configuration on the next free worker; see `Run.try_`."""
-        return self.run.try_(config)
-
-    def retry(self, trials: Iterable[str | int] = ()) -> Answer:
-        """Run failed trials again; see `Run.retry`."""
-        return self.run.retry(trials)
-
-    def note(self, text: str, trial: str | int | None = None) -> Answer:
-        """Write a note into the run; see `Run.note`."""
-        return self.run.note(text, trial)
-
     # Inside
+
+    @property
+    def _ordered(self) -> Run:
+        return self.run
 
     def _listen(self, reader: int) -> None:
         """Take what the process tells, until it ends."""

@@ -164,4 +164,5 @@ def trials_at_once(study: Study) -> int:
 
 
 def _told(size: int) -> str:
-    return f"{size / GB:.3g} GB" if size >= GB else f"{size / 1e6:.3g} MB"
+    unit, name = next(((unit, name) for unit, name in ((GB, "GB"), (1e6, "MB")) if size >= unit), (1e3, "kB"))
+    return f"{size / unit:.3g} {name}"

@@ -99,9 +99,13 @@ def fails_always(
 
 
 def all_failed_alike(ended: Sequence[TrialRecord], alike: int) -> str | None:
-    """Why a search ended over such failures, as a part of a sentence; None if they weren't alike."""
-    row, _ = _row_of_last(_each_once(ended))
-    if len(row) < max(1, alike):
+    """Why a search ended over such failures, as a part of a sentence; None if they weren't alike.
+
+    Trials that ran beside the last of them may have ended after it, in any way.
+    """
+    rows = (_row_of_last(_each_once(ended[:count]))[0] for count in range(len(ended), 0, -1))
+    row = next((row for row in rows if len(row) >= max(1, alike)), None)
+    if row is None:
         return None
     last = row[-1]
     signature = _signature(last)

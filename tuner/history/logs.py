@@ -5,17 +5,24 @@
     2026-11-22T09:36:40Z epoch 2 rank 1 | a warning of the second process of a trial on several devices
 
 The worker writes it (`tuner.worker.log_process`): at most 10 MB, of which the first and the last part are kept. Lines
-of "tuner" say who ran the trial, and what is left out. A trial that printed nothing has no log.
+of "tuner" say who ran the trial, what is left out, and what the threads of a trial that was killed as it hung were
+doing, which the driver adds. A trial that printed nothing has no log.
 """
 
 from __future__ import annotations
 
+import re
+import time
+from contextlib import suppress
+
 from tuner.errors import RunFolderError
-from tuner.storage.folder import Folder
+from tuner.storage.folder import Folder, LocalFolder
 
 LOGS = "logs"
+LIMIT_BYTES = 10_000_000
 END_LINES = 20  # that stand beside a traceback
 LONGEST_LINE = 500  # characters of these
+_OWN = re.compile(r"\S{20} tuner \| ")  # a line that the trial didn't print
 CHECKED_BYTES = 64  # by which a follower knows that a log still goes on from where it has read
 
 
@@ -44,12 +51,33 @@ def log_text(folder: Folder, trial: str) -> str:
 
 
 def end_of_log(folder: Folder, trial: str, lines: int = END_LINES) -> str:
-    """The last lines of a trial's log, each cut where it is very long; empty where there are none to read."""
+    """The last lines that a trial printed, each cut where it is very long; empty where there are none to read."""
     try:
         found = decoded(read_log(folder, trial)[-lines * LONGEST_LINE * 4 :])
     except (OSError, RunFolderError):  # the latter where a link leads out of the run
         return ""
-    return "\n".join(_cut(line) for line in found.rstrip("\n").split("\n")[-lines:])
+    kept = found.rstrip("\n").split("\n")
+    while kept and _OWN.match(kept[-1]):
+        kept.pop()
+    return "\n".join(map(_cut, kept[-lines:]))
+
+
+def add_to_log(folder: Folder, trial: str, text: str) -> None:
+    """Add lines of tuner's own at the end, where the log has room for them; of a trial whose worker has ended."""
+    begin = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} tuner | "
+    lines = "".join(f"{begin}{line}\n" for line in text.splitlines()).encode()
+    with suppress(OSError, RunFolderError):
+        content = read_log(folder, trial)
+        lines = lines if not content or content.endswith(b"\n") else b"\n" + lines
+        if len(content) + len(lines) > LIMIT_BYTES:
+            return
+        if not isinstance(folder, LocalFolder):
+            folder.write(log_name(trial), content + lines)
+            return
+        path = folder.inside(log_name(trial))
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab", buffering=0) as file:  # what the worker printed last may still be on its way
+            file.write(lines)
 
 
 def decoded(content: bytes) -> str:

@@ -186,7 +186,7 @@ class Steering:
         if self._loop.stopped:
             told.append("the search ends all the same, as it was stopped; `resume` goes on within these limits")
         elif reached is not None:
-            told.append(f"the search ends, as the run has reached this {reached} already")
+            told.append(f"the search ends, as the run has reached this limit of {reached} already")
         elif arguments.get("trials") == trials_begun(record):
             told.append("no further trial is suggested")
         if arguments.get("trials", 0) > space:

@@ -110,7 +110,8 @@ class Command(Target):
             start_new_session=True,
         )
         try:
-            process.communicate(json.dumps(message).encode(), timeout=COMMAND_SECONDS)
+            line = f"{json.dumps(message)}\n"  # so that `cat >> FILE` writes lines
+            process.communicate(line.encode(), timeout=COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

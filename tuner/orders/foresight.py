@@ -30,6 +30,12 @@ def used_up(record: RunRecord, hours: float | None) -> str | None:
     return f"the run has used {used:.2g} h already, so that no further trial would start with a limit of {hours:g}"
 
 
+def all_begun(record: RunRecord, trials: float | None) -> str | None:
+    """That no trial is left for such a total, which the user may not have meant; None if some are."""
+    begun = trials_begun(record)
+    return None if trials is None or trials > begun else f"that is all {begun} that were begun: no further one starts"
+
+
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
     """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
     ended = sum(not trial.live for trial in record.trials.values())

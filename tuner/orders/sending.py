@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.errors import RunFolderError
 from tuner.history.events import Event, EventFollower
-from tuner.orders.foresight import cut_short, too_few_trials, used_up
+from tuner.orders.foresight import all_begun, cut_short, too_few_trials, used_up
 from tuner.orders.going_on import going_on_by
 from tuner.orders.inbox import put, withdraw
 from tuner.orders.order import Order, checked
 from tuner.quoting import command
 from tuner.storage.folder import LocalFolder
+from tuner.storage.lease import holder
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -75,7 +76,7 @@ class Sent:
                 return self._came_too_late()
             if time.monotonic() - looked > LIFE_SECONDS:
                 looked = time.monotonic()
-                if not type(self._run)(self._run.folder).alive:
+                if holder(self._run.folder) is None and not type(self._run)(self._run.folder).alive:
                     return self._answer_in(self._follower.new()) or self._came_too_late()
             time.sleep(pause)
 
@@ -110,10 +111,16 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     verb, arguments = checked(verb, arguments)
     now: Run = type(run)(run.folder)  # as it is by now
     alive = now.alive
+    held = not alive and holder(now.folder) is not None  # by a driver that starts, or has still something to send
     session = _newest_session(now) if alive else []
     running = alive and not any(event["event"] in _ENDS for event in session)
     if running:
         _check_driver(now, session)
+    elif verb in NEED_A_SEARCH and held:
+        raise RunFolderError(
+            f"{verb!r} needs a search that runs, got {run.path!r}, whose driver is starting or ending just now; "
+            "try again in a few seconds"
+        )
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
         what = _trial_now(now, arguments["trial"]) if "trial" in arguments else f"there is nothing to {verb}"
@@ -124,7 +131,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
     follower.new()  # what has happened before is no answer
-    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running)
+    return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or held)
 
 
 def _trial_now(run: Run, name: str) -> str:
@@ -169,5 +176,5 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
 def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
     """What limits that are set would lead to, where no driver says it; None if there is nothing to say."""
     trials, hours = arguments.get("trials"), arguments.get("hours")
-    told = used_up(run.record, hours)
+    told = all_begun(run.record, trials) or used_up(run.record, hours)
     return told or cut_short(run.record, trials, run.budget.get("hours") if hours is None else hours)

@@ -1,8 +1,9 @@
-"""The methods of `Run` that send orders to its search."""
+"""The methods that send orders to a search: of a run, and of a search in the background."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.budget import check_names
@@ -32,9 +33,7 @@ class Steerable:
     def set(self, *, concurrency: int | None = None, wait: bool = True, **limits: float | None) -> Answer:
         """Change limits of `Budget` by their names, for the run as a whole, or how many trials run at once."""
         check_names(limits)
-        answer = self._order("set", {**limits, "concurrency": concurrency}, wait)
-        warning = foreseen(cast("Run", self), limits) if answer.outcome == "waiting" else None
-        return Answer(answer.order, answer.verb, answer.outcome, f"{answer.message}; {warning}") if warning else answer
+        return self._order("set", {**limits, "concurrency": concurrency}, wait)
 
     def try_(self, config: Mapping[str, Any], *, wait: bool = True) -> Answer:
         """Run a trial with this configuration on the next free worker; what it lacks is sampled."""
@@ -52,7 +51,14 @@ class Steerable:
         return self._order("note", {"text": text, "trial": trial}, wait)
 
     def _order(self, verb: str, arguments: Mapping[str, Any], wait: bool) -> Answer:
-        answer = send(cast("Run", self), verb, arguments).answer(wait=wait)
+        run = self._ordered
+        answer = send(run, verb, arguments).answer(wait=wait)
         if answer.outcome == "refused":
             raise RunFolderError(answer.message)
-        return answer
+        warning = foreseen(run, arguments) if answer.outcome == "waiting" and verb == "set" else None
+        return replace(answer, message=f"{answer.message}; {warning}") if warning else answer
+
+    @property
+    def _ordered(self) -> Run:
+        """The run that the orders are for."""
+        return cast("Run", self)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ray import cloudpickle
 
-from tuner.errors import TrialError, TrialOutOfMemory
+from tuner.errors import TrialLost, TrialOutOfMemory
 from tuner.train.memory.errors import SMALLER_MODEL
 from tuner.train.parallel.processes import Here, RankLost, Ranks, Task
 from tuner.train.step import RUNNING
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from tuner.worker.output import Output
     from tuner.worker.reporting import WorkerSession
 
-MOST_LOSSES = 3  # of processes, of one trial
-
 
 def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: WorkerSession) -> None:
     """Train with a process for each device, and report as one process does.
 
-    Where a process is killed, or one has too little memory, all go on from the last checkpoint: after the latter with
-    micro-batches half the size, or without a pass over whole batches for batch norm's statistics if it was that which
-    didn't fit. Whatever ends the trial ends its processes.
+    Where one has too little memory, all go on from the last checkpoint with micro-batches half the size, or without a
+    pass over whole batches for batch norm's statistics if it was that which didn't fit. Whatever ends the trial ends
+    its processes.
+
+    Raises TrialLost where a process died, as when it is killed; else what a process raised.
     """
     count = int(assignment.gpus or assignment.cpus)
-    halvings, first_pass_fits, losses = assignment.halvings, True, 0
+    halvings, first_pass_fits = assignment.halvings, True
     batch_size = trial.hyperparameters(assignment.config)["batch_size"]
     policy = SavingPolicy(assignment)
     while True:
@@ -68,10 +68,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
                 halvings += 1
                 worker.notes.append(f"{error}: all processes go on with micro-batches half the size")
         except RankLost as error:
-            losses += 1
-            if losses > MOST_LOSSES:
-                raise TrialError(f"{error}, after {MOST_LOSSES} others that were lost; see the worker's log") from error
-            worker.notes.append(f"{error}: all go on from the last checkpoint")
+            raise TrialLost(str(error)) from error
 
 
 @contextmanager
