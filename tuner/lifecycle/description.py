@@ -19,6 +19,7 @@ from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
 from tuner.study import Study
+from tuner.trial import ImageClassifier
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 
@@ -37,6 +38,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "asked": False,  # whether a program of the user's asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "start_from": study.starting_points,
+        "defaults": trainer_defaults(study),  # by dotted name
         "warm_start": repr(study.warm_start),
         "resources": {  # of each trial
             "cpus": resources.cpus,
@@ -59,6 +61,15 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "report": None,
         **describe_session(study, address),
     }
+
+
+def trainer_defaults(study: Study) -> dict[str, Any]:
+    """The trainer's own value of each hyperparameter that is searched, where it has one; functions have none."""
+    trial, space = study.declared_trial, study.search_space
+    if not isinstance(trial, ImageClassifier):
+        return {}
+    known = trial.hyperparameters(space.constants)
+    return {name: known[name] for name in space.dimensions if known.get(name) is not None}
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
