@@ -115,8 +115,8 @@ class _Told:
 def _told_by(record: RunRecord) -> _Told:
     """At most 2,000 trials, an even choice of those that reported."""
     sign, reported = 1.0 if record.mode == "max" else -1.0, [trial for trial, _ in record.reported()]
-    kept = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)) if reported else []
-    trials = [reported[place] for place in kept]
+    places = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)).tolist()
+    trials = [reported[place] for place in places] if reported else []
     return _Told(trials, [_so_far(trial, record.metric, sign) for trial in trials], sign)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from tuner.history.records import TrialRecord, flat_config, full_length
 from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
-from tuner.results.text import short
 from tuner.space import Choice, Space
 
 if TYPE_CHECKING:
@@ -39,10 +38,10 @@ class Gain:
 
     @property
     def amount(self) -> str:
-        """The gain as text; empty where there is none."""
+        """The gain as text, in two digits: no more are known; empty where there is none."""
         if self.trial is None:
-            return f"{short(self.low)} to {short(self.high)}" if self.low > 0 else ""
-        return short(self.by) if self.by > 0 else ""
+            return f"{self.low:.2g} to {self.high:.2g}" if self.low > 0 else ""
+        return f"{self.by:.2g}" if self.by > 0 else ""
 
     @property
     def words(self) -> str:
@@ -70,6 +69,11 @@ class Gains:
             words = parts[0][1]
             parts[0] = ("", words[0].upper() + words[1:])
         return parts
+
+    @property
+    def by_luck(self) -> bool:
+        """Whether there is a gain, of which luck is a part."""
+        return any(one.amount for one in self.known)
 
 
 def gains(run: Run) -> Gains | None:
