@@ -91,7 +91,7 @@ MAY_IMPORT = {
     "lifecycle": (
         {
             *("loop", "study", "study_json", "budget", "resources", "space", "results", "orders", "history", "storage"),
-            *("trial", "html_report", "notify", "quoting", "machine", "errors", "temporary"),
+            *("html_report", "notify", "quoting", "machine", "errors", "temporary"),
         },
         set(),
     ),

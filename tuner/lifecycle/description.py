@@ -19,7 +19,6 @@ from tuner.resources import Resources
 from tuner.results.run import FORMAT, now
 from tuner.space import space_record
 from tuner.study import Study
-from tuner.trial import ImageClassifier
 
 _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "pandas")
 
@@ -64,12 +63,10 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
 
 
 def trainer_defaults(study: Study) -> dict[str, Any]:
-    """The trainer's own value of each hyperparameter that is searched, where it has one; functions have none."""
-    trial, space = study.declared_trial, study.search_space
-    if not isinstance(trial, ImageClassifier):
-        return {}
-    known = trial.hyperparameters(space.constants)
-    return {name: known[name] for name in space.dimensions if known.get(name) is not None}
+    """The trainer's own value of each hyperparameter that is searched, where trials have such; functions have none."""
+    values = getattr(study.declared_trial, "hyperparameters", None)
+    known = values(study.search_space.constants) if callable(values) else {}
+    return {name: known[name] for name in study.search_space.dimensions if known.get(name) is not None}
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
