@@ -1,6 +1,6 @@
 """How often the headline on importance is right, where the truth is known.
 
-    python benchmarks/importance.py [--seeds 20] [--trials 20 50] [--only NAME ...]
+    python benchmarks/importance.py [--seeds 20] [--first-seed 0] [--trials 20 50] [--only NAME ...]
 
 Six spaces with known shares, searched as users do: by the default algorithm with early stopping, by random search with
 and without it. A headline is right that names the hyperparameter whose true share is the largest; the shares are of the
@@ -198,6 +198,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--trials", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--only", nargs="+", choices=list(SEARCHES), default=list(SEARCHES))
     options = parser.parse_args()
@@ -213,7 +214,7 @@ def _measure(options: argparse.Namespace, truth: dict[str, dict[str, float]]) ->
         for trials in options.trials:
             tally = Tally()
             for task in TASKS:
-                for seed in range(options.seeds):
+                for seed in range(options.first_seed, options.first_seed + options.seeds):
                     tally.add(said(searched(task, search, seed, trials)), truth[task])
             print(
                 f"{search}, {trials} trials:", {name: round(one, 3) for name, one in tally.figures.items()}, flush=True

@@ -4,27 +4,39 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tests.results.kinds_of_runs import all_failed, one_hyperparameter, seven_decades, sixty_conditional, two_trials
 from tests.results.simulated import simulated
 from tuner import choice, load_run, uniform
 from tuner.cli.parsing import assignment
 from tuner.html_report import report_html
 from tuner.html_report.first_screen import copies, sparkline
-from tuner.results.findings import gains
+from tuner.results.gains import gains
 from tuner.results.run import write_info
-from tuner.results.text import short
 
 
 def test_the_gain_is_said_with_the_luck_of_the_best_of_many(tmp_path: Path) -> None:
-    run = two_trials(tmp_path)
-    gained = gains(run)
-    assert gained is not None
-    assert gained.first is not None
-    page = re.sub(r"<[^>]+>", "", report_html(run))
-    said = (
-        f"{short(gained.first)} better than the first trial" if gained.first > 0 else "No better than the first trial"
-    )
-    assert f"{said}. Part of that is luck, as it is the best of 2." in page
+    for seed, luck in ((0, False), (3, True)):  # the first trial is the best, and the second
+        run = two_trials(tmp_path / str(seed), seed=seed)
+        found = gains(run)
+        assert found is not None
+        assert found.by_luck is luck
+        amount = found.told[0][0]
+        page = re.sub(r"<[^>]+>", "", report_html(run))
+        of_luck = " Part of that is luck, as it is the best of 2.\n"
+        said = f"{amount} better than the first trial.{of_luck}" if luck else "No better than the first trial.\n"
+        assert said in page
+
+
+def test_no_gain_has_digits_that_nobody_can_know(tmp_path: Path) -> None:
+    run = sixty_conditional(tmp_path)
+    found = gains(run)
+    assert found is not None
+    (gain,) = found.known
+    assert gain.by == pytest.approx(0.0004283, rel=1e-3)
+    assert gain.amount == "0.00043"
+    assert "<strong>0.00043</strong> better than the first trial" in report_html(run)
 
 
 def test_a_run_without_a_winner_has_no_gain_no_history_and_nothing_to_copy(tmp_path: Path) -> None:

@@ -13,6 +13,14 @@ from tuner.html_report import write_report
 pytestmark = needs_browser
 EMPTY = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
 
+CUT_OFF = """[...document.querySelectorAll('.js-plotly-plot')].flatMap(place => {
+    const edge = place.querySelector('.main-svg').getBoundingClientRect();
+    return [...place.querySelectorAll('.main-svg text')].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.width && (box.left < edge.left - 2 || box.right > edge.right + 2);
+    }).map(text => `${place.id}: ${text.textContent}`);
+})"""
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -36,12 +44,17 @@ def test_every_kind_fits_every_screen(
     visit.drawn()
     assert visit.page.evaluate("document.documentElement.scrollWidth") == width
     assert visit.page.evaluate(EMPTY) == 0
+    assert visit.page.evaluate(CUT_OFF) == []
     assert visit.complaints == []
     visit.page.context.close()
 
 
 def test_long_names_fit_a_phone(browser: Any, reports: dict[str, str]) -> None:
     visit = opened(browser, reports["long_unicode"], width=390)
+    importance = visit.page.locator("#plot-importance")
+    importance.scroll_into_view_if_needed()
+    importance.locator(".main-svg .g-xtitle text").wait_for()
+    assert visit.page.evaluate(CUT_OFF) == []
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
     visit.choose("00003")
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 390

@@ -157,3 +157,25 @@ def test_the_winner_is_copied_as_python_json_and_a_command(visit: Visit, run: Ru
     words = shlex.split(texts["command"])
     assert words[:5] == ["python", "-m", "tuner", "try", run.path]
     assert "augmentation=None" in words
+
+
+def test_a_line_of_parallel_coordinates_opens_its_trial(visit: Visit, run: Run) -> None:
+    """By the mouse, as plotly tells nothing of such clicks: the line's place between two axes is looked for."""
+    figure = visit.page.locator("#plot-parallel-coordinates")
+    figure.scroll_into_view_if_needed()
+    visit.page.wait_for_selector("#plot-parallel-coordinates .parcoords")
+    visit.page.evaluate(
+        "place => place.on('plotly_hover', event => { window.pointedAt = place.data[0].customdata[event.curveNumber][0]; })",
+        figure.element_handle(),
+    )
+    box = figure.locator("canvas").last.bounding_box()
+    assert box is not None
+    for step in range(20, 200):
+        visit.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * step / 200)
+        if visit.page.evaluate("window.pointedAt"):
+            break
+    pointed = visit.page.evaluate("window.pointedAt")
+    assert pointed in run.record.trials
+    visit.page.mouse.down()
+    visit.page.mouse.up()
+    assert f"Trial {pointed}" in panel(visit)

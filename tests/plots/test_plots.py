@@ -1,8 +1,10 @@
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
+from tests.results.kinds_of_runs import interrupted, long_unicode, two_trials
 from tests.results.simulated import simulated
 from tuner import Budget, choice, uniform
 from tuner.plots import Plots, progress, space
@@ -105,3 +107,37 @@ def test_a_choice_of_numbers_that_not_every_trial_has_is_drawn_with_its_numbers(
     )
     axes = {axis.label: list(axis.ticktext) for axis in run.plot.parallel().data[0].dimensions if axis.ticktext}
     assert axes["width"] == ["not used", "16", "32"]
+
+
+def test_too_few_points_have_no_surface(tmp_path: Path) -> None:
+    """Two white points over two hyperparameters say nothing of the metric."""
+    run = two_trials(tmp_path)
+    assert space.contour(run) is None
+    assert run.plot.contour().layout.title.text.startswith("A contour needs two hyperparameters")
+
+
+def test_a_surface_of_shortened_trials_is_of_what_they_would_reach(tmp_path: Path) -> None:
+    """After 1 to 23 epochs of 27 its hills would be where trials were trained longer."""
+    run = interrupted(tmp_path)
+    found = space.contour(run)
+    assert found is not None
+    assert found.figure.layout.title.text.replace("<br>", " ").endswith("predicts them at full length")
+    surface = next(trace for trace in found.figure.data if trace.type == "contour")
+    reached = [value for _, value in run.record.ranked()]
+    assert surface.z.min() > median(reached)  # most ended after 3 epochs, and would go on to more
+
+
+def test_names_beside_bars_and_colour_bars_leave_room_on_a_phone(tmp_path: Path) -> None:
+    run = long_unicode(tmp_path)
+    for plot in (run.plot.contour(), run.plot.parallel()):
+        bars = [
+            trace.to_plotly_json().get("colorbar") or trace.line.colorbar.to_plotly_json() for trace in plot.data[:1]
+        ]
+        assert [bar["title"]["side"] for bar in bars] == ["right"]
+    assert max(map(len, run.plot.importance().data[0].y)) <= 20
+
+
+def test_an_axis_within_a_decade_has_few_ticks(tmp_path: Path) -> None:
+    run = two_trials(tmp_path)
+    assert run.plot.rank().layout.xaxis.type == "log"
+    assert run.plot.rank().layout.xaxis.nticks == 4

@@ -140,30 +140,3 @@ def test_an_interrupted_run_is_told_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reports", [0, 1])
 def test_a_run_that_has_hardly_begun_gets_no_advice_on_its_space(tmp_path: Path, reports: int) -> None:
     assert "border" not in texts(simulated(tmp_path, reports=reports))
-
-
-# What the search gained
-
-
-def test_the_gain_is_over_the_first_trial_and_over_the_studys_defaults(tmp_path: Path) -> None:
-    run = with_accuracies(tmp_path, [0.5, 0.7, 0.9])
-    run.info |= {"start_from": [run.record.trials["00001"].config]}
-    found = findings.gains(run)
-    assert found is not None
-    assert (found.first, found.defaults) == (pytest.approx(0.4), pytest.approx(0.2))
-    assert (found.first_trial, found.defaults_trial, found.trials) == ("00000", "00001", 3)
-
-
-def test_a_smaller_loss_is_a_gain(tmp_path: Path) -> None:
-    run = simulated(tmp_path, space={"lr": uniform(0, 1)}, curve=lambda config, epoch: config["lr"] / epoch)
-    found = findings.gains(run)
-    assert found is not None
-    assert found.first is not None
-    assert found.first > 0
-
-
-def test_an_older_run_records_no_defaults_and_one_without_a_winner_has_no_gains(tmp_path: Path) -> None:
-    found = findings.gains(with_accuracies(tmp_path / "old", [0.5, 0.7]))
-    assert found is not None
-    assert found.defaults is None
-    assert findings.gains(simulated(tmp_path / "none", reports=0)) is None

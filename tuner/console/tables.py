@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
 SHOWN_EARLIER = 10
-FEWEST_ROWS, BESIDE = 5, 12  # trials that are shown on the lowest terminal; lines for all that stands around them
+FEWEST_ROWS, BESIDE = 5, 5  # trials that are shown on the lowest terminal; lines for headings and what is left out
 GAP = 2  # columns between two of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
 LEAST_MISSED = ("at", "time", "epochs", "status")  # columns that a narrow terminal goes without, the first first
@@ -112,26 +112,32 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         return
     console, record = _console(), run.record
     trials = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
-    shown = trials if every or not console.is_terminal else trials[: max(FEWEST_ROWS, console.size.height - BESIDE)]
+    wall, count = duration(record.wall_seconds), plural(len(record.trials), "trial")
+    heading, below = f"{run.title} in {run.path}: {run.status}, {count}, {wall}", [*_told(run), *_winner(run)]
+    room = console.size.height - BESIDE - sum(-(-cell_len(line) // console.width) for line in (heading, *below))
+    shown = trials if every or not console.is_terminal else trials[: max(FEWEST_ROWS, room)]
     columns, names, hidden = _columns_that_fit(run, shown, console.width)
     table = _trials_table(run.metric, columns, console.width)
-    console.print(
-        f"{run.title} in {run.path}: {run.status}, {plural(len(record.trials), 'trial')}, "
-        f"{duration(record.wall_seconds)}"
-    )
+    console.print(heading)
     console.print(table)
     _print_what_is_left_out(run, len(trials) - len(shown), names, hidden, console)
-    for group in failure_groups(record):
-        console.print(f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}")
-    for notice in record.notices:
-        console.print(f"note: {notice}")
-    for written in record.steered.notes:
+    for line in below:
+        console.print(line)
+
+
+def _told(run: Run) -> list[str]:
+    """Failures, notices and notes, a line each."""
+    lines = [
+        f"{plural(len(group.trials), 'trial')} failed, as trial {group.first.trial}: {group.described}"
+        for group in failure_groups(run.record)
+    ]
+    lines += [f"note: {notice}" for notice in run.record.notices]
+    for written in run.record.steered.notes:
         about = f"trial {written.trial}: " if written.trial else ""
-        console.print(f"note by {written.by}: {about}{written.text}")
-    if run.best is not None:
-        print_winner(run)
-    elif run.end_reason == "failures":
-        console.print(f"the search ended as {ending(run)}")
+        lines.append(f"note by {written.by}: {about}{written.text}")
+    if run.best is None and run.end_reason == "failures":
+        lines.append(f"the search ended as {ending(run)}")
+    return lines
 
 
 def _columns_that_fit(
@@ -217,24 +223,25 @@ def _print_what_is_left_out(
 
 def print_winner(run: Run) -> None:
     """The best trial, what it scored, and where it lies."""
-    best = run.best
-    if best is None:
-        return
     console = _console()
-    console.print(f"best: {best_so_far(run.record)}")
-    metrics = run.best_metrics
-    tests = ", ".join(f"{name} {short(value)}" for name, value in metrics.items() if name.startswith("test_"))
+    for line in _winner(run):
+        console.print(line)
+
+
+def _winner(run: Run) -> list[str]:
+    """The lines of `print_winner`; none without a winner."""
+    if run.best is None:
+        return []
+    lines = [f"best: {best_so_far(run.record)}"]
+    tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
     if tests:
         weights = run.info.get("started_from")
-        console.print(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
-    console.print(epochs_spent(run.record))
-    why = ending(run)
-    if why:
-        console.print(f"the search ended as {why}")
-    console.print(f"run folder: {run.path}")
-    report = report_of(run)
-    if report:
-        console.print(f"report: {report}")
+        lines.append(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
+    lines.append(epochs_spent(run.record))
+    why, report = ending(run), report_of(run)
+    lines += [f"the search ended as {why}"] if why else []
+    lines.append(f"run folder: {run.path}")
+    return [*lines, *([f"report: {report}"] if report else [])]
 
 
 def print_refinement(found: Refinement, path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray import cloudpickle
 
+from tuner.driver.meanwhile import meanwhile
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.lifecycle.winner import NEW, ScoringInterrupted, copy_as_saved, replace_best, winner_due
@@ -26,6 +27,7 @@ from tuner.worker.pickling import pickle_trial
 SHORTEST_LIMIT = 600.0  # seconds that scoring may take, or
 EPOCHS_ALLOWED = 20  # this many times the winner's mean epoch, whichever is more
 LOOK_SECONDS = 0.2
+RETRIES = 2  # where the worker dies
 
 
 def write_winner(
@@ -59,25 +61,38 @@ def _score(
     leave: Callable[[], bool],
 ) -> None:
     """On a worker, with what a trial gets: the driver needs neither torch nor a GPU."""
-    task = ray.remote(_score_on_worker).options(
-        num_cpus=resources.cpus or 1, num_gpus=resources.gpus or 0, max_retries=2
-    )
+    needs = {"num_cpus": resources.cpus or 1, "num_gpus": resources.gpus or 0}
+    scorer = ray.remote(_Scorer).options(**needs, max_restarts=RETRIES, max_task_retries=RETRIES).remote()
     device = "cuda" if resources.gpus else "cpu"
-    scoring = task.remote(pickle_trial(trial), list(sys.path), best.config, folder.uri, study.seed, device, details)
+    given = (pickle_trial(trial), list(sys.path), best.config, folder.uri, study.seed, device, details)
     limit = max(SHORTEST_LIMIT, EPOCHS_ALLOWED * best.running_seconds / max(1, len(best.epochs)))
-    _await(scoring, limit, leave)
+    try:
+        _await(scorer.score.remote(*given), limit, leave)
+    except (ScoringInterrupted, TimeoutError):
+        meanwhile(lambda: ray.kill(scorer))  # which may wait for a Ray that is gone
+        raise
 
 
 def _await(task: Any, seconds: float, leave: Callable[[], bool]) -> None:
     until = time.monotonic() + seconds
     while not ray.wait([task], timeout=LOOK_SECONDS)[0]:
         if leave():
-            ray.cancel(task, force=True)
             raise ScoringInterrupted("the winner was not scored")
         if time.monotonic() > until:
-            ray.cancel(task, force=True)
             raise TimeoutError(f"it took more than {seconds / 60:.0f} min")
     ray.get(task)
+
+
+class _Scorer:
+    """An actor: for a task the raylet starts a second worker, which would import torch and do nothing.
+
+    It starts workers ahead for tasks that wait, the one that it is asked about among them (Ray 2.60's `node_manager.cc`
+    and `worker_pool.cc`).
+    """
+
+    def score(self, *given: Any) -> None:
+        """See `_score_on_worker`."""
+        _score_on_worker(*given)
 
 
 def _score_on_worker(

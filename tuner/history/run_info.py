@@ -238,7 +238,7 @@ _OPTIONAL: Mapping[str, tuple[str, Check, Any]] = {
     **dict.fromkeys(_TEXTS, ("a text", _is_text, None)),
     **{
         name: ("an object", _is_mapping, {})
-        for name in ("machine", "versions", "trials", "comparable", "function_sources")
+        for name in ("machine", "versions", "trials", "comparable", "function_sources", "defaults")
     },
     "options": ("options of a study", _are_options, {}),
     "seed": ("a count", _is_count, None),

@@ -20,6 +20,7 @@ from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
+from tuner.results.gains import gains
 from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def report_html(run: Run) -> str:
         left_out=len(run.record.trials) - len(rows),
         trial_data=packed(trial_data(run, shown)),
         metrics=metric_names(run),
-        gains=findings.gains(run),
+        gains=gains(run),
         copies=copies(run),
         history=sparkline(run),
         report_command=command("report", run.path),

@@ -37,6 +37,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "asked": False,  # whether a program of the user's asks for trials
         "rungs": study.scheduler.rungs(study.budget.max_epochs),
         "start_from": study.starting_points,
+        "defaults": trainer_defaults(study),  # by dotted name
         "warm_start": repr(study.warm_start),
         "resources": {  # of each trial
             "cpus": resources.cpus,
@@ -59,6 +60,13 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "report": None,
         **describe_session(study, address),
     }
+
+
+def trainer_defaults(study: Study) -> dict[str, Any]:
+    """The trainer's own value of each hyperparameter that is searched, where trials have such; functions have none."""
+    values = getattr(study.declared_trial, "hyperparameters", None)
+    known = values(study.search_space.constants) if callable(values) else {}
+    return {name: known[name] for name in study.search_space.dimensions if known.get(name) is not None}
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:

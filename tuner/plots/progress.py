@@ -31,8 +31,8 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
     if table.empty:
         return None
     reached = f"{run.metric} {table['best so far'].iloc[-1]:.4g}"
-    reached = reached if table["best so far"].notna().any() else f"no {run.metric} of a trial that didn't fail"
-    figure = new_figure(f"The search reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
+    reached = reached if table["best so far"].notna().any() else f"{run.metric}, but in trials that failed"
+    figure = new_figure(f"The best epoch of all reached {escaped(reached)}", x=AXES[against], y=label(run.metric))
     for group in by_status(table, run.longest_trial):
         figure.add_scatter(
             x=group.rows[against],

@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 NOT_USED = "not used"
 GAP = 0.15  # of the axis, between its values and what is not used
 TICKS = 5
+FEW_TICKS = 4  # within a decade of a logarithmic axis, where plotly's stand on one another
 MOST_DECADES = 3.5  # with a tick at each
 
 
@@ -84,7 +85,8 @@ class Scale:
                 ticks = {key: [values[place] for place in chosen] for key, values in ticks.items()}
         if self.log:
             span = np.ptp(self.places) if len(self.places) else 0.0
-            power = {"dtick": 1 + (span > MOST_DECADES), "exponentformat": "power"} if span > 1 and not named else {}
+            wide = {"dtick": 1 + (span > MOST_DECADES), "exponentformat": "power"}
+            power = {} if named else wide if span > 1 else {"nticks": FEW_TICKS}
             return {"type": "log", **power, **ticks}
         if isinstance(self.domain, Choice):
             return {"type": "linear", **ticks, "range": [self.ticks[0] - 0.5, self.ticks[-1] + 0.5]}

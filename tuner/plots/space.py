@@ -24,6 +24,7 @@ from tuner.plots.configurations import Tried, tried
 from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
 from tuner.plots.scales import Scale
 from tuner.plots.value_axes import colours_of, draw_values, is_wide, written
+from tuner.results.full_length import full_outcomes
 from tuner.results.importance import headline
 from tuner.search.features import is_ordered
 
@@ -36,6 +37,7 @@ COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
 FEWEST_POINTS = 4  # that a surface is drawn from
 SMOOTHING = 0.12  # of a contour, as a share of an axis
+LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the room
 LONGEST_PARALLEL, ROOM = 18, 80  # characters of a name above an axis of parallel coordinates, and above all
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +58,7 @@ def importances(run: Run) -> Plot | None:
     figure = new_figure(headline(found).text, x="share of the variance")
     figure.add_bar(
         x=table["share"],
-        y=[label(name) for name in table["hyperparameter"]],
+        y=[label(name, LONGEST_BESIDE_BAR) for name in table["hyperparameter"]],
         orientation="h",
         marker={"color": BEST},
         error_x={
@@ -88,7 +90,7 @@ def parallel_coordinates(run: Run) -> Plot | None:
     axes.append({"label": label(run.metric, longest), "values": values, **bar})
     figure = new_figure("Where the lines of the good trials run together, their values are good")
     line = {"color": values, "colorscale": SCALE, "reversescale": run.mode == "max", "showscale": True}
-    colour_bar = {**BAR, "title": {"text": label(run.metric, LONGEST_PARALLEL)}, **bar}
+    colour_bar = {**BAR, "title": _along_bar(run), **bar}
     customdata = ids(trial.trial for trial in found.trials)
     figure.add_trace(go.Parcoords(dimensions=axes, line={**line, "colorbar": colour_bar}, customdata=customdata))
     figure.update_layout(margin={"l": 80, "t": 100})
@@ -132,8 +134,8 @@ def slices(run: Run) -> Plot | None:
 def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot | None:
     """The metric over two hyperparameters, by default the two that matter most of those with an order.
 
-    The surface is of the trials that were trained in full, where there are enough. None without two such
-    hyperparameters.
+    The surface is of the trials that were trained in full; where those are too few, of what all would reach at full
+    length, see `tuner.results.full_length`. None without two such hyperparameters, or with too few trials for it.
     """
     found = tried(run)
     names = _two_ordered(run, found, first, second)
@@ -141,18 +143,19 @@ def contour(run: Run, first: str | None = None, second: str | None = None) -> Pl
         return None
     scales = [found.scale(name) for name in names]
     both = scales[0].used & scales[1].used
-    if not both.any():
+    if both.sum() < FEWEST_POINTS:
         return None
-    full = both & np.array(found.full)
-    chosen = full if full.sum() >= FEWEST_POINTS else both
+    values, chosen = found.values, both & np.array(found.full)
+    whole = bool(chosen.sum() >= FEWEST_POINTS)
+    if not whole:
+        values, chosen = _at_full_length(run, found), both
     figure = new_figure(
         f"{label(run.metric)} over {label(names[0])} and {label(names[1])}, from {int(chosen.sum())} trials "
-        + _lengths(np.array(found.epochs)[chosen], whole=bool(full[chosen].all())),
+        + ("trained in full" if whole or all(found.full) else "as the search's model predicts them at full length"),
         x=label(names[0]),
         y=label(names[1]),
     )
-    if chosen.sum() >= FEWEST_POINTS:
-        _add_surface(figure, run, scales, found.values, chosen)
+    _add_surface(figure, run, scales, values, chosen)
     table = found.table(run.metric)
     for group in by_length(table[both], run.longest_trial):
         rows = group.rows.index.to_numpy()
@@ -224,6 +227,11 @@ def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
     return axis | {"tickvals": scale.ticks, "ticktext": scale.names}
 
 
+def _along_bar(run: Run) -> dict[str, str]:
+    """The metric's name beside a colour bar, upright: above it a long one would take the figure's room."""
+    return {"text": label(run.metric, LONGEST_PARALLEL), "side": "right"}
+
+
 def _whole_ticks(numbers: list[int]) -> list[int]:
     return sorted({round(tick) for tick in np.linspace(min(numbers), max(numbers), 5)})
 
@@ -268,9 +276,12 @@ def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) 
     return list(dict.fromkeys([*wanted, *by_weight, *ordered]))[:2]
 
 
-def _lengths(epochs: npt.NDArray[np.int64], *, whole: bool) -> str:
-    """How long the trials of a surface were trained."""
-    return "trained in full" if whole else f"after {epochs.min()} to {epochs.max()} epochs"
+def _at_full_length(run: Run, found: Tried) -> Floats:
+    """[N], what trials would reach; of more than the model takes, what the others have reached."""
+    predicted = full_outcomes(run)
+    known = dict(zip(predicted.trials, predicted.values, strict=True))
+    reached = zip(found.trials, found.values.tolist(), strict=True)
+    return np.array([known.get(trial.trial, value) for trial, value in reached])
 
 
 def _with_axes(figure: go.Figure, *scales: Scale) -> go.Figure:
@@ -297,7 +308,7 @@ def _add_surface(
         reversescale=run.mode == "min",
         contours={"coloring": "heatmap"},
         line={"width": 0.5},
-        colorbar={**BAR, "title": {"text": label(run.metric, LONGEST_PARALLEL)}, **bar},
+        colorbar={**BAR, "title": _along_bar(run), **bar},
         hovertemplate="%{x:.4g}, %{y:.4g}: about " + ("%{text}" if wide else "%{z:.4g}") + "<extra></extra>",
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tuner.history.failures import failure_groups
-from tuner.history.records import TrialRecord, flat_config
+from tuner.history.records import TrialRecord
 from tuner.orders.going_on import going_on_by
 from tuner.quoting import command
 from tuner.results.full_length import full_outcomes
@@ -80,51 +80,6 @@ def certainty(run: Run) -> Certainty | None:
 
     equals = [trial.trial for trial, other in ranked[1:] if abs(value - other) < CLEAR * error_beside(other)]
     return Certainty(images, value, error, runner_up, sign * (value - second), error_beside(second), tuple(equals))
-
-
-@dataclass(frozen=True)
-class Gains:
-    """By how much the winner is better than what was there without a search, in units of the metric; more is better.
-
-    `first` is the gain over the trial that was started first, if it reported, `defaults` over the trial of the study's
-    own defaults: the first configuration of `start_from`; each None where no such trial is known. `trials` is how many
-    the winner is the best of: the best of many is so by luck too.
-    """
-
-    first: float | None
-    defaults: float | None
-    trials: int
-    first_trial: str | None = None
-    defaults_trial: str | None = None
-
-
-def gains(run: Run) -> Gains | None:
-    """What the search gained; None without a winner.
-
-    A trial that early stopping ended is taken by the best value that it reached. The gain over the winner itself is 0.
-    """
-    best = run.best
-    found = run.record.best_of(best.trial) if best is not None else None
-    if found is None:
-        return None
-    sign = 1.0 if run.mode == "max" else -1.0
-    reported = run.record.reported()
-
-    def over(trial: TrialRecord | None) -> float | None:
-        value = run.record.best_of(trial.trial) if trial is not None else None
-        return None if value is None else sign * (found[1] - value[1])
-
-    first = min((trial for trial, _ in reported), key=lambda trial: trial.number, default=None)
-    defaults = next((trial for trial, _ in reported if _is_starting_point(run, trial)), None)
-    names = [None if one is None else one.trial for one in (first, defaults)]
-    return Gains(over(first), over(defaults), len(reported), *names)
-
-
-def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
-    """Whether it is the first configuration that the study starts from; older runs don't record it."""
-    points = run.info.get("start_from") or []
-    flat = flat_config(trial.config)
-    return bool(points) and all(name in flat and flat[name] == value for name, value in flat_config(points[0]).items())
 
 
 def runner_up(run: Run) -> tuple[TrialRecord, float] | None:

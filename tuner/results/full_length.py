@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -61,31 +61,121 @@ def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs
     `rungs` and its last epoch (Swersky et al. 2013). It is never worse than what the trial has reached, and never
     better than the best of the run. Of more than 2,000 trials an even choice is taken.
     """
-    reported = [trial for trial, _ in record.reported()]
-    if not reported:
+    told = _told_by(record)
+    if not told.trials:
         return Outcomes((), (), (), (), ())
-    kept = [reported[i] for i in np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int))]
-    sign = 1.0 if record.mode == "max" else -1.0
-    curves = [_so_far(trial, record.metric, sign) for trial in kept]
-    short = np.array([_is_short(trial, longest) for trial in kept], dtype=bool)
-    values = np.array([list(curve.values())[-1] for curve in curves])
-    configs = [space.project(trial.config) for trial in kept]
+    short = np.array([_is_short(trial, longest) for trial in told.trials], dtype=bool)
+    values = told.reached
+    configs = [space.project(trial.config) for trial in told.trials]
     if short.any() and space.dimensions:
-        units = np.array([space.encode(config) for config in configs])
-        drawn = _expected(space, units, curves, short, _levels(rungs, longest))
+        drawn = _Model(space, told, _levels(rungs, longest)).expected(np.flatnonzero(short))
         draws = np.tile(values, (len(drawn), 1))
         draws[:, short] = np.clip(drawn, values[short], values.max())
         values[short] = draws[0, short]
     else:
         draws = np.tile(values, (DRAWS + 1, 1))
-    told = (sign * values).tolist()
     return Outcomes(
-        tuple(trial.trial for trial in kept),
+        tuple(trial.trial for trial in told.trials),
         tuple(configs),
-        tuple(told),
+        tuple((told.sign * values).tolist()),
         tuple(short.tolist()),
-        tuple(map(tuple, (sign * draws[1:]).tolist())),
+        tuple(map(tuple, (told.sign * draws[1:]).tolist())),
     )
+
+
+def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
+    """What a new trial of this configuration would reach at full length, by the trials of the run: mean, deviation.
+
+    Both in units of the metric; the deviation is what isn't known of the configuration, and what one trial differs from
+    another. None where the space has no such configuration, or nothing was reported.
+    """
+    space, told = run.space, _told_by(run.record)
+    flat = space.flatten(space.project(config))
+    if not told.trials or not space.dimensions or not all(name in flat for name in space.active(config)):
+        return None
+    model = _Model(space, told, _levels(run.info.get("rungs") or (), run.longest_trial))
+    mean, deviation = model.of_new(space.encode(space.project(config)))
+    return told.sign * mean, deviation
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Trials that reported, and of each the best value so far after its epochs; more is better, by `sign`."""
+
+    trials: list[TrialRecord]
+    curves: list[dict[int, float]]
+    sign: float
+
+    @property
+    def reached(self) -> Floats:
+        """[N], the best value of each."""
+        return np.array([list(curve.values())[-1] for curve in self.curves])
+
+
+def _told_by(record: RunRecord) -> _Told:
+    """At most 2,000 trials, an even choice of those that reported."""
+    sign, reported = 1.0 if record.mode == "max" else -1.0, [trial for trial, _ in record.reported()]
+    places = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)).tolist()
+    trials = [reported[place] for place in places] if reported else []
+    return _Told(trials, [_so_far(trial, record.metric, sign) for trial in trials], sign)
+
+
+class _Model:
+    """The process of a run's values, which are scaled: the middle half of them is as wide as a normal variable's."""
+
+    def __init__(self, space: Space, told: _Told, levels: Sequence[int]) -> None:
+        from tuner.search.features import Features
+
+        self._space, self._curves, self._levels = space, told.curves, levels
+        self._features = Features(space)
+        units = [space.encode(space.project(trial.config)) for trial in told.trials]
+        self._points = self._features.points(np.array(units))
+        everything = np.concatenate([list(curve.values()) for curve in told.curves])
+        lower, self._middle, upper = np.percentile(everything, [25, 50, 75])
+        self._unit = float(max((upper - lower) / 1.35, 1e-12))
+
+    def expected(self, places: npt.NDArray[np.int64]) -> Floats:
+        """What trials would reach after the last level [1 + DRAWS, places]: the mean, then draws."""
+        found = np.empty((DRAWS + 1, len(places)))
+        for first in range(0, len(places), AT_ONCE):
+            asked = places[first : first + AT_ONCE]
+            process = self._process(asked)
+            rows = _rows(self._points[asked], asked, [self._levels[-1]] * len(asked), self._levels[-1])
+            found[0, first : first + AT_ONCE] = process.mean(rows)
+            found[1:, first : first + AT_ONCE] = process.draw(rows, DRAWS, np.random.default_rng(first))
+        return np.asarray(self._middle + self._unit * found)
+
+    def of_new(self, unit: Floats) -> tuple[float, float]:
+        """Mean and standard deviation of a trial that there isn't, given by its row of the encoding."""
+        point = self._features.points(unit[None])
+        near = np.argsort(((self._points - point) ** 2).sum(axis=1))[:AT_ONCE]
+        rows = _rows(point, np.array([-1]), [self._levels[-1]], self._levels[-1])
+        (mean,), (deviation,) = self._process(near).predict(rows)
+        return float(self._middle + self._unit * mean), float(self._unit * deviation)
+
+    def _process(self, asked: npt.NDArray[np.int64]) -> CurveProcess:
+        """Given these trials, and the longest ones of all: they say what is gained by training."""
+        from tuner.search.gaussian_process import CurveProcess
+        from tuner.search.multi_fidelity import kernel_for
+
+        longest = sorted(range(len(self._curves)), key=lambda index: -max(self._curves[index]))[:AT_ONCE]
+        rows, values = self._rows_of(sorted({*longest, *asked.tolist()}))
+        with np.errstate(over="ignore"):  # infinite ones are clipped as well
+            scaled = np.clip((values - self._middle) / self._unit, -OUTLIER, OUTLIER)
+        kernel = replace(kernel_for(self._space), shared=SHARED, shared_late=SHARED_LATE)
+        return CurveProcess(kernel, rows, scaled)
+
+    def _rows_of(self, trials: Sequence[int]) -> tuple[Rows, Floats]:
+        """The values of some trials at the levels that they reached, and at their last epochs."""
+        found = [
+            (trial, epoch, value)
+            for trial in trials
+            for epoch, value in self._curves[trial].items()
+            if epoch in self._levels or epoch == max(self._curves[trial])
+        ]
+        numbers, epochs, values = zip(*found, strict=True)
+        places = np.array(numbers)
+        return _rows(self._points[places], places, epochs, self._levels[-1]), np.array(values)
 
 
 def _is_short(trial: TrialRecord, longest: int) -> bool:
@@ -110,60 +200,9 @@ def _levels(rungs: Sequence[int], longest: int) -> tuple[int, ...]:
     return (*(rungs or [3**k for k in range(20) if 3**k < longest]), longest)
 
 
-def _expected(
-    space: Space, units: Floats, curves: Sequence[dict[int, float]], short: npt.NDArray[np.bool_], levels: Sequence[int]
-) -> Floats:
-    """What the short trials would reach after the last level [1 + DRAWS, short]: the mean, then draws."""
-    from tuner.search.features import Features
-
-    everything = np.concatenate([list(curve.values()) for curve in curves])
-    lower, middle, upper = np.percentile(everything, [25, 50, 75])
-    unit = float(max((upper - lower) / 1.35, 1e-12))
-    points = Features(space).points(units)
-    expected = np.empty((DRAWS + 1, int(short.sum())))
-    places = np.flatnonzero(short)
-    for first, together in _chunks(places, curves):
-        rows, values = _told(points, curves, together, levels)
-        with np.errstate(over="ignore"):  # infinite ones are clipped as well
-            scaled = np.clip((values - middle) / unit, -OUTLIER, OUTLIER)
-        process = _process(space, rows, scaled)
-        asked = places[first : first + AT_ONCE]
-        rows = _rows(points, asked, [levels[-1]] * len(asked), levels[-1])
-        expected[0, first : first + AT_ONCE] = process.mean(rows)
-        expected[1:, first : first + AT_ONCE] = process.draw(rows, DRAWS, np.random.default_rng(first))
-    return np.asarray(middle + unit * expected)
-
-
-def _chunks(places: npt.NDArray[np.int64], curves: Sequence[dict[int, float]]) -> Iterator[tuple[int, list[int]]]:
-    """Short trials, a part of them at a time, with the longest trials of all: they say what is gained by training."""
-    longest = sorted(range(len(curves)), key=lambda index: -max(curves[index]))[:AT_ONCE]
-    for first in range(0, len(places), AT_ONCE):
-        yield first, sorted({*longest, *places[first : first + AT_ONCE].tolist()})
-
-
-def _told(
-    points: Floats, curves: Sequence[dict[int, float]], trials: Sequence[int], levels: Sequence[int]
-) -> tuple[Rows, Floats]:
-    """The values of some trials at the levels that they reached, and at their last epochs."""
-    found = [
-        (trial, epoch, value)
-        for trial in trials
-        for epoch, value in curves[trial].items()
-        if epoch in levels or epoch == max(curves[trial])
-    ]
-    numbers, epochs, values = zip(*found, strict=True)
-    return _rows(points, np.array(numbers), epochs, levels[-1]), np.array(values)
-
-
 def _rows(points: Floats, trials: npt.NDArray[np.int64], epochs: Sequence[int], longest: int) -> Rows:
+    """Places of values; points are given by row."""
     from tuner.search.gaussian_process import Rows
 
     relative = np.log(np.asarray(epochs, dtype=float)) / np.log(max(longest, 2))
-    return Rows(points[trials], relative, trials)
-
-
-def _process(space: Space, rows: Rows, values: Floats) -> CurveProcess:
-    from tuner.search.gaussian_process import CurveProcess
-    from tuner.search.multi_fidelity import kernel_for
-
-    return CurveProcess(replace(kernel_for(space), shared=SHARED, shared_late=SHARED_LATE), rows, values)
+    return Rows(points, relative, trials)

@@ -50,7 +50,22 @@ function plottedNow(place, data, layout) {
     const trial = trialOf(trace, pointNumber ?? pointIndex);
     if (trial) choose(trial);
   });
+  if (data.some((trace) => trace.type === "parcoords")) chooseLines(place);
   return done;
+}
+
+// Plotly tells which line of parallel coordinates is pointed at, and nothing of a click on it.
+function chooseLines(place) {
+  let line = null;
+  let pressed = null;
+  place.on("plotly_hover", ({ curveNumber }) => { line = curveNumber; place.style.cursor = "pointer"; });
+  place.on("plotly_unhover", () => { line = null; place.style.cursor = ""; });
+  place.addEventListener("pointerdown", ({ clientX, clientY }) => { pressed = [clientX, clientY]; });
+  place.addEventListener("click", ({ clientX, clientY }) => {
+    const moved = !pressed || Math.hypot(clientX - pressed[0], clientY - pressed[1]) > 4; // along an axis: that picks lines
+    const trial = moved || line === null ? null : trialOf(place.data[0], line);
+    if (trial) choose(trial);
+  });
 }
 
 async function draw(source) {

@@ -1,0 +1,157 @@
+"""By how much a search's winner is better than what was there without the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tuner.history.records import TrialRecord, flat_config, full_length
+from tuner.results.full_length import reached_by
+from tuner.results.importance import FEWEST_TO_NAME
+from tuner.space import Choice, Space
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+WITHIN_80 = 1.2816  # standard deviations to each side that hold 80 % of a normal variable
+FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
+NEAR = 0.02  # of a hyperparameter's range: so far from the default a value counts as it
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better the winner is than something else, in units of the metric; more is better.
+
+    `over` says than what. `trial` is the one that was measured, `epochs` how many of its `full` it was trained; None
+    where the model of the trials says what one would reach, with 80 % between `low` and `high`.
+    """
+
+    by: float
+    over: str
+    trial: str | None = None
+    epochs: int = 0
+    full: int = 0
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def amount(self) -> str:
+        """The gain as text, in two digits: no more are known; empty where there is none."""
+        if self.trial is None:
+            return f"{self.low:.2g} to {self.high:.2g}" if self.low > 0 else ""
+        return f"{self.by:.2g}" if self.by > 0 else ""
+
+    @property
+    def words(self) -> str:
+        """What follows the amount."""
+        if self.trial is None and self.low <= 0:
+            return f"by the model of the trials no better than {self.over} would be"
+        if self.trial is None:
+            return f"better than {self.over} would be, by the model of the trials (80 % interval; no trial had them)"
+        cut = f" (which was trained {self.epochs} of {self.full} epochs)" if self.epochs < self.full else ""
+        return ("better than " if self.by > 0 else "no better than ") + self.over + cut
+
+
+@dataclass(frozen=True)
+class Gains:
+    """The gains that are known, and of how many `trials` the winner is the best: the best of many is so by luck too."""
+
+    known: tuple[Gain, ...]
+    trials: int
+
+    @property
+    def told(self) -> list[tuple[str, str]]:
+        """Amounts, each with the words that follow it: a sentence's parts, without its end; none of a single trial."""
+        parts = [(one.amount, one.words) for one in self.known] if self.trials > 1 else []
+        if parts and not parts[0][0]:
+            words = parts[0][1]
+            parts[0] = ("", words[0].upper() + words[1:])
+        return parts
+
+    @property
+    def by_luck(self) -> bool:
+        """Whether there is a gain, of which luck is a part."""
+        return any(one.amount for one in self.known)
+
+
+def gains(run: Run) -> Gains | None:
+    """What the search gained; None without a winner.
+
+    Over the trial that was started first, the first configuration of the study's `start_from`, and the trainer's own
+    defaults: by a trial that had them, or nearly; else by the model that importance rests on, where it can tell
+    whether they are better or worse. Where neither can, nothing is said of them. The gain over the winner itself is 0.
+    """
+    best = run.best
+    found = run.record.best_of(best.trial) if best is not None else None
+    if found is None:
+        return None
+    reported = [trial for trial, _ in run.record.reported()]
+    first = min(reported, key=lambda trial: trial.number)
+    start = next((trial for trial in reported if _is_starting_point(run, trial)), None)
+    default = next((trial for trial in reported if _has_defaults(run, trial)), None)
+    names: dict[str, list[str]] = {}
+    for trial, name in ((first, FIRST), (start, START), (default, DEFAULTS)):
+        if trial is not None:
+            names.setdefault(trial.trial, []).append(name)
+    known = [_measured(run, run.record.trials[trial], found[1], _named(of_it)) for trial, of_it in names.items()]
+    predicted = _predicted(run, found[1]) if default is None else None
+    return Gains((*known, *([predicted] if predicted else [])), len(reported))
+
+
+# Inside
+
+
+def _named(names: list[str]) -> str:
+    """One trial that is several of what a winner is compared with."""
+    return f"{names[0]}, which had {DEFAULTS}" if DEFAULTS in names[1:] else names[0]
+
+
+def _measured(run: Run, trial: TrialRecord, value: float, over: str) -> Gain:
+    other = run.record.best_of(trial.trial)
+    by = _sign(run) * (value - other[1]) if other else 0.0
+    whole = trial.epoch if trial.status == "completed" else full_length(trial.config, run.longest_trial)
+    return Gain(by, over, trial.trial, trial.epoch, whole)
+
+
+def _predicted(run: Run, value: float) -> Gain | None:
+    """Over the trainer's defaults by the model, where it knows that they are worse or better."""
+    defaults, space = run.info.get("defaults") or {}, run.space
+    if not defaults or len(run.record.reported()) < FEWEST_TO_NAME:
+        return None
+    reached = reached_by(run, space.unflatten(defaults))
+    if reached is None:
+        return None
+    by, within = _sign(run) * (value - reached[0]), WITHIN_80 * reached[1]
+    if by - within <= 0 <= by + within:
+        return None
+    return Gain(by, DEFAULTS, low=by - within, high=by + within)
+
+
+def _sign(run: Run) -> float:
+    return 1.0 if run.mode == "max" else -1.0
+
+
+def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
+    """Whether it is the first configuration that the study starts from; older runs don't record it."""
+    points = run.info.get("start_from") or []
+    flat = flat_config(trial.config)
+    return bool(points) and all(name in flat and flat[name] == value for name, value in flat_config(points[0]).items())
+
+
+def _has_defaults(run: Run, trial: TrialRecord) -> bool:
+    """Whether each of its hyperparameters that was searched is at the trainer's default, or nearly; see `NEAR`."""
+    space, defaults = run.space, run.info.get("defaults") or {}
+    wanted = space.project(space.unflatten(defaults))
+    asked, has = space.flatten(wanted), space.flatten(space.project(trial.config))
+    searched = [name for name in has if name in space.dimensions]
+    if not searched or any(name not in asked for name in {*searched, *space.active(wanted)}):
+        return False
+    places = np.abs(np.array(space.encode(wanted)) - np.array(space.encode(space.project(trial.config))))
+    near = dict(zip(space.dimensions, places.tolist(), strict=True))
+    return all(_is_near(space, name, asked[name], has[name], near[name]) for name in searched)
+
+
+def _is_near(space: Space, name: str, default: Any, value: Any, apart: float) -> bool:
+    return bool(value == default if isinstance(space.dimensions[name], Choice) else apart <= NEAR)
