@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
@@ -103,7 +103,7 @@ class Service:
             self._working = False
         self.database.close()
 
-    def __enter__(self) -> Service:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -8,6 +8,7 @@ import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, s
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
 
+const ALONE = document.body.hasAttribute("data-alone"); // the page of one run, without a service
 const OVER = ["finished", "failed", "cancelled", "refused"];
 
 export function studyPage(study, again) {
@@ -50,7 +51,7 @@ export function studyPage(study, again) {
       const asked = [get(path(["studies", study, "row"])), get("users/me")];
       let user;
       [row, user] = await Promise.all(asked);
-      document.getElementById("user").textContent = `${user.name}, ${user.role}`;
+      document.getElementById("user").textContent = ALONE ? "read-only" : `${user.name}, ${user.role}`;
       row.role = user.role;
       found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
       draw();
@@ -68,19 +69,19 @@ export function studyPage(study, again) {
 
 function titleOf({ name, id, state, progress }) {
   const share = progress && state === "running" ? progressOf(progress.trials, progress.wanted).share : null;
-  return `${share === null ? state : percent(share)} · ${name} @${id} · tuner`;
+  return `${share === null ? state : percent(share)} · ${name}${ALONE ? "" : ` @${id}`} · tuner`;
 }
 
 function head(row, found) {
   const { id, place } = row;
   return [
-    el("h2", { class: "study" }, `@${id} ${row.name} `, badge(row.state)),
+    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state)),
     el(
       "p",
       { class: "soft" },
-      `of ${row.user}, priority ${row.priority}`,
+      !ALONE && `of ${row.user}, priority ${row.priority}`,
       place && `; number ${place.position} in the queue`,
-      row.why && `; ${row.why}`,
+      row.why && `${ALONE ? "" : "; "}${row.why}`,
       place?.start && ` (may start at ${moment(place.start)})`,
     ),
     row.has_run && el(
@@ -88,7 +89,7 @@ function head(row, found) {
       { class: "links" },
       found?.has_report && el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
       " ",
-      el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
+      !ALONE && el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
       " ",
       el("a", { href: `/api/v1/studies/${id}/archive` }, "all files"),
     ),

@@ -80,6 +80,12 @@ class AcceptBody(Body):
     name: Name | None = Field(None, description="the first admin's")
 
 
+class LinkBody(Body):
+    """The secret of a link that works once."""
+
+    secret: str = Field(max_length=200)
+
+
 class PasswordBody(Body):
     """A change of one's own password."""
 
