@@ -61,6 +61,7 @@ def application(
         Feeds(partial(_folder, service)),
         Runs(service),
         Webhooks(service.database, Sender(service.database, settings.reach)),
+        event_stream.Journal(service.database),
         guests,
     )
     app = FastAPI(
@@ -101,8 +102,9 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
 
     def told(change: Change) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it all who would be told
-            loop.call_soon_threadsafe(event_stream.tell, web.feeds, change)
+            loop.call_soon_threadsafe(event_stream.tell, web.feeds, web.journal, change)
 
+    web.feeds.told = web.journal.newest
     leave = web.service.subscribe(told)
     web.webhooks.sender.start()
     try:

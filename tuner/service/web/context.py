@@ -16,6 +16,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role, User
 from tuner.service.rights import require
 from tuner.service.service import Service
+from tuner.service.web.event_stream import Journal
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
 from tuner.service.web.runs import Runs
@@ -36,6 +37,7 @@ class Web:
     feeds: Feeds
     runs: Runs
     webhooks: Webhooks
+    journal: Journal
     guests: Guests | None = None  # where the page of one run is all that is served
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
