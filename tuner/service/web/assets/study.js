@@ -4,7 +4,7 @@ import { adviceOf } from "./advice.js";
 import { get, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, show, table } from "./dom.js";
-import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
+import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
 
@@ -128,9 +128,9 @@ function tiles(found, row) {
     { class: "tiles" },
     tile(`best ${found.metric}`, best ? best.told : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best?.averaged && `the mean ${best.averaged}`, best && testOf(best.metrics)),
     tile("trials", doneOf(progress ?? { trials: found.trials, wanted: found.wanted }), share !== null && el("progress", { max: 1, value: share, "aria-label": "progress" }), counts),
-    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`),
+    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`, recordOf(row)),
     tile("device-hours", hours(used), plural(found.epochs, "epoch"), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
-    next && tile("next device-hour", `${percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`),
+    next && tile("next device-hour", `${percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`, row.steerable && row.state === "running" && el("button", { type: "button", "data-verb": "finish" }, "Finish now")),
     found.wandb !== "off" && tile("Weights & Biases", found.wandb, found.wandb === "offline" && "send it with wandb sync"),
   );
 }
