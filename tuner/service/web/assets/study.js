@@ -18,7 +18,7 @@ export function studyPage(study, again) {
   const panel = trialPanel(study, () => row?.steerable);
   const curves = curvesOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
-  const advice = adviceOf(study);
+  const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
 
   function draw() {
     document.title = titleOf(row);
