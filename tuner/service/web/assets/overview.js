@@ -138,10 +138,10 @@ function lineOf(row, chosen) {
     "tr",
     { "data-key": row.id },
     firstCells(row, chosen),
-    el("td", { class: "number" }, String(row.priority)),
+    el("td", { class: "number", "data-name": "priority" }, String(row.priority)),
     el("td", {}, bar(progress), doneOf(progress)),
     el("td", {}, progress?.best == null ? "" : `${progress.metric} ${short(progress.best)}`),
-    el("td", { title: recordOf(row) || null }, leftOf(progress?.left)),
+    el("td", { class: "setting", "data-name": progress?.left ? "left" : null, title: recordOf(row) || null }, leftOf(progress?.left)),
     el(
       "td",
       { class: "reason" },
