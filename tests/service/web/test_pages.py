@@ -122,6 +122,26 @@ def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
     assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://wandb.ai/us/bowl/groups/bowl%2F1", "https://wandb.ai/us/bowl/groups/bowl%2F1"),
+        ("javascript:alert(1)", None),
+        ("https://user:word@wandb.ai/", None),
+        (["https://wandb.ai"], None),
+        (None, None),
+    ],
+)
+def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object, shown: str | None) -> None:
+    run = a_run(tmp_path, reports=2)
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {"wandb": "online"}))
+    (Path(run.path) / "wandb").mkdir()
+    (Path(run.path) / "wandb/mirror.json").write_text(json.dumps({"events": 1, "best": None, "url": url}))
+    study = served.study("anne", State.RUNNING, run)
+    assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
+
+
 def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:
     run = a_run(tmp_path / "with space")
     info = json.loads((Path(run.path) / "run.json").read_text())
