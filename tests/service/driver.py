@@ -44,10 +44,11 @@ class Driver:
 
     def begin(self) -> tuple[Study, Folder, dict[str, Any], list[Event]]:
         if self.task["run"] is None:
+            named = {"study_file": str(self.task["study"])}
             study = load_study(self.task["study"]).with_options(**self.task["options"])
             folder = new_run_folder(self.task["storage"], study.name)
             folder.write("study.py", Path(self.task["study"]).read_bytes())
-            return study, folder, {"options": self.task["options"], "sessions": 1, "started": now()}, []
+            return study, folder, {"options": self.task["options"], "sessions": 1, "started": now()} | named, []
         run = load_run(self.task["run"])
         options = run.info["options"] | run.record.steered.limits | self.task["limits"]
         study = load_study(Path(run.path) / "study.py").with_options(**options)

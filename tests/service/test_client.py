@@ -57,7 +57,7 @@ def test_a_study_from_python(served: Served, study_file: Path) -> None:
     study = client.submit(study_file, priority=-1, options={"trials": 3}, key="mine")
     assert client.submit(study_file, priority=-1, options={"trials": 3}, key="mine").id == study.id
     assert (study.state, study.record["options"]) == ("checking", {"trials": 3})
-    assert repr(study) == f"study @{study.id} 'parabola' of anne: checking"
+    assert repr(study) == f"study @{study.id} 'parabola.py' of anne: checking"
     bundle = served.service.folder.bundle(study.id)
     assert sorted(path.name for path in bundle.iterdir()) == ["helper.py", "parabola.py"]
     assert client.study(f"@{study.id}").change(priority=-2).record["priority"] == -2
@@ -174,20 +174,33 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert file.stat().st_mode & 0o777 == 0o600
     code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2")
     study = int(out.split()[1].removeprefix("@"))
-    assert (code, out, err) == (0, f"study @{study} parabola is checking\n", "")
+    assert (code, out, err) == (0, f"study @{study} parabola.py is checking\n", "")
     lines = run_main(capsys, "queue")[1].splitlines()
     assert lines[0].split() == ["study", "name", "user", "state", "priority", "place", "starts", "reason"]
     assert f"@{study}" in lines[-1]
-    assert run_main(capsys, "queue", "--why", f"@{study}")[1].startswith(f"study @{study} parabola is checking")
+    assert run_main(capsys, "queue", "--why", f"@{study}")[1].startswith(f"study @{study} parabola.py is checking")
     assert run_main(capsys, "priority", study, "-4")[1] == f"study @{study} has priority -4 now\n"
-    assert run_main(capsys, "logs", study) == (0, "", "")
-    assert run_main(capsys, "cancel", study)[1].startswith(f"study @{study} parabola is cancelled")
+    assert run_main(capsys, "logs", study) == (0, "", f"study {study}: its driver printed nothing\n")
+    assert run_main(capsys, "cancel", study)[1].startswith(f"study @{study} parabola.py is cancelled")
     assert json.loads(run_main(capsys, "cancel", study, "--json")[1])["state"] == "cancelled"
     assert run_main(capsys, "devices")[1].split()[:5] == ["device", "study", "user", "trial", "busy"]
     assert run_main(capsys, "usage", "--json")[:2] == (0, "[]\n")
     code, out, err = run_main(capsys, "user", "add", "bob")
     assert (code, out) == (2, "")
     assert err == "tuner: this takes the role admin, got 'emil', who is a submitter; ask an admin\n"
+
+
+def test_the_queue_tells_what_finished_studies_found(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = {"metric": "loss", "mode": "min", "best": 0.21573, "best_trial": "00011", "trials": {"completed": 13}}
+    study = served.study(state=State.RUNNING)
+    with served.service.database.changing() as connection:
+        studies.update(connection, study, progress=progress | {"epochs": 9, "updated": 1.0})
+    told(served, study, State.FINISHED)
+    logins.keep(served.url, served.tokens["anne"])
+    _, listed, _ = run_main(capsys, "queue", "--all")
+    assert "loss 0.2157, trial 00011 of 13" in listed
+    _, why, _ = run_main(capsys, "queue", "--why", f"@{study}")
+    assert why == f"study @{study} parabola.py is finished: loss 0.2157, trial 00011 of 13\n"
 
 
 def test_tokens_by_the_command(
@@ -257,11 +270,11 @@ def test_verbs_about_runs_take_studies_too(
     code, out, err = run_main(capsys, "show", study, "--json")
     assert (code, err) == (0, f"fetching the run of study {study}\n")
     assert json.loads(out)["best"] == json.loads(json.dumps(run.summary()))["best"]
-    assert run_main(capsys, "set", study, "--trials", "40") == (0, f"study {study} parabola is running\n", "")
-    assert run_main(capsys, "set", study, "--concurrency", "3") == (0, f"study {study} parabola is running\n", "")
+    assert run_main(capsys, "set", study, "--trials", "40") == (0, f"study {study} parabola.py is running\n", "")
+    assert run_main(capsys, "set", study, "--concurrency", "3") == (0, f"study {study} parabola.py is running\n", "")
     assert served.service.study(int(study[1:])).options["concurrency"] == 3
     assert run_main(capsys, "note", study, "look here")[1].startswith("no search runs on it now: the order waits")
-    assert run_main(capsys, "pause", study)[1] == f"study {study} parabola is pausing\n"
+    assert run_main(capsys, "pause", study)[1] == f"study {study} parabola.py is pausing\n"
     assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
     again = run_main(capsys, "report", study)
     assert (again[0], again[2][:60]) == (

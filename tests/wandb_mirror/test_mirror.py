@@ -1,5 +1,6 @@
 """The mirror in W&B: the real client, offline by what it writes, online against a server on loopback."""
 
+import json
 import os
 import subprocess
 import sys
@@ -119,8 +120,12 @@ def test_a_resumed_search_goes_on_in_the_same_runs_and_tells_nothing_twice(tmp_p
 @pytest.mark.slow
 def test_online_the_server_gets_every_value(run: Run) -> None:
     with wandb_server("answers") as server:
-        finished = mirror(simulated_again(run), "online", server.url)
+        again = simulated_again(run)
+        finished = mirror(again, "online", server.url)
         assert finished.returncode == 0, finished.stderr
+        url = json.loads((Path(again.path) / "wandb/mirror.json").read_text())["url"]
+        assert url.startswith(server.url)
+        assert url.endswith("/simulated/groups/simulated%2F2026-01-31T09-30-00")
         by_name = {told["displayName"]: (key, told) for key, told in server.runs.items()}
         for trial in run.record.trials.values():
             key, told = by_name[f"simulated {trial.trial}"]

@@ -41,9 +41,14 @@ def perform(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"study": study.id, "trial": options.trial, "log": "".join(parts)}))
         return SUCCESS
+    empty = True
     for part in parts:
+        empty = False
         sys.stdout.write(printable(part))
         sys.stdout.flush()
+    if empty:
+        whose = "its driver" if options.trial is None else f"trial {options.trial}"
+        print(f"study @{study.id}: {whose} printed nothing", file=sys.stderr)
     return SUCCESS
 
 

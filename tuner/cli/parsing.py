@@ -14,6 +14,7 @@ from tuner.trial import STRATEGIES
 
 RUN = "a run folder, or a storage folder for its newest run"
 RUN_OR_STUDY = f"{RUN}, or @17 for a study of a service"
+HIGHEST_PORT = 65_535
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +97,14 @@ def study_options(options: argparse.Namespace) -> dict[str, Any]:
 def limits(options: argparse.Namespace) -> dict[str, Any]:
     """The limits of the budget, None if one was not given."""
     return {name: getattr(options, name) for name in budget.NAMES}
+
+
+def port(text: str) -> int:
+    """A port to listen at; 0 for any that is free."""
+    found = int(natural(text))
+    if found > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"needs a port up to {HIGHEST_PORT}, got {text}")
+    return found
 
 
 def assignment(text: str, before: str = "--set ") -> tuple[str, Any]:

@@ -37,12 +37,18 @@ def perform(options: argparse.Namespace) -> int:
 def _row(study: dict[str, Any]) -> tuple[object, ...]:
     place = study["position"] or {}
     first = (f"@{study['id']}", study["name"], study["user"], study["state"], study["priority"])
-    return *first, place.get("position"), moment(place.get("start")), place.get("reason") or study["reason"]
+    return *first, place.get("position"), moment(place.get("start")), place.get("reason") or _reason(study)
+
+
+def _reason(study: dict[str, Any]) -> str | None:
+    from tuner.service.wording import outcome
+
+    return outcome(study["state"], study["progress"]) or study["reason"]
 
 
 def _why(study: dict[str, Any], place: dict[str, Any] | None) -> str:
     told = f"study @{study['id']} {study['name']} is {study['state']}"
     if place is None:
-        return f"{told}: {study['reason']}" if study["reason"] else told
+        return f"{told}: {reason}" if (reason := _reason(study)) else told
     start = f"; it may start at {moment(place['start'])}" if place["start"] is not None else ""
     return f"{told}, number {place['position']} in the queue: {place['reason']}{start}"

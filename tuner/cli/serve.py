@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import SUCCESS
-from tuner.cli.parsing import natural
+from tuner.cli.parsing import natural, port
 from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.installation import check_serves
 
 if TYPE_CHECKING:
     from tuner.service.executors import Executor
-
-HIGHEST_PORT = 65_535
 
 
 def add(verbs: Verbs) -> None:
@@ -30,7 +28,7 @@ def add(verbs: Verbs) -> None:
     )
     group = parser.add_argument_group("address")
     group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at (default: 127.0.0.1)")
-    group.add_argument("--port", type=_port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
+    group.add_argument("--port", type=port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
     group.add_argument("--tls-cert", metavar="FILE", help="certificate, which another address than loopback needs")
     group.add_argument("--tls-key", metavar="FILE", help="its key")
     group.add_argument("--behind-proxy", action="store_true", help="a proxy has TLS and is the only one to reach it")
@@ -143,10 +141,3 @@ def _passed(names: list[str]) -> dict[str, str]:
     if missing:
         raise StudyError(f"--pass needs variables that are set, got {', '.join(missing)}; set them, or leave them out")
     return {name: os.environ[name] for name in names}
-
-
-def _port(text: str) -> int:
-    port = int(natural(text))
-    if port > HIGHEST_PORT:
-        raise argparse.ArgumentTypeError(f"needs a port up to {HIGHEST_PORT}, got {text}")
-    return port

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
+from tuner.cli.parsing import port
 from tuner.cli.plans import plan_of
+from tuner.cli.showing import show_in_browser
 from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
@@ -34,6 +36,11 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--all", action="store_true", help="every trial, not only the best that fit the terminal")
     parser.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    group = parser.add_argument_group("in a browser")
+    group.add_argument(
+        "--web", action="store_true", help="a page that follows the run, on this machine alone; Ctrl-C ends it"
+    )
+    group.add_argument("--port", type=port, metavar="N", help="of that page (default: any that is free)")
 
 
 def perform(options: argparse.Namespace) -> int:
@@ -42,6 +49,8 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     _check(options)
+    if options.web:
+        return show_in_browser(options.run, options.port)
     run = load_run(located(options.run))
     if options.log:
         _show_log(run, options)
@@ -68,6 +77,11 @@ def _name_report(run: Run, options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    if options.port is not None and not options.web:
+        raise StudyError("--port needs --web, got it alone; add --web")
+    others = [f"--{name}" for name in ("trial", "log", "all", "watch", "json") if getattr(options, name)]
+    if options.web and others:
+        raise StudyError(f"--web shows the whole run in a browser, got it with {others[0]}; leave one of them out")
     if options.follow and not options.log:
         raise StudyError("--follow needs --log, got it alone; add --log, or use --watch to follow the whole search")
     if options.log and options.trial is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
@@ -60,10 +60,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try next, and the command that does it, where there is one."""
+    """What to try next, and the command that does it, where there is one.
+
+    `verb` is what the command does: "refine", or "extend" to `trials` trials in all.
+    """
 
     text: str
     command: str | None = None
+    verb: Literal["refine", "extend"] | None = None
+    trials: int | None = None
 
 
 def certainty(run: Run) -> Certainty | None:
@@ -115,6 +120,7 @@ def advice(run: Run) -> list[Advice]:
             Advice(
                 "Search the good region with a grid, or with narrower ranges (--as narrowed):",
                 command("refine", run.path, "-o", "next.py"),
+                "refine",
             )
         )
     return found
@@ -142,6 +148,8 @@ def _going_on(run: Run) -> list[Advice]:
             f"The best value came after {before / epochs:.0%} of the epochs, so the search was still improving; "
             f"to run {more} more trials:",
             _resumed(run, trials + more),
+            "extend",
+            trials + more,
         )
     ]
 

@@ -26,6 +26,7 @@ class Refinement:
     """The next study, and the region that it stands on."""
 
     study: Study
+    declared: Study  # the run's own
     before: Space
     region: Region
     trials: int
@@ -43,8 +44,15 @@ class Refinement:
 
     def text(self, path: Path) -> str:
         """The text of the study file for that path; raises StudyError where it can't stand there."""
+        return self._text(self.study, path)
+
+    def declared_text(self, path: Path) -> str:
+        """The run's own study written in the same way: what differs between both is what changes."""
+        return self._text(self.declared, path)
+
+    def _text(self, study: Study, path: Path) -> str:
         changes_trial = {name: value for name, value in self.options.items() if name in ("weights", "data_dir")}
-        return study_text(self.study, fill(self.summary, 110), path, changes_trial)
+        return study_text(study, fill(self.summary, 110), path, changes_trial)
 
 
 def refine(
@@ -82,8 +90,8 @@ def refine(
     if kind == "grid":
         shares = {one.name: one.share for one in importance(space, configs, values)}
         region = grid_of(region, space, shares, configurations=configurations)
-        return Refinement(_as_grid(study, region), space, region, len(told), run.info["options"])
-    return Refinement(_as_narrowed(study, region), space, region, len(told), run.info["options"])
+        return Refinement(_as_grid(study, region), study, space, region, len(told), run.info["options"])
+    return Refinement(_as_narrowed(study, region), study, space, region, len(told), run.info["options"])
 
 
 def _declared(run: Run, *, trust: bool) -> Study:

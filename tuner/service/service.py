@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
@@ -23,7 +23,7 @@ from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import refuse_missing
 from tuner.service.checking.queue import Checks
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, studies, usage
+from tuner.service.database import Database, audit, foretold, studies, usage
 from tuner.service.devices import DeviceWatch, devices_here
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
@@ -103,7 +103,7 @@ class Service:
             self._working = False
         self.database.close()
 
-    def __enter__(self) -> Service:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -339,6 +339,7 @@ class Service:
             changing.set_concurrency(connection, study, concurrency, self._devices)
         if study.state is State.FINISHED and limits:
             studies.change(connection, study.id, study.state, State.QUEUED, time.time(), ended=None, reason=None)
+        foretold.forget(connection, study.id)
         audit.write(connection, time.time(), by, "set", study.id, **told)
 
     def _steer(self, study: int, by: User, verb: str, arguments: Mapping[str, Any]) -> Answer:

@@ -6,7 +6,6 @@ import inspect
 import json
 import sqlite3
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from tuner.budget import NAMES
@@ -110,10 +109,10 @@ def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, 
     """The new row's id; raises ServiceError where the queue is full."""
     _check_counts(connection, by, limits)
     _check_after(connection, submission.after)
-    name = str(submission.options.get("name") or PurePosixPath(submission.main).stem)
+    name = str(submission.options.get("name") or submission.main)
     study = studies.insert(
         connection,
-        name=name,  # until the check says what the file calls it
+        name=name,  # the file's, until the check says what that calls the study
         user_id=by.id,
         user=by.name,
         state=State.CHECKING,

@@ -18,7 +18,7 @@ from tuner.errors import RunFolderError, TunerError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import Database, audit, studies, usage, webhooks
+from tuner.service.database import Database, audit, foretold, studies, usage, webhooks
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, Look, Task
 from tuner.service.following import Followed
@@ -205,6 +205,7 @@ class Supervisor:
             with self._database.changing() as connection:
                 studies.update(connection, study.id, deaths=0)
         self._tell_best(study, followed)
+        self._foretell(study, followed)
         self._tell(study.id, "progress")
 
     def _tell_best(self, study: SubmittedStudy, followed: Followed) -> None:
@@ -214,6 +215,17 @@ class Supervisor:
             with self._database.changing() as connection:
                 webhooks.tell_best(connection, study, found, self._clock())
             self._best[study.id] = found.best
+
+    def _foretell(self, study: SubmittedStudy, followed: Followed) -> None:
+        """Note when its end is expected: at its start and at each doubling of its time."""
+        now, left = self._clock(), followed.progress().left
+        if left is None or study.started is None or study.state is not State.RUNNING:
+            return
+        with self._database.reading() as connection:
+            due = foretold.due(connection, study.id, study.started, now)
+        if due:
+            with self._database.changing() as connection:
+                foretold.note(connection, study.id, now, now + left[0], now + left[2])
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
         """Tell a driver once what is wanted of it; where it doesn't obey in time, less kindly."""
@@ -256,6 +268,10 @@ class Supervisor:
             else:
                 studies.change(connection, study.id, study.state, following.state, now, **columns)
             usage.end(connection, study.id, now)
+            if following.state is State.FINISHED and study.state is State.RUNNING and study.started is not None:
+                foretold.ended(connection, study.id, study.started, now)
+            else:
+                foretold.forget(connection, study.id)
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
 

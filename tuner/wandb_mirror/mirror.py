@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from tuner.foreign_text import printable
 from tuner.history.events import Event, EventFollower, finite
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 WandbMode = Literal["online", "offline"]
 FOLDER = "wandb"  # in the run folder
-STATE = f"{FOLDER}/mirror.json"
+STATE = f"{FOLDER}/mirror.json"  # the service's pages read its `url`, too
 POLL_SECONDS = 0.5
 CALL_SECONDS = 20.0  # that one run's start or end may wait for the server, unless WANDB_INIT_TIMEOUT says otherwise
 OWN_TAGS = (*STATUSES, *CAUSES, BEST)
@@ -76,7 +76,7 @@ class Mirror:
         self._shown: dict[str, wandb.Run] = {}
         self._alerted: set[str] = set()  # trials
         self._told = 0
-        self._told_before, self._marked = self._read_state()
+        self._told_before, self._marked, self._url = self._read_state()
         self._epochs_told: dict[str, int] = {}
 
     def on_event(self, event: Event) -> None:
@@ -99,7 +99,7 @@ class Mirror:
 
     def save_state(self) -> None:
         """Remember what W&B has received, for a mirror of the same run when it is resumed."""
-        state = {"events": max(self._told, self._told_before), "best": self._marked}
+        state = {"events": max(self._told, self._told_before), "best": self._marked, "url": self._url}
         self._run.folder.write(STATE, json.dumps(state).encode())
 
     def finish(self, run: Run) -> None:
@@ -222,7 +222,7 @@ class Mirror:
         }
         if self._mode == "online":
             try:
-                return wandb.init(mode="online", resume="allow", **options)
+                shown = wandb.init(mode="online", resume="allow", **options)
             except (wandb.errors.CommError, wandb.errors.UsageError, TimeoutError) as error:
                 print(f"W&B's server can't be used, so the rest is kept for `wandb sync`: {error}", flush=True)
                 self._mode, self.gave_up = "offline", True
@@ -230,6 +230,9 @@ class Mirror:
                     options["id"] += "-kept"
                 else:
                     wandb.teardown()
+            else:
+                self._url = f"{shown.project_url}/groups/{quote(group, safe='')}" if shown.project_url else self._url
+                return shown
         return wandb.init(mode="offline", **options)
 
     def _summarise(self, run: Run) -> None:
@@ -255,14 +258,15 @@ class Mirror:
         shown.tags = tuple(dict.fromkeys((run.status, *hashtags(notes))))
         shown.finish(exit_code=1 if run.status == "failed" else 0)
 
-    def _read_state(self) -> tuple[int, str | None]:
-        """How many events an earlier mirror told, and whom it marked as the best trial."""
+    def _read_state(self) -> tuple[int, str | None, str | None]:
+        """How many events an earlier mirror told, whom it marked as the best trial, and where W&B shows the search."""
         try:
             state = json.loads(self._run.folder.read(STATE))
-            best = state.get("best")
-            return int(state["events"]), best if isinstance(best, str) else None
+            best, url = state.get("best"), state.get("url")
+            told = int(state["events"]), best if isinstance(best, str) else None
+            return *told, url if isinstance(url, str) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return 0, None
+            return 0, None, None
 
 
 def hashtags(notes: Iterable[Note]) -> list[str]:

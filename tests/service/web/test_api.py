@@ -222,7 +222,8 @@ def test_a_browser_logs_in_and_out(served: Served) -> None:
     assert browser.get("/api/v1/users/me").json()["name"] == "dora"
     assert browser.post("/api/v1/tokens", json={"name": "x"}).status_code == 201
     assert browser.post("/api/v1/logout").status_code == 204
-    browser.cookies.set("tuner_session", answer.cookies["tuner_session"])
+    name = f"tuner_session_{served.port}"
+    browser.cookies.set(name, answer.cookies[name])
     problem(browser.get("/api/v1/users/me"), 401)
 
 

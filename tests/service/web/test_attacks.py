@@ -125,7 +125,7 @@ def test_this_machines_own_names_are_served(served: Served, host: str) -> None:
 @pytest.mark.parametrize("origin", [None, "http://evil.example", "null", "https://127.0.0.1", "http://127.0.0.1:1"])
 def test_a_foreign_page_changes_nothing_by_a_cookie(served: Served, origin: str | None) -> None:
     secret = served.access._session(served.users["anne"], "log in")[0]
-    browser = served.client(cookies={"tuner_session": secret})
+    browser = served.client(cookies={f"tuner_session_{served.port}": secret})
     headers = {} if origin is None else {"Origin": origin}
     answer = browser.post("/api/v1/tokens", json={"name": "stolen"}, headers=headers)
     assert answer.status_code == 403
@@ -248,14 +248,14 @@ def test_a_session_that_was_given_before_the_login_is_none_after_it(served: Serv
     served.access._set_password(served.users["hand"], PASSWORD, "set")
     served.tokens["hand"] = served.access.create_token(served.users["hand"], "test")[1]
     fixed = "tuner_" + "a" * 43
-    browser = served.client(cookies={"tuner_session": fixed}, headers={"Origin": served.url})
+    browser = served.client(cookies={f"tuner_session_{served.port}": fixed}, headers={"Origin": served.url})
     answer = browser.post("/api/v1/login", json={"name": "hand", "password": PASSWORD})
     assert answer.status_code == 200
     cookie = answer.headers["set-cookie"]
     assert fixed not in cookie
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
-    assert served.client(cookies={"tuner_session": fixed}).get("/api/v1/queue").status_code == 401
+    assert served.client(cookies={f"tuner_session_{served.port}": fixed}).get("/api/v1/queue").status_code == 401
 
 
 def test_a_folder_that_becomes_a_link_while_it_is_read_leads_nowhere(served: Served, study: int, storage: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.results.text import with_error
-from tuner.service.database import studies
-from tuner.service.model import Device, State
+from tuner.service.database import foretold, studies
+from tuner.service.following import Followed
+from tuner.service.model import Device, Progress, State
 from tuner.service.web.settings import WebSettings
 
 NAME = "<script>document.title='taken'</script>"
@@ -118,6 +120,59 @@ def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
     assert all(course["values"] == sorted(course["values"], reverse=True) for course in found["courses"])
     assert guest.get("/api/v1/comparison", params={"study": [two[0], two[0]]}).status_code == 409
     assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://wandb.ai/us/bowl/groups/bowl%2F1", "https://wandb.ai/us/bowl/groups/bowl%2F1"),
+        ("javascript:alert(1)", None),
+        ("https://user:word@wandb.ai/", None),
+        (["https://wandb.ai"], None),
+        (None, None),
+    ],
+)
+def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object, shown: str | None) -> None:
+    run = a_run(tmp_path, reports=2)
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {"wandb": "online"}))
+    (Path(run.path) / "wandb").mkdir()
+    (Path(run.path) / "wandb/mirror.json").write_text(json.dumps({"events": 1, "best": None, "url": url}))
+    study = served.study("anne", State.RUNNING, run)
+    assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
+
+
+def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "with space")
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    told = {"study_file": str(tmp_path / "space.py"), "end_reason": "trials"}
+    (Path(run.path) / "run.json").write_text(json.dumps(info | told))
+    study = served.study("anne", State.RUNNING, run)
+    found = served.client("guest").get(f"/api/v1/studies/{study}/advice").json()["items"]
+    by_verb = {one["verb"]: one for one in found}
+    assert by_verb["refine"]["command"] == f"python -m tuner refine @{study} -o next.py"
+    assert all(run.path not in (one["command"] or "") for one in found)
+    if "extend" in by_verb:
+        assert by_verb["extend"]["command"] == f"python -m tuner set @{study} --trials {by_verb['extend']['trials']}"
+
+
+def test_a_study_has_the_record_of_the_time_left(served: Served, tmp_path: Path) -> None:
+    """Told with the time left alone."""
+    study = served.study("anne", State.RUNNING, a_run(tmp_path))
+    with served.service.database.changing() as connection:
+        foretold.note(connection, study, 1.0, 50.0, 150.0)
+        foretold.ended(connection, study, 0.0, 100.0)
+    row = f"/api/v1/studies/{study}/row"
+    assert served.client("guest").get(row).json()["left_record"] is None
+    served.service._supervisor._followed[study] = Left(served.service.study(study).run or "")
+    assert served.client("guest").get(row).json()["left_record"] == {"held": 1, "studies": 1}
+
+
+class Left(Followed):
+    """A run whose time left is known."""
+
+    def progress(self) -> Progress:
+        return replace(super().progress(), left=(1.0, 2.0, 3.0))
 
 
 def test_pages_name_only_assets_of_this_server(served: Served) -> None:

@@ -145,9 +145,37 @@ def test_changes_of_all_studies_come_on_one_stream(served: Served) -> None:
     again = Watch(served, "events", place)
     assert again.take(1)[0][1] == {"event": "state", "study": first, "state": "cancelled"}
     again.close()
-    foreign = Watch(served, "events", "deadbeef-3")  # of a server before this one
-    assert foreign.take(1)[0][1] == {"event": "reset"}
-    foreign.close()
+    for unknown in ("deadbeef-3", "999999"):  # of no server, and of one whose database was newer
+        foreign = Watch(served, "events", unknown)
+        assert foreign.take(1)[0][1] == {"event": "reset"}
+        foreign.close()
+
+
+def test_changes_go_on_behind_a_new_server_without_gap_or_repeat(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        watch = Watch(served, "events")
+        watch.take(1)
+        first = served.study()
+        place, _ = watch.take(1)[0]
+        second = served.study()
+        watch.close()
+        served.service.cancel(first, served.users["anne"])
+    with serving(tmp_path, before=served) as again:
+        again.service.change(second, again.users["anne"], priority=-1)
+        later = Watch(again, "events", place)
+        seen = later.take(3)
+        third = again.study()
+        seen += later.take(1)
+        assert [event for _, event in seen] == [
+            {"event": "state", "study": second, "state": "checking"},
+            {"event": "state", "study": first, "state": "cancelled"},
+            {"event": "priority", "study": second, "state": "checking"},
+            {"event": "state", "study": third, "state": "checking"},
+        ]
+        later.close()
+        last = Watch(again, "events", seen[1][0])
+        assert last.take(2) == seen[2:]
+        last.close()
 
 
 def test_a_slow_viewer_is_cut_off_and_catches_up(served: Served, tmp_path: Path) -> None:

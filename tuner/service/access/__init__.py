@@ -4,6 +4,7 @@ access        what the routes call: `Access`
 accounts      users' rows
 tokens        what programs show, stored as hashes, limited by role and time
 sessions      what browsers show, the same way
+guests        viewers of one run, who come by a link that works once
 invitations   links that work once: for the first admin, and for everybody who is added
 passwords     argon2id
 credentials   secrets of 256 bits, and their hashes
@@ -11,5 +12,6 @@ limits        requests a second, failed logins a minute, open streams
 """
 
 from tuner.service.access.access import Access, Caller
+from tuner.service.access.guests import Guests
 
-__all__ = ["Access", "Caller"]
+__all__ = ["Access", "Caller", "Guests"]

@@ -1,4 +1,4 @@
-"""The process that loads one study file, under limits: `python -m tuner.service.checking.child DESCRIPTOR`."""
+"""The process that loads or refines a study file under limits: `python -m tuner.service.checking.child DESCRIPTOR`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 LARGEST_FILE = 10_000_000  # bytes, that it may write
 SUBREAPER = 36  # of prctl(2): what is orphaned below it becomes its child, and is found there
@@ -22,11 +23,14 @@ def main(descriptor: int) -> None:
     task = json.loads(sys.stdin.readline())
     _limit(task["seconds"], task["bytes"])
     threading.Thread(target=_end_with_the_input, daemon=True).start()
-    from tuner.errors import StudyError, describe_error, one_line
+    from tuner.errors import RunFolderError, StudyError, describe_error, one_line
 
     try:
-        told: dict[str, Any] = {"facts": facts(task["file"], task["options"], task["cluster"])}
-    except StudyError as error:
+        if "run" in task:
+            told: dict[str, Any] = {"refined": refined(task["run"], task["file"], task["kind"])}
+        else:
+            told = {"facts": facts(task["file"], task["options"], task["cluster"])}
+    except (StudyError, RunFolderError) as error:
         told = {"refused": one_line(str(error))}
     except MemoryError:
         told = {"memory": True}
@@ -63,6 +67,15 @@ def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any
         "packed": study.resources.packed is not None,
         "missing": study.declared_trial.missing_downloads(),
     }
+
+
+def refined(run: str, file: str, kind: Literal["grid", "narrowed"]) -> dict[str, str]:
+    """The good region of a run as a study file beside its own, both as texts; raises StudyError, RunFolderError."""
+    from tuner.results import load_run, refine
+
+    found = refine(load_run(run), kind, trust=True)
+    path = Path(file)
+    return {"before": found.declared_text(path), "after": found.text(path), "summary": found.summary}
 
 
 def _limit(seconds: float, size: int) -> None:

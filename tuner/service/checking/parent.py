@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ LONGEST_MESSAGE = 2_000  # characters
 LOOK_SECONDS = 0.1  # between looks at the memory
 # Threads that numerical libraries would start for nothing take memory
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A study for the good region of another's run: its file's name, the other's text and its own, and why."""
+
+    main: str
+    before: str
+    after: str
+    summary: str
 
 
 def check(
@@ -47,6 +58,23 @@ def check(
         return Facts.read(told["facts"])
     except (StudyError, KeyError, TypeError) as error:
         raise ServiceError(Code.REFUSED, f"{file.name} didn't say what it declares ({error}); load it alone") from error
+
+
+def refined(run: str, file: Path, kind: str, limits: Limits) -> Refined:
+    """The study `file`, which comes to lie beside that of the run, for the good region of the run.
+
+    It is written in a process with limits, as the run's own file is executed for it. Raises ServiceError.
+    """
+    task = {"run": run, "file": str(file), "kind": kind, "seconds": limits.check_seconds, "bytes": limits.check_bytes}
+    told = _answer(task, limits, file.parent)
+    if told.get("memory"):
+        raise _too_much_memory(limits)
+    found = told.get("refined")
+    texts = [found.get(name) for name in ("before", "after", "summary")] if isinstance(found, dict) else []
+    if not texts or not all(isinstance(text, str) for text in texts):
+        problem = str(told.get("refused") or "the study can't be refined, got no answer; refine it by the command")
+        raise ServiceError(Code.REFUSED, _without_folder(printable(problem)[:LONGEST_MESSAGE], file))
+    return Refined(file.name, *map(str, texts))
 
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:

@@ -25,14 +25,39 @@ class AuditEntry:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StudyChange:
+    """A change of a study: its id in the audit, and the state that the study was in after it."""
+
+    id: int
+    action: str
+    study: int
+    state: str
+
+
 def write(
     connection: sqlite3.Connection, now: float, by: User | None, action: str, study: int | None = None, **detail: Any
 ) -> None:
-    """Add an entry; without a user it is the service's own change."""
+    """Add an entry after what it is about; without a user it is the service's own change."""
     connection.execute(
-        "INSERT INTO audit (time, user_id, user, action, study, detail) VALUES (?, ?, ?, ?, ?, ?)",
-        (now, by and by.id, ITSELF if by is None else by.name, action, study, json.dumps(detail, default=str)),
+        "INSERT INTO audit (time, user_id, user, action, study, detail, state) "
+        "VALUES (?, ?, ?, ?, ?, ?, (SELECT state FROM studies WHERE id = ?))",
+        (now, by and by.id, ITSELF if by is None else by.name, action, study, json.dumps(detail, default=str), study),
     )
+
+
+def newest(connection: sqlite3.Connection) -> int:
+    """The id of the newest entry, 0 where there is none."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM audit").fetchone()[0])
+
+
+def changes(connection: sqlite3.Connection, after: int, until: int | None, limit: int) -> list[StudyChange]:
+    """The first changes of studies behind an id, up to another."""
+    query = (
+        "SELECT id, action, study, state FROM audit WHERE id > ? AND (? IS NULL OR id <= ?) AND study IS NOT NULL "
+        "AND state IS NOT NULL ORDER BY id LIMIT ?"
+    )
+    return [StudyChange(**dict(row)) for row in connection.execute(query, (after, until, until, limit))]
 
 
 def entries(

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from tuner import __version__
-from tuner.service.access import Access
+from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
 from tuner.service.model import Change
 from tuner.service.service import Service
@@ -49,8 +49,10 @@ ROUTERS = (
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
 
 
-def application(service: Service, settings: WebSettings | None = None, access: Access | None = None) -> FastAPI:
-    """The application of a service, to be run by `serve` or called by tests."""
+def application(
+    service: Service, settings: WebSettings | None = None, access: Access | None = None, guests: Guests | None = None
+) -> FastAPI:
+    """The application of a service, to be run by `serve` or called by tests; with `guests` that of one run."""
     settings = settings or WebSettings()
     web = Web(
         service,
@@ -59,6 +61,8 @@ def application(service: Service, settings: WebSettings | None = None, access: A
         Feeds(partial(_folder, service)),
         Runs(service),
         Webhooks(service.database, Sender(service.database, settings.reach)),
+        event_stream.Journal(service.database),
+        guests,
     )
     app = FastAPI(
         title="tuner",
@@ -74,6 +78,8 @@ def application(service: Service, settings: WebSettings | None = None, access: A
     api = APIRouter(prefix=API, responses={"default": _ERROR})
     for router in (sessions.router, *ROUTERS):
         api.include_router(router)
+    if guests is not None:
+        api.include_router(sessions.of_guests)
     app.include_router(api)
     app.include_router(health.router, responses={"default": _ERROR})
     app.include_router(pages.router)
@@ -96,8 +102,9 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
 
     def told(change: Change) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it all who would be told
-            loop.call_soon_threadsafe(event_stream.tell, web.feeds, change)
+            loop.call_soon_threadsafe(event_stream.tell, web.feeds, web.journal, change)
 
+    web.feeds.told = web.journal.newest
     leave = web.service.subscribe(told)
     web.webhooks.sender.start()
     try:

@@ -10,12 +10,13 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
-from tuner.service.access import Access, Caller
+from tuner.service.access import Access, Caller, Guests
 from tuner.service.access.access import unauthenticated
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Role, User
 from tuner.service.rights import require
 from tuner.service.service import Service
+from tuner.service.web.event_stream import Journal
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
 from tuner.service.web.runs import Runs
@@ -36,14 +37,19 @@ class Web:
     feeds: Feeds
     runs: Runs
     webhooks: Webhooks
+    journal: Journal
+    guests: Guests | None = None  # where the page of one run is all that is served
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     uploads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
 
     @property
     def cookie(self) -> str:
-        """The name of the session's cookie; with TLS no other host can set one of this name."""
-        return "__Host-tuner" if self.settings.secure else "tuner_session"
+        """The name of the session's cookie; with TLS no other host can set one of this name.
+
+        Browsers send a host's cookies to all its ports: without the port, two servers would end each other's sessions.
+        """
+        return "__Host-tuner" if self.settings.secure else f"tuner_session_{self.settings.port}"
 
     async def heavily(self, work: Callable[[], Any]) -> Any:
         """Do what takes long in a thread, a few at once."""

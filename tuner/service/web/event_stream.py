@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, aclosing
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tuner.service.database import Database, audit
 from tuner.service.model import Change, State
 from tuner.service.web.event_reader import Position, sent
 from tuner.service.web.feeds import Feed, Feeds
 
 PING_SECONDS = 15.0  # after which proxies and clients would take a silent stream for a dead one
+MOST_MISSED = 1000  # changes that a viewer is told of; after more, reading the lists anew is quicker
+_KINDS = {"priority": "priority", "delete": "deleted"}  # by the audit's action; all others are states
 _AGAIN = b"retry: 1000\n\n"  # milliseconds until a browser connects again
 _PING = b": still here\n\n"
 _BEHIND = b": you are behind, connect again\n\n"
@@ -69,28 +71,71 @@ async def of_run(
             yield chunk
 
 
-async def of_changes(feeds: Feeds, last: str | None, allowed: Allowed) -> AsyncIterator[bytes]:
-    """Changes of all studies; `reset` where the viewer should read the lists anew, as what happened since is gone."""
-    feed = feeds.changes
-    number = _number(last)
+async def of_changes(feeds: Feeds, journal: Journal, last: str | None, allowed: Allowed) -> AsyncIterator[bytes]:
+    """Changes of all studies: those since the id that a viewer saw last, whichever server sent it, then as they come.
+
+    `reset` asks the viewer to read the lists anew: one without an id, or with one that is too old or of no change here.
+    """
+    number, told = feeds.changes.next, feeds.told  # nothing comes between the two
     yield _AGAIN
-    if number is None or number > feed.next or feed.since(number) is None:
-        number = feed.next
-        yield sent(_place(number), {"event": "reset"})
-    async for chunk in _live(feed, number, allowed):
+    missed = None if last is None else await asyncio.to_thread(journal.missed, last, told)
+    if missed is None:
+        yield sent(str(told), {"event": "reset"})
+    else:
+        yield b"".join(_stored(change) for change in missed)
+    async for chunk in _live(feeds.changes, number, allowed):
         yield chunk
 
 
-def tell(feeds: Feeds, change: Change) -> None:
-    """Hand a change to all who watch; called in the event loop."""
-    feeds.changes.push(_told(change, _place(feeds.changes.next + 1)))
+class Journal:
+    """The stored changes of studies; their ids are those of the audit, so that they outlast the server."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @property
+    def newest(self) -> int:
+        """The id of the newest change."""
+        with self._database.reading() as connection:
+            return audit.newest(connection)
+
+    def since(self, after: int) -> list[audit.StudyChange]:
+        """What was stored behind an id."""
+        with self._database.reading() as connection:
+            return audit.changes(connection, after, None, MOST_MISSED)
+
+    def missed(self, last: str, until: int) -> list[audit.StudyChange] | None:
+        """What came behind the id that a viewer saw last; None where that is no id, or too much came since."""
+        if not (last.isascii() and last.isdecimal() and len(last) < 16) or int(last) > until:
+            return None
+        with self._database.reading() as connection:
+            found = audit.changes(connection, int(last), until, MOST_MISSED + 1)
+        return None if len(found) > MOST_MISSED else found
+
+
+def tell(feeds: Feeds, journal: Journal, change: Change) -> None:
+    """Hand a change to all who watch; called in the event loop.
+
+    What is stored has an id; what happened to a search, and why one waits, has none: it is read anew at each look.
+    """
+    stored = [] if change.kind == "progress" else journal.since(feeds.told)
+    for each in stored:
+        feeds.changes.push(_stored(each))
+        feeds.told = each.id
+    if not any(each.study == change.study for each in stored):
+        feeds.changes.push(_told(change))
     feed = feeds.of(change.study)
     if feed is not None and change.kind != "progress":  # of which the run's own events tell
         feed.push(_told(change))
 
 
-def _told(change: Change, place: str | None = None) -> bytes:
-    return sent(place, {"event": change.kind, "study": change.study, "state": change.state})
+def _told(change: Change) -> bytes:
+    return sent(None, {"event": change.kind, "study": change.study, "state": change.state})
+
+
+def _stored(change: audit.StudyChange) -> bytes:
+    kind = _KINDS.get(change.action, "state")
+    return sent(str(change.id), {"event": kind, "study": change.study, "state": change.state})
 
 
 async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncIterator[bytes]:
@@ -109,15 +154,3 @@ async def _live(feed: Feed, number: int, allowed: Allowed) -> AsyncIterator[byte
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-_EPOCH = secrets.token_hex(4)  # of this process: its numbers mean nothing to the next one
-
-
-def _place(number: int) -> str:
-    return f"{_EPOCH}-{number}"
-
-
-def _number(place: str | None) -> int | None:
-    epoch, _, number = (place or "").partition("-")
-    return int(number) if epoch == _EPOCH and number.isdecimal() and number.isascii() and len(number) < 16 else None

@@ -135,6 +135,7 @@ class Feeds:
 
     def __init__(self, find: Callable[[int], Folder | None], kept_bytes: int = KEPT_BYTES) -> None:
         self.changes = Feed(kept_bytes)
+        self.told = 0  # the id of the newest stored change that `changes` has
         self.closed = False
         self._find, self._kept_bytes = find, kept_bytes
         self._runs: dict[int, RunFeed] = {}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from tuner.foreign_text import printable
-from tuner.results.text import short
+from tuner.service.database import foretold
+from tuner.service.database.foretold import LeftRecord
 from tuner.service.model import OVER, DeviceUse, Position, Progress, Role, State, SubmittedStudy, User
 from tuner.service.rights import has
 from tuner.service.service import Service
+from tuner.service.wording import outcome
 
 ALIVE = tuple(state for state in State if state not in OVER)
 _ORDER = (State.ENDING, State.RUNNING, State.PAUSING, State.STARTING, State.QUEUED, State.CHECKING, State.PAUSED)
@@ -33,6 +35,7 @@ class StudyRow:
     place: Position | None
     progress: Progress | None
     running: tuple[str, ...]  # trials
+    left_record: LeftRecord | None  # of studies before, while its time left is told
     why: str  # it waits, was refused or failed; of a finished one what it found
 
 
@@ -81,16 +84,20 @@ def row(service: Service, study: SubmittedStudy, user: User, place: Position | N
         steerable=has(user, Role.ADMIN) or (has(user, Role.SUBMITTER) and study.user_id == user.id),
         place=place,
         progress=progress,
+        left_record=_left_record(service) if progress is not None and progress.left is not None else None,
         running=() if followed is None else followed.running,
         why=printable(_why(study, place, progress)),
     )
 
 
+def _left_record(service: Service) -> LeftRecord | None:
+    with service.database.reading() as connection:
+        return foretold.record(connection)
+
+
 def _why(study: SubmittedStudy, place: Position | None, progress: Progress | None) -> str:
-    if study.state is State.FINISHED and progress is not None and progress.best is not None:
-        ended = sum(progress.trials.values())
-        return f"{progress.metric} {short(progress.best)}, trial {progress.best_trial} of {ended}"
-    return (place and place.reason) or study.reason or ""
+    found = "" if progress is None else outcome(study.state, asdict(progress))
+    return found or (place and place.reason) or study.reason or ""
 
 
 def _sorted(studies: Iterable[SubmittedStudy], places: dict[int, Position]) -> list[SubmittedStudy]:

@@ -12,7 +12,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from tuner.errors import StudyError
-from tuner.service.access import Access
+from tuner.service.access import Access, Guests
+from tuner.service.one_run import STUDY, OneRun
 from tuner.service.service import Service
 from tuner.service.web.application import application
 from tuner.service.web.settings import WebSettings
@@ -58,11 +59,31 @@ def serve(service: Service, settings: WebSettings, say: Callable[[str], None] = 
         server(service, settings, access).run(sockets=[listener])
 
 
-def server(service: Service, settings: WebSettings, access: Access | None = None) -> Server:
+def show(service: OneRun, settings: WebSettings, say: Callable[[str], None] = print) -> None:
+    """Show one run until a signal ends it; `service` has been started, and is closed by the caller.
+
+    `say` is told a link that works once, and the next one as soon as it was used. Raises StudyError as `serve` does.
+    """
+    settings.check()
+    with listening(settings) as listener:
+        settings = replace(settings, port=listener.getsockname()[1])
+
+        def used(secret: str) -> None:
+            say(f"opened; a link for another browser: {settings.url}/open#{secret}")
+
+        guests = Guests(service.database, used)
+        say(f"{service.study(STUDY).name} at {settings.url}/open#{guests.secret()}")
+        say("the link works once; Ctrl-C ends the page, not the search")
+        server(service, settings, guests=guests).run(sockets=[listener])
+
+
+def server(
+    service: Service, settings: WebSettings, access: Access | None = None, guests: Guests | None = None
+) -> Server:
     """The server, not yet started; a test runs it in a thread."""
     return Server(
         uvicorn.Config(
-            application(service, settings, access),
+            application(service, settings, access, guests),
             log_level="warning",
             access_log=False,  # addresses of users belong in no log
             server_header=False,

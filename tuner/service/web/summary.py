@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -17,13 +19,16 @@ from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epo
 from tuner.history.scored import BEST, METRICS
 from tuner.results import Run
 from tuner.results.text import averaged, report_of, with_error
-from tuner.service.web.files import is_odd
+from tuner.service.errors import ServiceError
+from tuner.service.web.files import is_odd, part_of
 
 ALIKE = 5  # trials that failed with the same error, after which pausing is proposed
 NAMED = 50  # trials of a failure that are named
 FEWEST = 3  # trials with a value, before anything is said of the next ones
 QUANTILES = (10, 25, 50, 75, 90)
 MOST_CURVES = 60
+WANDB_STATE = "wandb/mirror.json"
+LONGEST_STATE = 10_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class Summary:
     notes: list[str]
     has_report: bool
     wandb: str  # "online", "offline" or "off"
+    wandb_url: str | None  # where W&B shows it
 
 
 def summary(run: Run) -> Summary:
@@ -122,6 +128,7 @@ def summary(run: Run) -> Summary:
         notes=[printable(note.text) for note in record.steered.notes_of(None)],
         has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
+        wandb_url=_wandb_url(run) if run.info["wandb"] == "online" else None,
     )
 
 
@@ -177,6 +184,17 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
 
 
 # Inside
+
+
+def _wandb_url(run: Run) -> str | None:
+    """What the mirror wrote down; the folder is its user's, so that anything may stand there."""
+    try:
+        told = json.loads(part_of(run.folder, WANDB_STATE, 0, LONGEST_STATE))
+        url = urlsplit(told["url"])
+    except (ServiceError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    sound = url.scheme in ("http", "https") and bool(url.hostname) and url.username is None
+    return printable(url.geturl()) if sound else None
 
 
 def _winner(run: Run) -> Winner | None:

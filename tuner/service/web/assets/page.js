@@ -73,7 +73,7 @@ stream.onChange((word) => {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) again();
 });
-document.getElementById("leave").addEventListener("click", async () => {
+document.getElementById("leave")?.addEventListener("click", async () => {
   await ask("POST", "logout");
   location.replace("/login");
 });

@@ -4,10 +4,11 @@ import { adviceOf } from "./advice.js";
 import { get, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, show, table } from "./dom.js";
-import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, short } from "./text.js";
+import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
 
+const ALONE = document.body.hasAttribute("data-alone"); // the page of one run, without a service
 const OVER = ["finished", "failed", "cancelled", "refused"];
 
 export function studyPage(study, again) {
@@ -17,7 +18,7 @@ export function studyPage(study, again) {
   const panel = trialPanel(study, () => row?.steerable);
   const curves = curvesOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
-  const advice = adviceOf(study);
+  const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
 
   function draw() {
     document.title = titleOf(row);
@@ -50,7 +51,7 @@ export function studyPage(study, again) {
       const asked = [get(path(["studies", study, "row"])), get("users/me")];
       let user;
       [row, user] = await Promise.all(asked);
-      document.getElementById("user").textContent = `${user.name}, ${user.role}`;
+      document.getElementById("user").textContent = ALONE ? "read-only" : `${user.name}, ${user.role}`;
       row.role = user.role;
       found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
       draw();
@@ -68,19 +69,19 @@ export function studyPage(study, again) {
 
 function titleOf({ name, id, state, progress }) {
   const share = progress && state === "running" ? progressOf(progress.trials, progress.wanted).share : null;
-  return `${share === null ? state : percent(share)} · ${name} @${id} · tuner`;
+  return `${share === null ? state : percent(share)} · ${name}${ALONE ? "" : ` @${id}`} · tuner`;
 }
 
 function head(row, found) {
   const { id, place } = row;
   return [
-    el("h2", { class: "study" }, `@${id} ${row.name} `, badge(row.state)),
+    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state)),
     el(
       "p",
       { class: "soft" },
-      `of ${row.user}, priority ${row.priority}`,
+      !ALONE && `of ${row.user}, priority ${row.priority}`,
       place && `; number ${place.position} in the queue`,
-      row.why && `; ${row.why}`,
+      row.why && `${ALONE ? "" : "; "}${row.why}`,
       place?.start && ` (may start at ${moment(place.start)})`,
     ),
     row.has_run && el(
@@ -88,7 +89,7 @@ function head(row, found) {
       { class: "links" },
       found?.has_report && el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
       " ",
-      el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
+      !ALONE && el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
       " ",
       el("a", { href: `/api/v1/studies/${id}/archive` }, "all files"),
     ),
@@ -127,10 +128,10 @@ function tiles(found, row) {
     { class: "tiles" },
     tile(`best ${found.metric}`, best ? best.told : "none yet", best && [el("a", { href: `#trial=${best.trial}` }, `trial ${best.trial}`), ` at epoch ${best.epoch}`], best?.averaged && `the mean ${best.averaged}`, best && testOf(best.metrics)),
     tile("trials", doneOf(progress ?? { trials: found.trials, wanted: found.wanted }), share !== null && el("progress", { max: 1, value: share, "aria-label": "progress" }), counts),
-    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`),
+    !OVER.includes(row.state) && tile("time left", progress?.left ? leftOf(progress.left) : "not known yet", progress?.left && `about ${duration(progress.left[1])}`, recordOf(row)),
     tile("device-hours", hours(used), plural(found.epochs, "epoch"), found.saved_hours > 0 && `early stopping saved ${hours(found.saved_hours)}, ${percent(found.saved_share)}`),
-    next && tile("next device-hour", `${percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`),
-    found.wandb !== "off" && tile("Weights & Biases", found.wandb, found.wandb === "offline" && "send it with wandb sync"),
+    next && share !== 1 && tile("next device-hour", `${next.chance > 0.99 ? "more than 99 %" : percent(next.chance)} chance of a new best`, `about ${plural(Math.round(next.trials), "trial")}, if they are like those so far`, next.gained !== null && `the last one gained ${short(next.gained)}`, row.steerable && row.state === "running" && el("button", { type: "button", "data-verb": "finish" }, "Finish now")),
+    found.wandb !== "off" && tile("Weights & Biases", found.wandb_url ? el("a", { href: found.wandb_url, target: "_blank", rel: "noopener noreferrer" }, "open the runs") : found.wandb, found.wandb === "offline" && "send it with wandb sync"),
   );
 }
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Path, Query
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
 
-from tuner.service.model import Role
+from tuner.service.model import Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 
 T = TypeVar("T")
@@ -78,6 +78,12 @@ class AcceptBody(Body):
     secret: str = Field(max_length=200)
     password: Password
     name: Name | None = Field(None, description="the first admin's")
+
+
+class LinkBody(Body):
+    """The secret of a link that works once."""
+
+    secret: str = Field(max_length=200)
 
 
 class PasswordBody(Body):
@@ -196,10 +202,27 @@ class NewUser(UserView):
 
 
 class Advised(BaseModel):
-    """What to try next."""
+    """What to try next; `verb` is what the page does for it, with so many `trials` in all where it goes on."""
 
     text: str
     command: str | None
+    verb: Literal["refine", "extend"] | None = None
+    trials: int | None = None
+
+
+class RefineBody(Body):
+    """How the good region is searched next, and whether that study is submitted or only shown."""
+
+    kind: Literal["grid", "narrowed"] = Field("grid", description="a grid, or narrower ranges for the search")
+    submit: bool = False
+
+
+class RefinedView(BaseModel):
+    """The next study: why there, how it differs as lines of a unified diff, and the study, if it was submitted."""
+
+    summary: str
+    diff: list[str]
+    study: SubmittedStudy | None
 
 
 class Answered(BaseModel):

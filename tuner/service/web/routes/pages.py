@@ -14,7 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from tuner.service.errors import Code, ServiceError
-from tuner.service.web.context import caller_of
+from tuner.service.one_run import STUDY
+from tuner.service.web.context import caller_of, web_of
 from tuner.service.web.routes.bodies import Id
 
 router = APIRouter(include_in_schema=False)
@@ -23,6 +24,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
+ONE_RUN = f"/studies/{STUDY}"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _OF_ASSETS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _FOREVER = "private, max-age=31536000, immutable"  # its address has its version
@@ -30,7 +32,9 @@ _FOREVER = "private, max-age=31536000, immutable"  # its address has its version
 
 @router.get("/")
 def first(request: Request) -> Response:
-    """Studies and devices."""
+    """Studies and devices; where there is one run alone, that."""
+    if web_of(request).guests is not None:
+        return RedirectResponse(ONE_RUN, 303)
     return _for_users(request)
 
 
@@ -47,15 +51,21 @@ def compare(request: Request) -> Response:
 
 
 @router.get("/login")
-def login() -> Response:
+def login(request: Request) -> Response:
     """Where a user logs in."""
-    return _page("enter.html", way="login")
+    return _page("enter.html", way="login" if web_of(request).guests is None else "open")
 
 
 @router.get("/welcome")
 def welcome() -> Response:
     """Where a link that works once leads to; its secret is behind `#`, and reaches the server with the form alone."""
     return _page("enter.html", way="welcome")
+
+
+@router.get("/open")
+def link() -> Response:
+    """Where the link of one run leads to; its secret is behind `#`, too."""
+    return _page("enter.html", way="open")
 
 
 @router.get("/assets/plotly.js")
@@ -88,7 +98,7 @@ def _for_users(request: Request) -> Response:
         if error.code is not Code.UNAUTHENTICATED:
             raise
         return RedirectResponse("/login", 303)
-    return _page("page.html", plotly=version("plotly"))
+    return _page("page.html", plotly=version("plotly"), alone=web_of(request).guests is not None)
 
 
 def _page(name: str, **content: object) -> Response:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
 from tuner.errors import did_you_mean
 from tuner.foreign_text import in_utf8, printable
-from tuner.results.findings import advice
+from tuner.results.findings import Advice, advice
 from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Role
+from tuner.service.refining import NextStudy, next_study
+from tuner.service.rights import require
 from tuner.service.web import summary
 from tuner.service.web.comparing import Compared, compared
-from tuner.service.web.context import Shown, Viewer
-from tuner.service.web.routes.bodies import LARGEST_ID, Advised, Id, Listed
+from tuner.service.web.context import Asking, Shown, Viewer
+from tuner.service.web.routes.bodies import LARGEST_ID, Advised, Id, Listed, RefineBody, RefinedView
 
 router = APIRouter(tags=["studies"])
+_COMMAND = "python -m tuner "
 Metric = Annotated[str | None, Query(max_length=200, description="of those that trials report; by default the study's")]
 Most = Annotated[int, Query(ge=1, le=200, description="curves at most")]
 
@@ -54,8 +61,37 @@ def show_curves(
 async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
     """What to try next, the most promising first, with the command that does it where there is one."""
     found = await web.heavily(lambda: advice(web.runs.get(study)))
-    items = [Advised(text=printable(one.text), command=one.command and printable(one.command)) for one in found]
+    name = None if web.guests else f"@{study}"  # where the run has no number, its folder is its name
+    items = [
+        Advised(
+            text=printable(one.text),
+            command=one.command and printable(one.command if name is None else _at_service(one, name)),
+            verb=one.verb,
+            trials=one.trials,
+        )
+        for one in found
+    ]
     return Listed(items=items)
+
+
+def _at_service(advised: Advice, study: str) -> str:
+    """The command for a study of the service: what goes on there is set."""
+    told = advised.command or ""
+    if not told.startswith(_COMMAND):  # a call in Python
+        return told
+    verb, _, *options = shlex.split(told.removeprefix(_COMMAND))
+    return _COMMAND + shlex.join(["set" if advised.verb == "extend" else verb, study, *options])
+
+
+@router.post("/studies/{study}:refine")
+async def refine(study: Id, body: RefineBody, caller: Asking, web: Shown) -> RefinedView:
+    """The study for the good region of this one's run, shown or submitted; takes up to a minute."""
+    require(caller.user, Role.SUBMITTER, "refining a study")
+    found: NextStudy = await web.checking(partial(next_study, web.service, study, body.kind))
+    submitted = None
+    if body.submit:
+        submitted = await run_in_threadpool(partial(web.service.submit, found.submission, caller.user))
+    return RefinedView(summary=found.summary, diff=found.diff, study=submitted)
 
 
 @router.get("/comparison")

@@ -6,10 +6,12 @@ import time
 
 from fastapi import APIRouter, Request, Response
 
+from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Asking, Shown, Web, address_of, check_origin
-from tuner.service.web.routes.bodies import AcceptBody, LoginBody, PasswordBody, UserView
+from tuner.service.web.routes.bodies import AcceptBody, LinkBody, LoginBody, PasswordBody, UserView
 
 router = APIRouter(tags=["login"])
+of_guests = APIRouter(tags=["login"])  # where there are no accounts
 
 
 @router.post("/login")
@@ -44,6 +46,17 @@ def change_password(body: PasswordBody, request: Request, response: Response, ca
     secret, expires = web.access.change_password(caller.user, body.old, body.new, address_of(request))
     if caller.by_cookie:
         set_cookie(response, web, secret, expires)
+
+
+@of_guests.post("/open", status_code=201)
+def enter(body: LinkBody, request: Request, response: Response, web: Shown) -> UserView:
+    """Begin a session by a link that works once."""
+    check_origin_if_any(request)
+    if web.guests is None:
+        raise ServiceError(Code.NOT_FOUND, "links open the page of one run", "another server", "log in")
+    user, secret, expires = web.guests.enter(body.secret)
+    set_cookie(response, web, secret, expires)
+    return UserView.model_validate(user, from_attributes=True)
 
 
 def check_origin_if_any(request: Request) -> None:

@@ -1,0 +1,155 @@
+"""One run, whoever drives it, as the only study of a service that does nothing but show it: `tuner show --web`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from tuner.errors import RunFolderError
+from tuner.foreign_text import printable
+from tuner.history.run_info import RUN_FILE
+from tuner.orders.going_on import going_on_by
+from tuner.results import Run, load_run
+from tuner.service.errors import Code, ServiceError
+from tuner.service.following import Followed
+from tuner.service.model import Change, Demand, Page, Progress, State, SubmittedStudy
+from tuner.service.service import Service
+
+STUDY = 1  # the number of the only study
+LOOK_SECONDS = 0.3
+_STATES = MappingProxyType(
+    {
+        "running": State.RUNNING,
+        "finished": State.FINISHED,
+        "failed": State.FAILED,
+        "interrupted": State.PAUSED,  # as somebody may go on with it
+    }
+)
+_log = logging.getLogger(__name__)
+
+
+class OneRun(Service):
+    """Shows a run as it is at each moment; starts, changes and ends nothing. `folder` is for what sessions need."""
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        super().__init__(folder, devices=())
+        self._path = run.path
+        self._seen: tuple[object, ...] = ()
+        self._run_followed: Followed | None = None
+        self._study = self._read(run)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep_up, name="tuner-one-run", daemon=True)
+
+    def start(self) -> None:
+        """Follow the run until `close`."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking; the run goes on."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        super().close()
+
+    def study(self, study: int) -> SubmittedStudy:
+        """The run as a study."""
+        if study != STUDY:
+            raise ServiceError(Code.NOT_FOUND, f"the only study here is {STUDY}", str(study), "open the printed link")
+        return self._study
+
+    def studies(
+        self,
+        *,
+        state: State | Collection[State] | None = None,
+        user: str | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
+    ) -> Page[SubmittedStudy]:
+        """The run alone."""
+        self._page(limit, cursor)
+        states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
+        fits = cursor is None and user in (None, "") and (not states or self._study.state in states)
+        return Page((self._study,) if fits else (), None)
+
+    def progress(self, study: int) -> Progress | None:
+        """How far the search is, by its events."""
+        followed, told = self._run_followed, self.study(study).progress
+        if followed is not None:
+            return followed.progress()
+        return Progress(**{**told, "left": None}) if told else None
+
+    def followed(self, study: int) -> Followed | None:
+        """The search while a driver works on it."""
+        self.study(study)
+        return self._run_followed
+
+    # The thread
+
+    def _keep_up(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except Exception:  # a folder that is gone for a while: what was read stays, and the next look tries again
+                _log.exception("the run can't be read now")
+                self._ended.wait(1.0)
+
+    def _look(self) -> None:
+        with suppress(RunFolderError):  # deleted
+            run = load_run(self._path)
+            if self._stamp(run) != self._seen:
+                self._study = self._read(run)
+                self._listeners.tell(Change(STUDY, "state", self._study.state))
+            elif self._run_followed is not None and self._run_followed.new():
+                self._listeners.tell(Change(STUDY, "progress", self._study.state))
+
+    def _stamp(self, run: Run) -> tuple[object, ...]:
+        """What is different once a driver begins or ends."""
+        return run.status, run.folder.modified(RUN_FILE)
+
+    def _read(self, run: Run) -> SubmittedStudy:
+        self._seen = self._stamp(run)
+        followed = Followed(run.path)
+        followed.new()
+        state, progress = _STATES[run.status], asdict(followed.progress())
+        self._run_followed = followed if state is State.RUNNING else None
+        began, last = _seconds(run.info["started"]), run.record.last_time
+        return SubmittedStudy(
+            id=STUDY,
+            name=run.title,
+            user="",
+            state=state,
+            priority=0,
+            preemptible=False,
+            demand=Demand(),
+            after=(),
+            submitted=began or last or 0.0,
+            changed=last or began or 0.0,
+            started=began,
+            ended=None if state is State.RUNNING else last,
+            run=run.path,
+            reason=_reason(run, state),
+            progress=progress,
+        )
+
+
+def _reason(run: Run, state: State) -> str | None:
+    if state is State.FAILED:
+        return "no trial of the search succeeded"
+    if state is not State.PAUSED:
+        return None
+    by = run.info.get("interrupted_by")
+    return printable(f"{by or 'interrupted'}; to go on: {going_on_by(run)}")
+
+
+def _seconds(started: object) -> float | None:
+    """A time of run.json in seconds since 1970."""
+    try:
+        return datetime.fromisoformat(str(started)).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,76 @@
+"""The good region of a study's run as the next study: what differs, and the submission that searches it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Literal
+
+from tuner.foreign_text import printable
+from tuner.service.checking.parent import Refined, refined
+from tuner.service.errors import Code, ServiceError
+from tuner.service.model import Limits, Submission, SubmittedStudy, of_driver
+from tuner.service.service import Service
+
+Kind = Literal["grid", "narrowed"]
+MOST_LINES = 2_000  # of each text, of which a difference is made
+
+
+@dataclass(frozen=True)
+class NextStudy:
+    """A study for the good region of another: why there, its unified diff in lines, and what to submit."""
+
+    summary: str
+    diff: list[str]
+    submission: Submission
+
+
+def next_study(service: Service, study: int, kind: Kind) -> NextStudy:
+    """Refine a study's run. Raises ServiceError where it has none yet, too few trials, or its file is gone."""
+    found = service.study(study)
+    bundle = service.folder.bundle(study)
+    if found.run is None or not found.main or not bundle.is_dir():
+        raise ServiceError(
+            Code.CONFLICT,
+            "refining needs a study that has begun",
+            f"one that is {found.state}",
+            "wait for it",
+        )
+    files = _files(bundle, service.limits)
+    main = _new_name(Path(found.main).stem, kind, files)
+    text = refined(found.run, bundle / main, kind, service.limits)
+    return NextStudy(printable(text.summary), _difference(found, text), _submission(found, text, files))
+
+
+def _submission(study: SubmittedStudy, text: Refined, files: dict[str, bytes]) -> Submission:
+    """What changes the study stands in the new file; how it is run is asked for as it was."""
+    return Submission(
+        text.main,
+        {**files, text.main: text.after.encode()},
+        preemptible=study.preemptible,
+        options=of_driver(study.options),
+    )
+
+
+def _difference(study: SubmittedStudy, text: Refined) -> list[str]:
+    before, after = (one.splitlines()[:MOST_LINES] for one in (text.before, text.after))
+    return [printable(line) for line in unified_diff(before, after, study.main, text.main, n=2, lineterm="")]
+
+
+def _new_name(stem: str, kind: Kind, files: dict[str, bytes]) -> str:
+    names = (f"{stem}_{kind}.py", *(f"{stem}_{kind}_{number}.py" for number in range(2, 1000)))
+    return next(name for name in names if name not in files)
+
+
+def _files(bundle: Path, limits: Limits) -> dict[str, bytes]:
+    """The files of a bundle, which are still below its limits; what isn't a file is left out."""
+    found: dict[str, bytes] = {}
+    for folder, _, names in os.walk(bundle):
+        for name in names:
+            path = Path(folder) / name
+            if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
+                continue
+            found[path.relative_to(bundle).as_posix()] = path.read_bytes()[: limits.bundle_bytes]
+    return found
