@@ -129,6 +129,11 @@ class AskDriver:
             self.end(Outcome())
         return start
 
+    @property
+    def interrupted_by(self) -> str | None:
+        """What asked the search to end early."""
+        return self._interrupted.reason
+
     def is_out(self, trial: str) -> bool:
         """Whether somebody works on the trial, and may report."""
         return not self.over and trial in self.loop.running and trial not in self._parted
