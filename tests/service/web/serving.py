@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +51,7 @@ class Served:
         """A submitted study, brought to a state, with a run."""
         found = self.service.submit(submission(), self.users[owner]).id
         path = {State.RUNNING: (State.QUEUED, State.STARTING, State.RUNNING)}
-        for each in path.get(state, (State.QUEUED,)) if state else ():
-            with self.service.database.changing() as connection:
-                studies.change(connection, found, studies.get(connection, found).state, each, time.time())
+        self.state(found, *(path.get(state, (State.QUEUED,)) if state else ()))
         if run is not None:
             with self.service.database.changing() as connection:
                 studies.update(connection, found, run=run.path)
@@ -68,11 +65,16 @@ class Served:
         LocalProcesses(OF_SEARCHES).start(Task(str(bundle / "study.json"), None, str(storage)), folder)
         while (run := run_of(folder)) is None:
             time.sleep(0.01)
+        self.state(found, State.QUEUED, State.STARTING, State.RUNNING)
         with self.service.database.changing() as connection:
-            for before, after in pairwise((State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING)):
-                studies.change(connection, found, before, after, time.time())
             studies.update(connection, found, run=run, attempt=1)
         return found
+
+    def state(self, study: int, *becomes: State) -> None:
+        """Bring a study to one state after the other."""
+        for each in becomes:
+            with self.service.database.changing() as connection:
+                studies.change(connection, study, studies.get(connection, study).state, each, time.time())
 
     def hook(self, owner: str) -> int:
         """A user's one webhook, new, which nobody answers."""
