@@ -125,7 +125,8 @@ def test_the_state_says_whether_there_are_trials(
     answer = post(served, f"{study}:ask", worker="w1")
     assert (answer.status_code, answer.headers.get("retry-after")) == (status, again)
     assert answer.json().get("outcome", "none") == ("over" if status == 200 else "none")
-    assert post(served, f"{study}/trials/0:heartbeat", worker="w1").status_code == (404 if status == 200 else 409)
+    told = post(served, f"{study}/trials/0:heartbeat", worker="w1")
+    assert (told.status_code, told.json().get("answer")) == ((200, "stop") if status == 200 else (409, None))
 
 
 def test_a_study_that_the_service_runs_has_no_workers(served: Served) -> None:

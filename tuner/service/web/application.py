@@ -55,15 +55,14 @@ _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TY
 def application(service: Service, settings: WebSettings | None = None, access: Access | None = None) -> FastAPI:
     """The application of a service, to be run by `serve` or called by tests."""
     settings = settings or WebSettings()
-    runs = Runs(service)
     web = Web(
         service,
         access or Access(service.database),
         settings,
         Feeds(partial(_folder, service)),
-        runs,
+        Runs(service),
         Webhooks(service.database, Sender(service.database, settings.reach)),
-        Workers(service, Lines(service), runs),
+        Workers(service, Lines(service)),
     )
     app = FastAPI(
         title="tuner",

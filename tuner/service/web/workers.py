@@ -15,7 +15,6 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import OVER, State, SubmittedStudy, User
 from tuner.service.service import Service
 from tuner.service.web.lines import Lines
-from tuner.service.web.runs import Runs, trial_of
 
 LARGEST_METRICS = 100_000  # characters of one epoch's, as JSON
 AGAIN_SECONDS = {State.STARTING: 2.0, State.CHECKING: 2.0}
@@ -26,8 +25,8 @@ MOST_KNOWN = 10_000  # workers that are remembered as noted
 class Workers:
     """Answers workers of one server; in its event loop."""
 
-    def __init__(self, service: Service, lines: Lines, runs: Runs) -> None:
-        self._service, self.lines, self._runs = service, lines, runs
+    def __init__(self, service: Service, lines: Lines) -> None:
+        self._service, self.lines = service, lines
         self._noted: dict[tuple[int, int, str], None] = {}
 
     async def tell(self, study: int, by: User, worker: str, verb: str, **fields: Any) -> dict[str, Any]:
@@ -35,20 +34,13 @@ class Workers:
         found = await run_in_threadpool(self._service.study, study)
         _check(found)
         if found.state in (State.ENDING, *OVER):
-            return await run_in_threadpool(self._of_the_end, found, verb, fields.get("trial"))
+            return {"outcome": "over", "trial": None} if verb == "ask" else {"answer": "stop"}
         if found.state is not State.RUNNING:
             raise _not_now(found)
         if verb == "ask":
             await self._note(found, by, worker)
         reply = await self.lines.ask(found, {"do": verb, "worker": f"{by.name}/{worker}", **fields})
         return _answer(reply)
-
-    def _of_the_end(self, study: SubmittedStudy, verb: str, trial: str | None) -> dict[str, Any]:
-        if trial is None:
-            return {"outcome": "over", "trial": None}
-        with self._runs.looking(study.id) as run:
-            trial_of(run, trial)
-        return {"answer": "stop"}
 
     async def _note(self, study: SubmittedStudy, by: User, worker: str) -> None:
         """Write down, once, who works on a study; who had which trial is told by the run's events."""
