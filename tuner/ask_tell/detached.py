@@ -17,7 +17,9 @@ from tuner.ask_tell.line import Line
 from tuner.ask_tell.search import Search
 from tuner.lifecycle.detached import Task, perform, tell_begun
 from tuner.results.run import load_run
+from tuner.search import Proposals
 from tuner.storage.folder import LocalFolder
+from tuner.study import Study
 from tuner.study_json import study_from_json
 
 LOOK_SECONDS = 0.25
@@ -44,14 +46,21 @@ def _begun(task: Task) -> tuple[Search, Desk]:
     """The search and its desk: a new one, or one that goes on with the workers that it had."""
     if task["run"] is None:
         study = study_from_json(Path(task["study"]).read_bytes())
+        _load(study)
         new = Search(study, storage=task["storage"], **task["options"], **task["driving"])
         return new, Desk(new)
     earlier = load_run(task["run"])
+    _load(earlier.declared_study())
     had, cut_off = holders(earlier.events), sum(trial.live for trial in earlier.record.trials.values())
     found = Search.resume(task["run"], **task["limits"], **task["driving"], retry=[] if task["retry"] else None)
     desk = Desk(found)
     desk.take_back(had, cut_off)
     return found, desk
+
+
+def _load(study: Study) -> None:
+    """Import what suggestions need, which takes a second: the first workers shouldn't wait for that."""
+    Proposals(study.problem, study.search.build(study.problem)).propose(0)
 
 
 if __name__ == "__main__":
