@@ -1,5 +1,6 @@
 """Requests of workers to a real search; see tests/service/web/test_asking.py for the way there by HTTP."""
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,3 +237,15 @@ def test_an_ordered_end_is_told_at_the_next_word(office: Office) -> None:
         time.sleep(0.02)
     assert office.report("0", 1) == "stop"
     assert office.ask()["id"] == "00001"
+
+
+def test_a_search_that_an_error_ends_is_not_over_for_its_workers(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.ask()
+    shutil.rmtree(office.search.run.path)
+    refused = office.refused("report", trial="0", epoch=1, metrics=1.0)
+    assert (refused["code"], refused["retry_after"]) in (("unavailable", 5.0), ("conflict", 10.0))
+    while not office.search.over:
+        time.sleep(0.01)
+    assert office.refused("ask", "anne/w2")["retry_after"] == 10.0  # it is started again, and goes on
+    assert office.refused("report", trial="0", epoch=1, metrics=1.0)["retry_after"] == 10.0

@@ -82,7 +82,7 @@ class Client:
             **_declared(study),
             "priority": priority,
             "preemptible": preemptible,
-            **({} if devices is None else {"devices": devices}),
+            "devices": devices,
             "after": list(after),
             "options": dict(options or {}),
         }

@@ -231,7 +231,11 @@ def test_a_process_that_is_gone_is_said_to_answer_later(served: Served) -> None:
         ({"study": furnace(mode="least")}, "study.mode", "'min' or 'max'"),
         ({"study": furnace(metrc="loss")}, "study.metrc", "extra inputs"),
         (furnace(), "study", "field required"),
-        ({"study": furnace(), "devices": 2}, "devices", "extra inputs"),
+        (
+            {"study": furnace(), "devices": 2},
+            None,
+            "holds no devices, as its trials run elsewhere, got 2; leave it out",
+        ),
         ({"study": furnace(), "priority": 3}, None, "a priority above 0 takes the role admin"),
         ({"study": furnace(), "options": {"wandb": "off"}}, None, "an option needs to be one of"),
     ],

@@ -66,6 +66,7 @@ class ExternalBody(Body):
     study: StudyBody
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
+    devices: int | None = Field(None, description="null: its trials run elsewhere")
     after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
