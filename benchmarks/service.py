@@ -1,6 +1,8 @@
 """How quick the search service is, beside its targets, which are for two idle cores.
 
-    python benchmarks/service.py [--queued 1000] [--repeats 40]
+    python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
+
+`--only ask` leaves the rest out; `--search` names the algorithm of its study, `--epoch-seconds` how long one takes.
 
 The server is a process of its own, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.
@@ -9,6 +11,8 @@ measured. Events to many viewers have a benchmark of their own: `benchmarks/stre
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import os
 import statistics
 import subprocess
@@ -17,8 +21,12 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import tuner
 from tuner.service.access import Access
 from tuner.service.database import studies
 from tuner.service.devices import devices_of_cluster
@@ -70,6 +78,85 @@ def queued(count: int, repeats: int) -> dict[str, list[float]]:
         return found
 
 
+def asking(
+    workers: int, trials: int, search: str, epoch_seconds: float
+) -> tuple[dict[str, list[float]], float, tuple[float, float]]:
+    """Seconds that requests of workers take, by their verb; requests a second; and seconds of the processor.
+
+    These are the server's and the search's, for each request. A trial has two epochs.
+
+    The workers are threads of this process, each with a token and a connection of its own.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(folder)
+        access = Access(service.database)
+        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+        tokens = [access.create_token(chief, f"w{number}")[1] for number in range(workers)]
+        command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        url = process.stderr.readline().split(" at ")[-1].strip()
+        try:
+            declared = {"name": "furnace", "space": _SPACE, "metric": "loss", "mode": "min", "warm_start": None}
+            declared |= {"search": search, "scheduler": "NoEarlyStopping"}
+            declared |= {"budget": {"trials": trials, "max_epochs": 2}}
+            study = tuner.connect(url, tokens[0]).ask("POST", "/studies", {"study": declared})["id"]
+            while service.study(study).state is not State.RUNNING:
+                time.sleep(0.1)
+            times: dict[str, list[float]] = {"ask": [], "report": []}
+            work = partial(_work, url, study, times, epoch_seconds)
+            begun = time.monotonic()
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(work, tokens))
+            count = sum(map(len, times.values()))
+            rate = count / (time.monotonic() - begun)
+            folder_of_search = service.folder.attempt(study, 1)
+            search_pid = json.loads((folder_of_search / "process.json").read_text())["pid"]
+            cpu = (_cpu_seconds(process.pid) / count, _cpu_seconds(search_pid) / count)
+            service.cancel(study, chief)
+            while service.study(study).devices:
+                time.sleep(0.1)
+            return times, rate, cpu
+        finally:
+            process.terminate()
+            process.wait()
+            service.close()
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process so far; proc(5), fields 14 and 15."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+_SPACE = {name: {"type": "uniform", "low": 0, "high": 1} for name in ("x", "y", "z")}
+
+
+def _work(url: str, study: int, times: dict[str, list[float]], epoch_seconds: float, token: str) -> None:
+    """Work until nothing is left."""
+    connection = http.client.HTTPConnection(url.removeprefix("http://"))
+
+    def send(verb: str, path: str, **body: object) -> dict[str, Any]:
+        while True:
+            begun = time.monotonic()
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            told = json.dumps({**body, "worker": token[-8:].replace("-", "_")})
+            connection.request("POST", f"/api/v1/studies/{study}{path}", told, headers)
+            answer = connection.getresponse()
+            content = json.loads(answer.read())
+            times[verb].append(time.monotonic() - begun)
+            if answer.status == 200:
+                return dict(content)
+            time.sleep(float(answer.headers["retry-after"]))  # the limit of requests of one token
+
+    while (found := send("ask", ":ask"))["outcome"] == "trial":
+        trial = found["trial"]
+        for epoch in (1, 2):
+            time.sleep(epoch_seconds)
+            value = sum((each - 0.3) ** 2 for each in trial["config"].values()) + 1 / epoch
+            send("report", f"/trials/{trial['id']}:report", epoch=epoch, metrics=value)
+
+
 def _users(service: Service) -> list[User]:
     access = Access(service.database)
     chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
@@ -90,7 +177,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--queued", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--workers", type=int, default=32)
+    parser.add_argument("--trials", type=int, default=500)
+    parser.add_argument("--search", default="MultiFidelityGP")
+    parser.add_argument("--epoch-seconds", type=float, default=1.0)
+    parser.add_argument("--only", choices=["ask"])
     options = parser.parse_args()
+    rows = of_workers(options) if options.only else [*of_the_queue(options), *of_workers(options)]
+    for what, measured, target in rows:
+        print(f"{what:60}{measured:>10}  target {target}")
+    print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+
+
+def of_workers(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Rows on asking and reporting."""
+    times, rate, (server, search) = asking(options.workers, options.trials, options.search, options.epoch_seconds)
+    of = f"{options.trials} trials, {options.workers} workers, {options.search}"
+    asks = times["ask"]
+    return [
+        (f"ask, {of}, p95", _p95(asks), "100 ms"),
+        ("ask, median and longest", f"{statistics.median(asks) * 1000:.0f}, {max(asks) * 1000:.0f} ms", "none"),
+        (f"report, p95, at {rate:.0f} requests a second", _p95(times["report"]), "none"),
+        ("CPU of server and search a request", f"{server * 1000:.1f}, {search * 1000:.1f} ms", "none"),
+    ]
+
+
+def _p95(times: list[float]) -> str:
+    return f"{statistics.quantiles(times, n=20)[-1] * 1000:.0f} ms"
+
+
+def of_the_queue(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Rows on the start and the queue."""
     seconds, megabytes = ready()
     rows = [("ready", f"{seconds:.2f} s", "2 s"), ("idle memory", f"{megabytes:.0f} MB", "120 MB")]
     names = {
@@ -99,10 +216,8 @@ def main() -> None:
         "plan": f"a plan for {options.queued} queued, p95",
     }
     for name, times in queued(options.queued, options.repeats).items():
-        rows.append((names[name], f"{statistics.quantiles(times, n=20)[-1] * 1000:.0f} ms", "50 ms"))
-    for what, measured, target in rows:
-        print(f"{what:42}{measured:>10}  target {target}")
-    print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+        rows.append((names[name], _p95(times), "50 ms"))
+    return rows
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ MAY_IMPORT = {
     ),
     "ask_tell": (
         {
-            *("lifecycle", "loop", "study", "study_file", "budget", "resources", "search", "schedule"),
+            *("lifecycle", "loop", "study", "study_file", "study_json", "budget", "resources", "search", "schedule"),
             *("results", "history", "notify"),
             *("storage", "quoting", "errors", "temporary"),
         },
@@ -182,7 +182,7 @@ MAY_IMPORT = {
     "service": (
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
-            *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space"),
+            *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),

@@ -1,7 +1,9 @@
 """Users and submissions that the tests of the service share."""
 
+import json
 from typing import Any
 
+from tuner.service.bundles import of_json
 from tuner.service.model import Role, Submission, User
 
 ANNE = User(1, "anne", Role.SUBMITTER)
@@ -28,6 +30,28 @@ study = tuner.Study(
     budget=tuner.Budget(trials=4, max_epochs=3),
 )
 """
+
+
+FURNACE: dict[str, Any] = {
+    "name": "furnace",
+    "trial": "furnace",
+    "space": {"x": {"type": "uniform", "low": 0, "high": 1}},
+    "metric": "loss",
+    "mode": "min",
+    "search": "Random",
+    "scheduler": "NoEarlyStopping",
+    "budget": {"trials": 6, "max_epochs": 3},
+    "warm_start": None,
+}
+
+
+def furnace(**changes: Any) -> dict[str, Any]:
+    """A study in JSON, whose trials workers ask for."""
+    return FURNACE | changes
+
+
+def external(study: dict[str, Any] | None = None, **changes: Any) -> Submission:
+    return of_json(json.dumps(study or FURNACE).encode(), **changes)
 
 
 def submission(text: str = STUDY, files: dict[str, bytes] | None = None, **changes: Any) -> Submission:

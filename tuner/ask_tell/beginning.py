@@ -72,6 +72,7 @@ def go_on(
     *,
     concurrency: int | None,
     take_over: bool,
+    retry: Iterable[str] | None,
     listeners: Iterable[Listener],
     notify: Iterable[str],
 ) -> AskDriver:
@@ -84,7 +85,7 @@ def go_on(
         lease = leases.enter_context(held(load_run(path).folder, take_over=take_over))
         earlier = load_run(path)  # as the program before left it
         earlier.record.close()
-        going_on = decide(earlier, limits, study, None)
+        going_on = decide(earlier, limits, study, retry)
         check_asked_for(going_on.study)
         driver = AskDriver(
             *(going_on.study, earlier.folder, going_on.info | describe_session(going_on.study, None)),
@@ -98,6 +99,8 @@ def go_on(
         )
         with driver.working():
             _tell(driver, going_on)
+            if going_on.again is not None:
+                driver.loop.retry(going_on.again)
             driver.begin(ended=earlier.record.ended is not None)
             if going_on.conclude_only:
                 driver.close("nothing is left to run")

@@ -59,6 +59,7 @@ class AskDriver:
     ) -> None:
         self.folder, self._info, self._lease, self._leases = folder, info, lease, leases
         self._interrupted, self.over = Interruption(), False
+        self._cut_off_by: str | None = None
         self._limit, self._telling = limit, telling
         self._parted: set[str] = set()  # trials that were told to pause as the search is interrupted
         self._heard: dict[str, float] = {}  # when each trial that is out was heard of last
@@ -129,6 +130,11 @@ class AskDriver:
             self.end(Outcome())
         return start
 
+    @property
+    def interrupted_by(self) -> str | None:
+        """What asks the search to end early, or has cut it off; None of one that came to its end."""
+        return self._cut_off_by if self.over else self._interrupted.reason
+
     def is_out(self, trial: str) -> bool:
         """Whether somebody works on the trial, and may report."""
         return not self.over and trial in self.loop.running and trial not in self._parted
@@ -178,10 +184,11 @@ class AskDriver:
 
     def end(self, outcome: Outcome) -> None:
         """Write what follows the search, and give the run away."""
+        finished = outcome.finished or self.loop.stopped
+        self._cut_off_by = None if finished else outcome.interrupted_by
         self.over = True
         try:
             if not self._lease.lost:
-                finished = outcome.finished or self.loop.stopped
                 self._orders.obey_the_last(self.loop, interrupted=not finished)
                 write = self._write_winner
                 Conclusion(self.loop, self._info, self._interrupted, self._lease, write).perform(outcome)

@@ -61,6 +61,11 @@ class Out:
             attempt=len(record.entered),
         )
 
+    def keep(self, trial: AskedTrial) -> None:
+        """Whoever has the trial kept its state: the epoch after its last reported one comes next."""
+        with self._driver.working():
+            self._last[trial.id] = known_trial(self._loop.record, trial).epoch
+
     def _found(self, record: TrialRecord, reported: int) -> tuple[int, Path | None]:
         """Epoch and folder of the newest whole checkpoint; a damaged one is passed over, with a notice."""
         for epoch in sorted(record.checkpoints, reverse=True):

@@ -84,6 +84,7 @@ class Search:
         *,
         concurrency: int | None = None,
         take_over: bool = False,
+        retry: Iterable[str] | None = None,
         listeners: Iterable[Listener] = (),
         notify: str | Iterable[str] = (),
         **limits: float | None,
@@ -97,6 +98,7 @@ class Search:
             study: needed where the run was started with a study from Python rather than from a file
             concurrency: as for `Search`; what it was, unless given
             take_over: from a program that still works on the run
+            retry: failed trials that are handed out again first; without names all but those that diverged
             listeners: as for `Search`
             notify: as for `Search`; what that was given isn't kept
             limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
@@ -109,7 +111,14 @@ class Search:
         search = cls.__new__(cls)
         told = listed(notify)
         search._take(
-            go_on(path, study, limits, take_over=take_over, concurrency=concurrency, listeners=listeners, notify=told)
+            go_on(
+                *(path, study, limits),
+                take_over=take_over,
+                retry=retry,
+                concurrency=concurrency,
+                listeners=listeners,
+                notify=told,
+            )
         )
         return search
 
@@ -232,7 +241,49 @@ class Search:
             if self._out.is_with(trial, record):
                 self._loop.lost(record.trial, "lost", str(message))
 
+    def hand(self, trial: AskedTrial, worker: str, *, keeps: bool = False) -> None:
+        """Write down who works on a trial, for those who look at the run.
+
+        Args:
+            trial: what `ask` gave
+            worker: its name
+            keeps: whether it worked on the trial before this program began, and kept its state: then the epoch after
+                the last reported one comes next, though no checkpoint was
+        """
+        with self._driver.working():
+            if self._out.is_with(trial, known_trial(self._loop.record, trial)):
+                self._loop.placed(trial.id, "trial_handed", worker=worker)
+                if keeps:
+                    self._out.keep(trial)
+
+    def standing(self, trial: AskedTrial) -> Answer:
+        """What whoever has a trial should do now, without a report: as `report` answers.
+
+        Raises:
+            ReportError: there is no such trial.
+        """
+        with self._driver.working():
+            record = known_trial(self._loop.record, trial)
+            if self._out.is_with(trial, record):
+                return "continue"
+            return "pause" if record.live and not self._driver.over else "stop"
+
     # The search
+
+    @property
+    def metric(self) -> str:
+        """What each report needs."""
+        return self._loop.study.metric
+
+    @property
+    def over(self) -> bool:
+        """Whether the search has ended; what follows it may still be written. Never waits."""
+        return self._driver.over
+
+    @property
+    def interrupted_by(self) -> str | None:
+        """What asked the search to end early, such as "paused by anne"; None where nothing did."""
+        return self._driver.interrupted_by
 
     @property
     def run(self) -> Run:

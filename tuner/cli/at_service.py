@@ -66,9 +66,9 @@ def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[s
     given = dict(arguments)
     trial = given.get("trial")
     if verb == "stop" and trial is not None:
-        return study.ask("POST", f"/trials/{int(trial) if str(trial).isdecimal() else trial}:stop")
+        return study.request("POST", f"/trials/{int(trial) if str(trial).isdecimal() else trial}:stop")
     if verb in ("try", "note"):
-        return study.ask("POST", "/trials" if verb == "try" else "/notes", given)
+        return study.request("POST", "/trials" if verb == "try" else "/notes", given)
     if verb == "set":
         return study.change(**given).record
     return {"pause": study.pause, "resume": study.resume, "stop": study.finish}[verb]().record

@@ -16,7 +16,12 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("submit")
     parser.set_defaults(perform=perform)
-    parser.add_argument("study", metavar="SPACE.py", help="a study file; modules beside it that it imports go along")
+    parser.add_argument(
+        "study",
+        metavar="SPACE.py",
+        help="a study file; modules beside it that it imports go along. Or a study in JSON, STUDY.json, whose trials "
+        "workers ask for",
+    )
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; above 0 for admins")
     parser.add_argument("--preemptible", action="store_true", help="may be paused for studies of a higher priority")
     parser.add_argument("--devices", type=count, metavar="N", help="so many at once (default: what the study says)")

@@ -156,6 +156,7 @@ _ORDER: dict[str, Check] = {
 _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_started": {"trial": _is_trial, "number": _is_count, "config": _is_mapping, "seed": _is_count},
     "trial_placed": {"trial": _is_trial, "host": _is_text, "pid": _is_count, "devices": _are_texts},
+    "trial_handed": {"trial": _is_trial, "worker": _is_text},
     "epoch_reported": {**_EPOCH, "metrics": _is_mapping, "decision": _is_text},
     "checkpoint_saved": _EPOCH,
     "checkpoint_deleted": _EPOCH,

@@ -12,6 +12,7 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         order (of a user who wanted it)
     trial_placed        trial, host, pid, devices ("cuda:3" for each GPU, or "2 CPUs"), gpus (their names): where the
                         trial that was started or resumed runs
+    trial_handed        trial, worker (that asked a search service for it)
     configuration_refused   config, least_bytes (it needs more memory than any device has, and becomes no trial), order
     epoch_reported      trial, epoch, metrics, decision ("continue" | "stop" | "pause"), ending (where it is to stop:
                         the fields of the trial_ended that follows)

@@ -55,6 +55,7 @@ class TrialRecord:
     checkpoints: set[int] = field(default_factory=set)  # epochs
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
     entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
+    worker: str | None = None  # that asked for it last, of a search service
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
@@ -288,6 +289,9 @@ class RunRecord:
     def _on_trial_placed(self, event: Event) -> None:
         stay = Placement(event["host"], event["pid"], event["devices"], event.get("gpus", []))
         self.trials[event["trial"]].stays.append(stay)
+
+    def _on_trial_handed(self, event: Event) -> None:
+        self.trials[event["trial"]].worker = event["worker"]
 
     def _on_epoch_reported(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

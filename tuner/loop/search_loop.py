@@ -189,10 +189,10 @@ class SearchLoop:
 
     # What happened
 
-    def placed(self, trial: str, **where: Any) -> None:
-        """A worker has begun with the trial: its `host`, `pid`, `devices` and `gpus`."""
+    def placed(self, trial: str, kind: str = "trial_placed", **where: Any) -> None:
+        """A worker has begun with the trial: its `host`, `pid`, `devices`, `gpus`; or `trial_handed` to a `worker`."""
         if trial in self._running:
-            self._emit("trial_placed", trial=trial, **where)
+            self._emit(kind, trial=trial, **where)
 
     def report(
         self, trial: str, epoch: int, metrics: dict[str, Any], *, saved: Sequence[int] = (), saves: bool = True

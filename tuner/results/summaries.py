@@ -27,6 +27,7 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
         "traceback": trial.traceback,
         "output": end_of_log(folder, trial.trial),
         "stays": [asdict(stay) for stay in trial.stays],
+        "worker": trial.worker,
         "running_seconds": round(trial.running_seconds, 3),
         "epochs": [{"epoch": epoch.epoch, **epoch.metrics} for epoch in trial.epochs.values()],
     }

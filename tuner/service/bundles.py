@@ -17,6 +17,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Limits, Submission
 from tuner.storage.durable import sync_all
 
+STUDY_JSON = "study.json"  # the one file of a study whose trials workers ask for
 _MODULE = re.compile(r"[^/]+\.py")
 _LONGEST_NAME = 255  # bytes of UTF-8, of file systems
 _DEEPEST = 16
@@ -30,6 +31,9 @@ def check_bundle(submission: Submission, limits: Limits) -> None:
     for path in files:
         _check_path(path)
     _check_alike(files)
+    if submission.external:
+        _check_size(files[submission.main], limits)
+        return
     if not _MODULE.fullmatch(submission.main) or submission.main not in files:
         raise ServiceError(
             Code.REFUSED,
@@ -37,12 +41,20 @@ def check_bundle(submission: Submission, limits: Limits) -> None:
             shown(submission.main),
             f"name one of {shown(sorted(files)[:5])}" if files else "add it",
         )
-    size = len(files[submission.main])
-    if size > limits.study_file_bytes:
-        raise _too_large(f"at most {limits.study_file_bytes:,} bytes in its study file", f"{size:,}")
+    _check_size(files[submission.main], limits)
     total = sum(map(len, files.values()))
     if total > limits.bundle_bytes:
         raise _too_large(f"at most {limits.bundle_bytes:,} bytes in all", f"{total:,}")
+
+
+def of_json(content: bytes, **changes: Any) -> Submission:
+    """The submission of a study in JSON; `changes` are other fields."""
+    return Submission(STUDY_JSON, {STUDY_JSON: content}, external=True, **changes)
+
+
+def _check_size(study_file: bytes, limits: Limits) -> None:
+    if len(study_file) > limits.study_file_bytes:
+        raise _too_large(f"at most {limits.study_file_bytes:,} bytes in its study file", f"{len(study_file):,}")
 
 
 def digest_of(submission: Submission) -> str:

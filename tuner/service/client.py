@@ -11,14 +11,18 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StudyError
 from tuner.foreign_text import printable
 from tuner.service.connection import Connection, RequestError, path_of
 from tuner.service.logins import server_of, token_of
+from tuner.service.remote_trial import RemoteTrial, ask
 
-__all__ = ["Client", "RemoteStudy", "RequestError", "connect"]
+if TYPE_CHECKING:
+    from tuner.study import Study
+
+__all__ = ["Client", "RemoteStudy", "RemoteTrial", "RequestError", "connect"]
 
 OVER = ("refused", "finished", "failed", "cancelled")
 POLL_SECONDS, LONGEST_POLL = 0.3, 5.0
@@ -57,7 +61,7 @@ class Client:
 
     def submit(
         self,
-        study_file: str | Path,
+        study: str | Path | Study,
         *,
         priority: int = 0,
         preemptible: bool = False,
@@ -68,11 +72,14 @@ class Client:
     ) -> RemoteStudy:
         """Submit a study file with the modules beside it that it imports.
 
+        A file whose name ends with .json holds a study as `tuner.study_to_json` writes it, whose trials `ask` gives to
+        workers; a `Study` with such trials may be given itself.
+
         `options` are those of `tuner run` by their names, such as `{"trials": 40, "seed": 1}`. A submission with the
         same `key` is taken once; by default each call is one of its own, also where it has to be sent again.
         """
         body = {
-            **_bundle(study_file),
+            **_declared(study),
             "priority": priority,
             "preemptible": preemptible,
             "devices": devices,
@@ -82,9 +89,9 @@ class Client:
         headers = {"Idempotency-Key": key or uuid.uuid4().hex}
         return RemoteStudy(self, self.ask("POST", "/studies", body, headers=headers))
 
-    def check(self, study_file: str | Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def check(self, study: str | Path | Study, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the service finds of a study that isn't submitted: its facts."""
-        found = self.ask("POST", "/studies:check", {**_bundle(study_file), "options": dict(options or {})})
+        found = self.ask("POST", "/studies:check", {**_declared(study), "options": dict(options or {})})
         facts: dict[str, Any] = found["facts"]
         return facts
 
@@ -205,10 +212,18 @@ class RemoteStudy:
                 else:
                     break  # what has come meanwhile is read by another stream
 
-    def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """The answer to a request about this study; `path` is what follows its address, as "/notes"."""
         found: dict[str, Any] = self._client.ask(method, self.path + path, body)
         return found
+
+    def ask(self, worker: str) -> RemoteTrial | None:
+        """The next trial of an external study for this program to run; None once the search is over.
+
+        Waits where nothing is to run now, also while the study is paused or waits. Whoever works at a time has a name
+        of its own: a `worker` that asks again gets the trial that it has.
+        """
+        return ask(self.request, worker)
 
     def pause(self) -> RemoteStudy:
         """Free its devices; `resume` goes on with it."""
@@ -274,6 +289,27 @@ def number_of(study: int | str) -> int:
 def _act(study: RemoteStudy, verb: str) -> RemoteStudy:
     study.record = study._client.ask("POST", f"{study.path}:{verb}")
     return study
+
+
+def _declared(study: str | Path | Study) -> dict[str, Any]:
+    """The part of a submission that says what is searched."""
+    from tuner.study import Study
+
+    if isinstance(study, Study):
+        from tuner.study_json import study_to_json
+
+        return {"study": json.loads(study_to_json(study))}
+    return {"study": _json_of(Path(study))} if str(study).endswith(".json") else _bundle(study)
+
+
+def _json_of(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StudyError(
+            f"a study in JSON is a file that can be read, got {str(file)!r} ({why}); correct it, or name a .py file"
+        ) from error
 
 
 def _bundle(study_file: str | Path) -> dict[str, Any]:

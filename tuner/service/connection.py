@@ -21,11 +21,20 @@ LONGEST_ANSWER = 200_000_000
 
 
 class RequestError(StudyError):
-    """A service refused a request, or can't be reached; `status` is the answer's, None where there was none."""
+    """A service refused a request, or can't be reached; `status` is the answer's, None where there was none.
 
-    def __init__(self, message: str, status: int | None = None, problem: Mapping[str, Any] | None = None) -> None:
+    `retry_after` are the seconds after which the service takes it, where it says so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        problem: Mapping[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after = status, retry_after
         self.problem = dict(problem or {})
 
 
@@ -96,7 +105,7 @@ class Connection:
             answer: http.client.HTTPResponse = self._opener.open(request, timeout=seconds)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refused(error.code, error, self.url) from None
+                raise _refused(error.code, error, self.url, error.headers.get("retry-after")) from None
         except (OSError, http.client.HTTPException) as error:
             raise self.unreachable(error) from error
         return answer
@@ -155,13 +164,16 @@ def _query(query: Mapping[str, Any] | None) -> str:
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def _refused(status: int, answer: IO[bytes], url: str) -> RequestError:
-    """The service's own words, where the answer has some."""
+def _refused(status: int, answer: IO[bytes], url: str, again: str | None) -> RequestError:
+    """The service's own words, where the answer has some; `again` is the header Retry-After."""
+    seconds = float(again) if again is not None and again.isdecimal() else None
     try:
         problem = json.loads(answer.read(100_000))
         detail = printable(one_line(str(problem["detail"])))
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return RequestError(
-            f"a service answers in its own words, got status {status} from {url}; check the address", status
+            f"a service answers in its own words, got status {status} from {url}; check the address",
+            status,
+            retry_after=seconds,
         )
-    return RequestError(detail, status, problem)
+    return RequestError(detail, status, problem, seconds)

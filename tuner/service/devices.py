@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tuner.machine import this_machine
 from tuner.nvml import Gpu, read_gpus
-from tuner.service.model import Device, DeviceUse, SubmittedStudy
+from tuner.service.model import EXTERNAL, Device, DeviceUse, SubmittedStudy
 
 _STAT = Path("/proc/stat")
 
@@ -27,6 +27,11 @@ def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Devi
 def devices_of_cluster(cpus: int, gpus: int) -> tuple[Device, ...]:
     """So many of a cluster's, whichever they are: the cluster itself says which a trial gets."""
     return (*(Device("gpu", index) for index in range(gpus)), *(Device("cpu", index) for index in range(cpus)))
+
+
+def slots(count: int) -> tuple[Device, ...]:
+    """So many places for searches whose trials run elsewhere."""
+    return tuple(Device(EXTERNAL, index) for index in range(count))
 
 
 class DeviceWatch:

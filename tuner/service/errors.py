@@ -21,13 +21,25 @@ class Code(StrEnum):
     UNAUTHENTICATED = "unauthenticated"  # nobody who is known
     FORBIDDEN = "forbidden"
     FULL = "full"  # the server's disk
+    UNAVAILABLE = "unavailable"  # for a moment
 
 
 class ServiceError(TunerError):
-    """A refusal: `rule`, what was `got` and the `fix`; of a whole sentence of another's, `rule` alone."""
+    """A refusal: `rule`, what was `got` and the `fix`; of a whole sentence of another's, `rule` alone.
+
+    `field` is where in the request it is.
+    """
 
     def __init__(
-        self, code: Code, rule: str, got: str | None = None, fix: str | None = None, *, retry_after: float | None = None
+        self,
+        code: Code,
+        rule: str,
+        got: str | None = None,
+        fix: str | None = None,
+        *,
+        retry_after: float | None = None,
+        field: str | None = None,
     ) -> None:
-        self.code, self.rule, self.got, self.fix, self.retry_after = code, rule, got, fix, retry_after
+        self.code, self.rule, self.got, self.fix = code, rule, got, fix
+        self.retry_after, self.field = retry_after, field
         super().__init__(rule + (f", got {got}" if got else "") + (f"; {fix}" if fix else ""))

@@ -70,11 +70,14 @@ class User:
     disabled: bool = False
 
 
+EXTERNAL = "external"  # kind of the slots in which searches run whose trials workers ask for: they hold no device
+
+
 @dataclass(frozen=True)
 class Device:
     """A GPU, or a CPU of this machine, that drivers get; `index` is what CUDA or the kernel calls it."""
 
-    kind: str  # "gpu" or "cpu"
+    kind: str  # "gpu" or "cpu"; EXTERNAL for a slot of a study whose trials run elsewhere
     index: int
     name: str = ""
 
@@ -103,9 +106,11 @@ class Submission:
     devices: int | None = None  # so many at once; None: what the study's file says, at most all
     after: tuple[int, ...] = ()  # ids of studies that must have finished first
     options: Mapping[str, Any] = field(default_factory=dict)
+    external: bool = False  # `main` is a study in JSON, whose trials workers ask for
 
 
 OF_DRIVERS = ("concurrency", "wandb", "nice", "grace", "notify")  # options that `tuner run` takes beside the study's
+OF_SEARCHES = ("concurrency", "notify")  # of these, what a search takes whose trials workers ask for
 
 
 def of_study(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,6 +221,7 @@ class Limits:
     check_seconds: float = 60.0
     check_bytes: int = 2_000_000_000
     page: int = 200
+    external_at_once: int = 32  # searches whose trials workers ask for; each is a process of 100 MB or so
     free_bytes: int = 100_000_000  # of the disk: with less, no study is taken
 
 

@@ -13,10 +13,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tuner.service.model import Device, Position, State, SubmittedStudy
+from tuner.service.model import EXTERNAL, Device, Position, State, SubmittedStudy
 
 PAUSE_SECONDS = 15.0  # until a study that was asked to pause has freed its devices
-KIND_WORDS = {"gpu": "GPU", "cpu": "CPU"}
+KIND_WORDS = {"gpu": "GPU", "cpu": "CPU", EXTERNAL: "external slot"}
 _WAITS = (State.QUEUED,)
 _MAY_BE_PAUSED = (State.STARTING, State.RUNNING)
 _FAILED = (State.REFUSED, State.FAILED, State.CANCELLED)
@@ -82,7 +82,7 @@ def plan(
     """
     known = {study.id: study for study in studies}
     waiting = sorted(
-        (study for study in studies if study.state in _WAITS and not study.devices and not study.external),
+        (study for study in studies if study.state in _WAITS and not study.devices),
         key=lambda study: (-study.priority, usage.get(study.user_id, Share()).used, study.submitted, study.id),
     )
     hopeless = [(study.id, why) for study in waiting if (why := _hopeless(study, known)) is not None]
@@ -106,7 +106,7 @@ def plan(
 
 
 def devices_in_words(count: int, kind: str) -> str:
-    """Such as "1 GPU" or "4 CPUs"."""
+    """Such as "1 GPU", "4 CPUs" or "1 external slot"."""
     return f"{count} {KIND_WORDS.get(kind, kind)}{'' if count == 1 else 's'}"
 
 

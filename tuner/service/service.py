@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tuner.budget import check_names
 from tuner.errors import RunFolderError, StudyError, shown
 from tuner.orders.inbox import put
 from tuner.orders.sending import Answer, send
@@ -24,9 +23,10 @@ from tuner.service.checking.facts import refuse_missing
 from tuner.service.checking.queue import Checks
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, foretold, studies, usage
-from tuner.service.devices import DeviceWatch, devices_here
+from tuner.service.devices import DeviceWatch, devices_here, slots
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
+from tuner.service.executors.local import OF_SEARCHES
 from tuner.service.following import Followed
 from tuner.service.model import (
     OVER,
@@ -81,7 +81,9 @@ class Service:
         self._listeners = Listeners()
         self._checking = threading.BoundedSemaphore(CHECKS_AT_ONCE)
         runs = LocalProcesses(passed=passed) if executor is None else executor
-        self._supervisor = Supervisor(self.database, self.folder, self._devices, runs, self._came)
+        searches = LocalProcesses(OF_SEARCHES, passed=passed)
+        held = (*self._devices, *slots(self.limits.external_at_once))
+        self._supervisor = Supervisor(self.database, self.folder, held, runs, searches, self._came)
         self._checks = Checks(self.database, self.folder, self.limits, self._devices, self._checked)
         self._working = False
 
@@ -149,7 +151,8 @@ class Service:
         try:
             with tempfile.TemporaryDirectory(dir=self.folder.path, prefix=".check-") as temporary:
                 bundle = bundles.written(submission.files, Path(temporary))
-                facts = check(bundle / submission.main, of_study(submission.options), self.limits)
+                file, options = bundle / submission.main, of_study(submission.options)
+                facts = check(file, options, self.limits, external=submission.external)
         finally:
             self._checking.release()
         refuse_missing(facts)
@@ -271,7 +274,7 @@ class Service:
         given = {name: value for name, value in (limits or {}).items() if value is not None}
         if priority is None and not given and concurrency is None:
             raise ServiceError(Code.REFUSED, "a change needs a priority, limits or concurrency", "none", "name one")
-        _check_limits(given, concurrency)
+        changing.check_limits(given, concurrency)
         with self.database.changing() as connection:
             found = studies.get(connection, study)
             rights.require_own(by, found, "changing a study")
@@ -386,15 +389,3 @@ class Service:
         """What the supervisor tells."""
         with suppress(ServiceError):
             self._listeners.tell(Change(study, kind, self.study(study).state))
-
-
-def _check_limits(limits: Mapping[str, float], concurrency: int | None) -> None:
-    told = dict(limits) if concurrency is None else {**limits, "concurrency": concurrency}
-    try:
-        check_names(limits)
-        if told:
-            from tuner.orders.order import checked
-
-            checked("set", told)
-    except StudyError as error:
-        raise ServiceError(Code.REFUSED, str(error)) from error

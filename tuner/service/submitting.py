@@ -15,7 +15,7 @@ from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, keys, studies
 from tuner.service.database.connection import disk_full
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import OF_DRIVERS, Limits, Role, State, Submission, User
+from tuner.service.model import OF_DRIVERS, OF_SEARCHES, Limits, Role, State, Submission, User
 from tuner.storage.locations import no_space
 from tuner.study import Study
 
@@ -74,15 +74,19 @@ def check(submission: Submission, by: User, limits: Limits) -> None:
     rights.require(by, Role.SUBMITTER, "submitting a study")
     rights.check_priority(by, submission.priority)
     bundles.check_bundle(submission, limits)
-    check_options(submission.options)
+    check_options(submission.options, external=submission.external)
     count = submission.devices
+    if submission.external and count is not None:
+        raise ServiceError(
+            Code.REFUSED, "a study in JSON holds no devices, as its trials run elsewhere", shown(count), "leave it out"
+        )
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 1 <= count < 10**6):
         raise ServiceError(Code.REFUSED, "devices needs a whole number of at least 1", shown(count), "leave it out")
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise ServiceError for options that neither a study nor its driver has."""
-    known = (*sorted(OF_STUDIES), *OF_DRIVERS)
+def check_options(options: Mapping[str, Any], *, external: bool = False) -> None:
+    """Raise ServiceError for options that neither a study nor what drives it has."""
+    known = (*sorted(OF_STUDIES), *(OF_SEARCHES if external else OF_DRIVERS))
     for name in options:
         if name not in known:
             raise ServiceError(
@@ -109,7 +113,7 @@ def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, 
     """The new row's id; raises ServiceError where the queue is full."""
     _check_counts(connection, by, limits)
     _check_after(connection, submission.after)
-    name = str(submission.options.get("name") or submission.main)
+    name = str(submission.options.get("name") or _declared_name(submission))
     study = studies.insert(
         connection,
         name=name,  # the file's, until the check says what that calls the study
@@ -124,9 +128,17 @@ def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, 
         changed=now,
         options=dict(submission.options),
         main=submission.main,
+        external=submission.external,
     )
     audit.write(connection, now, by, "submit", study, name=name, priority=submission.priority)
     return study
+
+
+def _declared_name(submission: Submission) -> str:
+    """What a study in JSON is called, or the study file: nothing of it was executed yet."""
+    if submission.external:
+        return str(json.loads(submission.files[submission.main])["name"])
+    return submission.main
 
 
 def _check_counts(connection: sqlite3.Connection, by: User, limits: Limits) -> None:

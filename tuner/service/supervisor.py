@@ -42,6 +42,8 @@ Tell = Callable[[int, Literal["state", "progress"]], None]
 class Supervisor:
     """Works from `start` to `close`; `tell` is called with a study and what changed: "state" or "progress".
 
+    `searches` runs the drivers of external studies, `executor` all others.
+
     Long because one thread takes every step, and a step reads what the one before it left.
     """
 
@@ -51,11 +53,12 @@ class Supervisor:
         folder: DataFolder,
         devices: Sequence[Device],
         executor: Executor,
+        searches: Executor,
         tell: Tell,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database, self._folder, self._devices = database, folder, tuple(devices)
-        self._executor, self._tell, self._clock = executor, tell, clock
+        self._executor, self._searches, self._tell, self._clock = executor, searches, tell, clock
         self._followed: dict[int, Followed] = {}
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
         self._warned: dict[tuple[int, str], float] = {}
@@ -158,9 +161,12 @@ class Supervisor:
 
     # Drivers that run
 
+    def _runs(self, study: SubmittedStudy) -> Executor:
+        return self._searches if study.external else self._executor
+
     def _watch(self, study: SubmittedStudy) -> None:
         folder = self._folder.attempt(study.id, study.attempt)
-        look = self._executor.look(folder)
+        look = self._runs(study).look(folder)
         if look.run is not None and study.state is not State.CANCELLED:
             study = self._begun(study, look.run)
             with suppress(RunFolderError, OSError):  # deleted under it
@@ -170,7 +176,7 @@ class Supervisor:
         if look.state == "gone":
             self._end(study, look)
         elif study.state is State.CANCELLED:
-            self._executor.kill(folder)
+            self._runs(study).kill(folder)
         elif study.state in _ORDERS:
             self._order(study, look)
 
@@ -237,16 +243,16 @@ class Supervisor:
         if verb == "pause" and waited > PATIENCE_SECONDS:
             folder = self._folder.attempt(study.id, study.attempt)
             if waited > 2 * PATIENCE_SECONDS:
-                self._executor.kill(folder)
+                self._runs(study).kill(folder)
             elif (study.id, study.attempt, "interrupt") not in self._ordered:
-                self._executor.interrupt(folder)
+                self._runs(study).interrupt(folder)
                 self._ordered.add((study.id, study.attempt, "interrupt"))
 
     # Drivers that are gone
 
     def _end(self, study: SubmittedStudy, look: Look) -> None:
         folder = self._folder.attempt(study.id, study.attempt)
-        log = self._executor.log(folder)[-LOG_END_BYTES:].decode(errors="replace")
+        log = self._runs(study).log(folder)[-LOG_END_BYTES:].decode(errors="replace")
         run = look.run or study.run
         end = _run_end(run)
         if end is not None and look.run is None and end.status in ("finished", "failed"):
@@ -313,7 +319,7 @@ class Supervisor:
             )
         self._tell(study.id, "state")
         try:
-            self._executor.start(self._task(study, start.devices), self._folder.attempt(study.id, number))
+            self._runs(study).start(self._task(study, start.devices), self._folder.attempt(study.id, number))
         except OSError as error:  # too many processes, or a full disk
             self._warn(study.id, f"its driver could not be started: {describe_error(error)}")
 

@@ -11,10 +11,14 @@ from typing import Any
 import httpx
 
 from tests.results.simulated import simulated
-from tests.service.submissions import submission
+from tests.service.running import end_drivers
+from tests.service.submissions import external, furnace, submission
 from tuner.results import Run
 from tuner.service.access import Access
 from tuner.service.database import studies
+from tuner.service.executors import LocalProcesses, Task
+from tuner.service.executors.local import OF_SEARCHES
+from tuner.service.executors.told import run_of
 from tuner.service.model import Role, State, User
 from tuner.service.service import Service
 from tuner.service.web.server import listening, server
@@ -47,13 +51,30 @@ class Served:
         """A submitted study, brought to a state, with a run."""
         found = self.service.submit(submission(), self.users[owner]).id
         path = {State.RUNNING: (State.QUEUED, State.STARTING, State.RUNNING)}
-        for each in path.get(state, (State.QUEUED,)) if state else ():
-            with self.service.database.changing() as connection:
-                studies.change(connection, found, studies.get(connection, found).state, each, time.time())
+        self.state(found, *(path.get(state, (State.QUEUED,)) if state else ()))
         if run is not None:
             with self.service.database.changing() as connection:
                 studies.update(connection, found, run=run.path)
         return found
+
+    def external(self, owner: str = "anne", **changes: Any) -> int:
+        """An external study that runs: its process is a real one, which no supervisor looks after."""
+        found = self.service.submit(external(furnace(**changes)), self.users[owner]).id
+        folder = self.service.folder.attempt(found, 1)
+        bundle, storage = self.service.folder.bundle(found), self.service.folder.storage
+        LocalProcesses(OF_SEARCHES).start(Task(str(bundle / "study.json"), None, str(storage)), folder)
+        while (run := run_of(folder)) is None:
+            time.sleep(0.01)
+        self.state(found, State.QUEUED, State.STARTING, State.RUNNING)
+        with self.service.database.changing() as connection:
+            studies.update(connection, found, run=run, attempt=1)
+        return found
+
+    def state(self, study: int, *becomes: State) -> None:
+        """Bring a study to one state after the other."""
+        for each in becomes:
+            with self.service.database.changing() as connection:
+                studies.change(connection, study, studies.get(connection, study).state, each, time.time())
 
     def hook(self, owner: str) -> int:
         """A user's one webhook, new, which nobody answers."""
@@ -99,6 +120,7 @@ def serving(folder: Path, settings: WebSettings | None = None, before: Served | 
             found.should_exit = True
             thread.join(300)
             served.service.close()
+            end_drivers(folder)
     assert not thread.is_alive()
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.service.web.serving import Served, serving
 from tuner.service.model import Role
 
-# who may: anybody; a viewer and above; a submitter for their own studies and an admin for all; an admin
-OPEN, LOOK, SUBMIT, OWN, ADMIN = "open", "look", "submit", "own", "admin"
+# who may: anybody; a viewer and above; a worker and above, for everybody's studies; a submitter for their own studies and an admin for all; an admin
+OPEN, LOOK, WORK, SUBMIT, OWN, ADMIN = "open", "look", "work", "submit", "own", "admin"
 STUDY = "/api/v1/studies/{study}"
 TABLE: dict[tuple[str, str], str] = {
     ("post", "/api/v1/login"): OPEN,
@@ -32,6 +32,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("post", f"{STUDY}/notes"): OWN,
     ("post", f"{STUDY}/trials"): OWN,
     ("post", f"{STUDY}/trials/{{trial}}:stop"): OWN,
+    ("post", f"{STUDY}:ask"): WORK,
+    **{("post", f"{STUDY}/trials/{{trial}}:{verb}"): WORK for verb in ("report", "heartbeat", "complete", "fail")},
     **{("get", f"/api/v1/{name}"): LOOK for name in ("events", "queue", "devices", "usage", "users/me", "tokens")},
     ("get", "/api/v1/users"): ADMIN,
     ("post", "/api/v1/users"): ADMIN,
@@ -59,6 +61,10 @@ BODIES: dict[str, dict[str, Any]] = {
     f"{STUDY}/notes": {"text": "x"},
     f"{STUDY}:refine": {},
     f"{STUDY}/trials": {"config": {}},
+    f"{STUDY}:ask": {"worker": "w1"},
+    f"{STUDY}/trials/{{trial}}:report": {"worker": "w1", "epoch": 1, "metrics": 1.0},
+    **{f"{STUDY}/trials/{{trial}}:{verb}": {"worker": "w1"} for verb in ("heartbeat", "complete")},
+    f"{STUDY}/trials/{{trial}}:fail": {"worker": "w1", "error": "x"},
     "/api/v1/users": {"name": "no name!"},
     "/api/v1/users/{name}": {"weight": 1},
     "/api/v1/tokens": {},
@@ -84,6 +90,7 @@ def allowed(rule: str, caller: str) -> bool:
     return {
         OPEN: True,
         LOOK: caller != "nobody",
+        WORK: caller not in ("nobody", "guest"),
         SUBMIT: caller in ("anne", "bert", "chief"),
         OWN: caller in ("anne", "chief"),
         ADMIN: caller == "chief",

@@ -36,6 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         found.access.streams.most = 0  # a stream wouldn't end
         found.access.logins.most = 10**6
         found.study(state=State.RUNNING, run=a_run(folder, reports=10))
+        found.external(budget={"trials": 10_000, "max_epochs": 3})
         yield found
 
 

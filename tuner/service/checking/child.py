@@ -12,7 +12,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tuner.study import Study
 
 LARGEST_FILE = 10_000_000  # bytes, that it may write
 SUBREAPER = 36  # of prctl(2): what is orphaned below it becomes its child, and is found there
@@ -29,7 +32,7 @@ def main(descriptor: int) -> None:
         if "run" in task:
             told: dict[str, Any] = {"refined": refined(task["run"], task["file"], task["kind"])}
         else:
-            told = {"facts": facts(task["file"], task["options"], task["cluster"])}
+            told = {"facts": _facts(task)}
     except (StudyError, RunFolderError) as error:
         told = {"refused": one_line(str(error))}
     except MemoryError:
@@ -41,16 +44,60 @@ def main(descriptor: int) -> None:
     signal.pause()  # until it is ended with what the study's code left running, which it is the parent of
 
 
+def _facts(task: Mapping[str, Any]) -> dict[str, Any]:
+    if task["external"]:
+        return facts_of_json(task["file"], task["options"])
+    return facts(task["file"], task["options"], task["cluster"])
+
+
 def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any]:
     """Load the study with its options, check it here, and say what it is; raises StudyError as `tuner check` does."""
-    from tuner.machine import this_machine
+    from tuner.errors import StudyError
     from tuner.space import space_record
     from tuner.study_file import load_study
 
     study = load_study(file).with_options(**options)
+    if study.declared_trial.asked_for:
+        raise StudyError(
+            f"a study file needs trials that the service runs, got {study.declared_trial.described}; submit the study "
+            "as JSON, tuner.study_to_json(study) writes it"
+        )
     study.check_here(cluster=cluster)
+    return {**_common(study), **_needs(study), "space": space_record(study.search_space)}
+
+
+def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a study in JSON, of which nothing is executed."""
+    from tuner.errors import StudyError
+    from tuner.service.model import EXTERNAL
+    from tuner.space import space_record
+    from tuner.study_json import study_from_json, study_to_json
+
+    study = study_from_json(Path(file).read_bytes()).with_options(**options)
+    if study.resources.packed is not None:
+        raise StudyError(
+            f"Resources.{study.resources.packed}='auto' needs trials that the service runs, got trials that workers "
+            "ask for; leave it out, or say how many a trial holds"
+        )
+    study_to_json(study)  # its run keeps it as JSON
+    return {**_common(study), "space": space_record(study.search_space), "kind": EXTERNAL, "each": 1.0, "missing": []}
+
+
+def _needs(study: Study) -> dict[str, Any]:
+    """Devices, data and weights."""
+    from tuner.machine import this_machine
+
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
     on_gpu = resources.gpu_count > 0
+    return {
+        "kind": "gpu" if on_gpu else "cpu",
+        "each": resources.gpu_count if on_gpu else resources.cpu_count,
+        "packed": study.resources.packed is not None,
+        "missing": study.declared_trial.missing_downloads(),
+    }
+
+
+def _common(study: Study) -> dict[str, Any]:
     return {
         "name": study.name,
         "metric": study.metric,
@@ -58,14 +105,9 @@ def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any
         "trials": study.trials,
         "max_epochs": study.budget.max_epochs,
         "budget": asdict(study.budget),
-        "space": space_record(study.search_space),
         "search": repr(study.search),
         "scheduler": repr(study.scheduler),
         "trial": study.declared_trial.described,
-        "kind": "gpu" if on_gpu else "cpu",
-        "each": resources.gpu_count if on_gpu else resources.cpu_count,
-        "packed": study.resources.packed is not None,
-        "missing": study.declared_trial.missing_downloads(),
     }
 
 

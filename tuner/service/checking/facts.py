@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.errors import StudyError
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Demand, Device
+from tuner.service.model import EXTERNAL, Demand, Device
 from tuner.service.scheduling import devices_in_words
 
 MOST = 10**6  # devices of one trial
@@ -30,7 +30,7 @@ class Facts:
         search: its algorithm, as the study file has it
         scheduler: likewise
         trial: what a trial is, in words
-        kind: of the devices that a trial holds, "gpu" or "cpu"
+        kind: of the devices that a trial holds, "gpu" or "cpu"; EXTERNAL for trials that workers ask for
         each: how many of them a trial holds; less than 1 for a share
         packed: whether as many trials share a device as fit
         missing: data and weights that it needs and the server lacks, by name
@@ -69,7 +69,7 @@ class Facts:
             and all(isinstance(count, int) and count >= 0 for count in counts)
             and isinstance(facts.budget, dict)
             and isinstance(facts.space, dict)
-            and facts.kind in ("gpu", "cpu")
+            and facts.kind in ("gpu", "cpu", EXTERNAL)
             and isinstance(facts.each, int | float)
             and 0 < facts.each < MOST
             and isinstance(facts.missing, list)
@@ -85,6 +85,8 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
 
     Raises ServiceError where a trial needs more than there are, or than were wanted.
     """
+    if facts.kind == EXTERNAL:
+        return Demand(EXTERNAL)
     present = sum(device.kind == facts.kind for device in devices)
     least = max(1, math.ceil(facts.each - 1e-9))
     if least > present:

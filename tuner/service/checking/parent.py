@@ -18,7 +18,7 @@ from tuner.foreign_text import in_utf8, printable
 from tuner.history.event_lines import DEEPEST, nested_deeper
 from tuner.service.checking.facts import Facts
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Limits
+from tuner.service.model import EXTERNAL, Limits
 from tuner.service.processes import clean_environment, end_session, session_bytes
 
 LONGEST_ANSWER = 2_000_000  # bytes
@@ -39,14 +39,22 @@ class Refined:
 
 
 def check(
-    file: Path, options: Mapping[str, Any], limits: Limits, *, folder: Path | None = None, cluster: bool = False
+    file: Path,
+    options: Mapping[str, Any],
+    limits: Limits,
+    *,
+    folder: Path | None = None,
+    cluster: bool = False,
+    external: bool = False,
 ) -> Facts:
     """The facts of a study file, loaded in a process of its own whose working directory is `folder`.
+
+    An `external` one is JSON: a process of its own limits what reading it takes.
 
     Raises ServiceError with `tuner check`'s own message, or for a file that takes too long or too much memory.
     """
     task = {
-        **{"file": str(file), "options": dict(options), "cluster": cluster},
+        **{"file": str(file), "options": dict(options), "cluster": cluster, "external": external},
         **{"seconds": limits.check_seconds, "bytes": limits.check_bytes},
     }
     told = _answer(task, limits, folder)
@@ -55,7 +63,7 @@ def check(
     if isinstance(refused := told.get("refused"), str):
         raise ServiceError(Code.REFUSED, _without_folder(printable(refused)[:LONGEST_MESSAGE], file))
     try:
-        return Facts.read(told["facts"])
+        return _of_its_kind(Facts.read(told["facts"]), external=external)
     except (StudyError, KeyError, TypeError) as error:
         raise ServiceError(Code.REFUSED, f"{file.name} didn't say what it declares ({error}); load it alone") from error
 
@@ -75,6 +83,12 @@ def refined(run: str, file: Path, kind: str, limits: Limits) -> Refined:
         problem = str(told.get("refused") or "the study can't be refined, got no answer; refine it by the command")
         raise ServiceError(Code.REFUSED, _without_folder(printable(problem)[:LONGEST_MESSAGE], file))
     return Refined(file.name, *map(str, texts))
+
+
+def _of_its_kind(facts: Facts, *, external: bool) -> Facts:
+    if (facts.kind == EXTERNAL) != external:
+        raise StudyError("it names devices of another kind of study")
+    return facts
 
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:

@@ -6,15 +6,15 @@ import math
 import sqlite3
 
 from tuner.budget import SECONDS_PER_HOUR
-from tuner.service.model import Device, State, UsedDevices
+from tuner.service.model import EXTERNAL, Device, State, UsedDevices
 
 HALF_LIFE_SECONDS = 24 * 3600.0
 FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which what counts is less than a ten-thousandth
 
 
 def begin(connection: sqlite3.Connection, study: int, user_id: int, devices: tuple[Device, ...], now: float) -> None:
-    """Devices are held from now on."""
-    if devices:
+    """Devices are held from now on; a slot of a study whose trials run elsewhere is none."""
+    if devices and devices[0].kind != EXTERNAL:
         connection.execute(
             "INSERT INTO usage (study, user_id, kind, devices, started) VALUES (?, ?, ?, ?, ?)",
             (study, user_id, devices[0].kind, len(devices), now),

@@ -14,14 +14,16 @@ from starlette.types import ASGIApp
 from tuner import __version__
 from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
-from tuner.service.model import Change
+from tuner.service.model import Change, State
 from tuner.service.service import Service
 from tuner.service.web import event_stream
 from tuner.service.web.context import Web
 from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import Guards
+from tuner.service.web.lines import Lines
 from tuner.service.web.problems import MEDIA_TYPE, SCHEMA, add_handlers
 from tuner.service.web.routes import (
+    asking,
     events,
     files,
     health,
@@ -37,13 +39,14 @@ from tuner.service.web.routes import (
 )
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.web.workers import Workers
 from tuner.service.webhooks import Sender, Webhooks
 from tuner.storage.folder import Folder
 from tuner.storage.locations import open_folder
 
 API = "/api/v1"
 ROUTERS = (
-    *(studies.router, searches.router, trials.router, files.router, events.router),
+    *(studies.router, searches.router, trials.router, asking.router, files.router, events.router),
     *(queue.router, users.router, tokens.router, webhooks.router),
 )
 _ERROR = {"description": "Problem JSON: rule, got and fix", "content": {MEDIA_TYPE: {"schema": dict(SCHEMA)}}}
@@ -62,6 +65,7 @@ def application(
         Runs(service),
         Webhooks(service.database, Sender(service.database, settings.reach)),
         event_stream.Journal(service.database),
+        Workers(service, Lines(service)),
         guests,
     )
     app = FastAPI(
@@ -98,21 +102,26 @@ def _operation(route: APIRoute) -> str:
 
 @asynccontextmanager
 async def _lifespan(web: Web) -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
+    loop, lines = asyncio.get_running_loop(), web.workers.lines
 
     def told(change: Change) -> None:
         with suppress(RuntimeError):  # the loop has ended, and with it all who would be told
             loop.call_soon_threadsafe(event_stream.tell, web.feeds, web.journal, change)
+            if change.kind == "state" and change.state is State.RUNNING:
+                loop.call_soon_threadsafe(lines.watch, change.study)
 
     web.feeds.told = web.journal.newest
     leave = web.service.subscribe(told)
     web.webhooks.sender.start()
+    for study in await asyncio.to_thread(lines.running):  # as an earlier server left them
+        lines.watch(study)
     try:
         yield
     finally:
         await asyncio.to_thread(web.webhooks.sender.close)
         leave()
         web.feeds.close()
+        await lines.close()
 
 
 def _folder(service: Service, study: int) -> Folder | None:

@@ -21,6 +21,7 @@ from tuner.service.web.feeds import Feeds
 from tuner.service.web.guards import same_origin
 from tuner.service.web.runs import Runs
 from tuner.service.web.settings import WebSettings
+from tuner.service.web.workers import Workers
 from tuner.service.webhooks import Webhooks
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -38,6 +39,7 @@ class Web:
     runs: Runs
     webhooks: Webhooks
     journal: Journal
+    workers: Workers
     guests: Guests | None = None  # where the page of one run is all that is served
     heavy: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
     checks: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(HEAVY_AT_ONCE))
@@ -121,5 +123,6 @@ def role(least: Role) -> Callable[..., User]:
 Asking = Annotated[Caller, Depends(caller_of)]
 Shown = Annotated[Web, Depends(web_of)]
 Viewer = Annotated[User, Depends(role(Role.VIEWER))]
+Worker = Annotated[User, Depends(role(Role.WORKER))]
 Submitter = Annotated[User, Depends(role(Role.SUBMITTER))]
 Admin = Annotated[User, Depends(role(Role.ADMIN))]

@@ -28,6 +28,7 @@ STATUSES: Mapping[Code, int] = {
     Code.UNAUTHENTICATED: 401,
     Code.FORBIDDEN: 403,
     Code.FULL: 507,
+    Code.UNAVAILABLE: 503,
 }
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -89,7 +90,8 @@ def of_service(error: ServiceError) -> Response:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if error.code is Code.UNAUTHENTICATED:
         headers["www-authenticate"] = "Bearer"
-    return problem(STATUSES[error.code], error.rule, error.got, error.fix, code=error.code, headers=headers)
+    told = (STATUSES[error.code], error.rule, error.got, error.fix)
+    return problem(*told, code=error.code, field=error.field, headers=headers)
 
 
 def of_validation(errors: Sequence[Mapping[str, Any]]) -> Response:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.history.events import EventFollower
-from tuner.history.records import RunRecord
+from tuner.history.records import RunRecord, TrialRecord
 from tuner.results import Run
 from tuner.results.run import RUN_FILE
 from tuner.service.errors import Code, ServiceError
@@ -80,6 +80,15 @@ class Runs:
             while len(self._growing) > KEPT:
                 self._growing.popitem(last=False)
             return kept
+
+
+def trial_of(run: Run, trial: str) -> TrialRecord:
+    """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
+    found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
+    if found is None:
+        count = len(run.record.trials)
+        raise ServiceError(Code.NOT_FOUND, "a trial is named by its id", repr(trial), f"the run has {count} trials")
+    return found
 
 
 class _Growing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Path, Query
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
 
 from tuner.service.model import Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
@@ -42,6 +42,49 @@ class SubmissionBody(Body):
     options: dict[str, Any] = Field(default_factory=dict, description="as `tuner run` takes them, by their names")
 
 
+class StudyBody(Body):
+    """A study as `tuner.study_to_json` writes it; what is left out is as in `Study`. Nothing of it is executed."""
+
+    name: str = Field(min_length=1, max_length=200)
+    space: dict[str, Any] = Field(description="hyperparameters: domains by their type and settings, or constants")
+    trial: str = Field("external", max_length=200, description="what is run: studies learn from those of the same name")
+    metric: str = Field("", max_length=200)
+    mode: Literal["min", "max"] = "min"
+    seed: int = 0
+    start_from: list[dict[str, Any]] = Field(default_factory=list, max_length=10_000)
+    search: str | dict[str, Any] = Field("", description="an algorithm's name, or an object with type and settings")
+    scheduler: str | dict[str, Any] = Field("", description="likewise")
+    budget: dict[str, Any] = Field(default_factory=dict)
+    failures: dict[str, Any] = Field(default_factory=dict)
+    resources: dict[str, Any] = Field(default_factory=dict)
+    warm_start: dict[str, Any] | None = None
+
+
+class ExternalBody(Body):
+    """A study whose trials workers ask for, wherever they are."""
+
+    study: StudyBody
+    priority: Priority = Field(0, description="above 0 for admins")
+    preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
+    devices: int | None = Field(None, description="null: its trials run elsewhere")
+    after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
+        default_factory=list, max_length=100, description="studies that must have finished first"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="those of the study, concurrency and notify")
+
+
+def _form(value: Any) -> str:
+    return "json" if isinstance(value, dict) and {"study", "space"} & value.keys() else "file"
+
+
+Submitted: TypeAdapter[SubmissionBody | ExternalBody] = TypeAdapter(
+    Annotated[
+        Annotated[SubmissionBody, Tag("file")] | Annotated[ExternalBody, Tag("json")],
+        Discriminator(_form),
+    ]
+)
+
+
 class ChangeBody(Body):
     """What of a study changes; what is left out stays."""
 
@@ -63,6 +106,65 @@ class NoteBody(Body):
 
     text: str = Field(min_length=1, max_length=10_000)
     trial: str | None = Field(None, max_length=64)
+
+
+Reported = Annotated[float, Field(allow_inf_nan=True)] | dict[str, Any]
+
+
+class AskBody(Body):
+    """Who asks for a trial."""
+
+    worker: str = Field(pattern="^[A-Za-z0-9_.:@-]{1,64}$", description="its name, one for each that works at a time")
+
+
+class ReportBody(AskBody):
+    """An epoch of a trial."""
+
+    epoch: int = Field(ge=1, le=10**9, description="counted from 1, one after another")
+    metrics: Reported = Field(description="a number for the study's metric, or several metrics by name")
+
+
+class CompleteBody(AskBody):
+    """The end of a trial."""
+
+    metrics: Reported | None = Field(None, description="of its next epoch, to report it and end the trial at once")
+
+
+class FailBody(AskBody):
+    """What a trial failed with."""
+
+    error: str = Field(min_length=1, max_length=100_000)
+    cause: Literal["error", "out_of_memory", "diverged", "lost"] = Field(
+        "error", description="lost: its worker is gone, and another one may go on"
+    )
+
+
+class HandedTrial(BaseModel):
+    """A trial to run now."""
+
+    id: str
+    number: int = Field(description="counted from 0")
+    config: dict[str, Any]
+    seed: int
+    epochs: int = Field(description="to train it to, unless an answer stops it before")
+    from_epoch: int = Field(description="that is done: the next one to train and report is one more")
+    rungs: list[int] = Field(description="epochs after which early stopping compares it")
+    attempt: int = Field(description="how often it was handed out")
+
+
+class Asked(BaseModel):
+    """A trial; or none now, and when to ask again; or none any more, as the search is over."""
+
+    outcome: Literal["trial", "wait", "over"]
+    trial: HandedTrial | None = None
+    lease_seconds: float | None = Field(None, description="within which something has to be heard of the trial")
+    retry_after: float | None = Field(None, description="seconds")
+
+
+class ToldWorker(BaseModel):
+    """What to do with the trial now: go on; or leave it, as it is over, or with somebody else (pause)."""
+
+    answer: Literal["continue", "stop", "pause"]
 
 
 class LoginBody(Body):

@@ -15,7 +15,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.web import files
 from tuner.service.web.context import Shown, Viewer, Web
 from tuner.service.web.routes.bodies import Id
-from tuner.service.web.routes.trials import trial_of
+from tuner.service.web.runs import trial_of
 
 router = APIRouter(tags=["files"])
 LOG_BYTES = 1_000_000

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from tuner.service.access import Caller
+from tuner.service.bundles import of_json
 from tuner.service.database.audit import AuditEntry
+from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Progress, Role, State, Submission, SubmittedStudy
 from tuner.service.rights import require
 from tuner.service.web.context import Asking, Shown, Submitter, Viewer, Web
@@ -20,6 +23,7 @@ from tuner.service.web.routes.bodies import (
     Answered,
     ChangeBody,
     Cursor,
+    ExternalBody,
     FoundFacts,
     Id,
     Listed,
@@ -27,13 +31,31 @@ from tuner.service.web.routes.bodies import (
     NoteBody,
     Size,
     SubmissionBody,
+    Submitted,
 )
 
 router = APIRouter(tags=["studies"])
+
+
+def _schema(body: type[BaseModel]) -> dict[str, Any]:
+    """Of a body, in one piece."""
+    found = body.model_json_schema(ref_template="{model}")
+    parts = found.pop("$defs", {})
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict) and "$ref" in value:
+            return whole(parts[value["$ref"]])
+        if isinstance(value, dict):
+            return {name: whole(each) for name, each in value.items()}
+        return [whole(each) for each in value] if isinstance(value, list) else value
+
+    return dict(whole(found))
+
+
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": SubmissionBody.model_json_schema(ref_template="#/$defs/{model}")}},
+        "content": {"application/json": {"schema": {"oneOf": [_schema(SubmissionBody), _schema(ExternalBody)]}}},
     }
 }
 Key = Annotated[
@@ -46,12 +68,25 @@ async def submission_of(request: Request, caller: Caller, web: Web) -> Submissio
     require(caller.user, Role.SUBMITTER, "submitting a study")
     async with web.uploads:
         try:
-            body = SubmissionBody.model_validate_json(await request.body())
+            body = Submitted.validate_json(await request.body())
         except ValidationError as error:
-            found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+            found = [{**one, "loc": ("body", *one["loc"][1:])} for one in error.errors(include_url=False)]
             raise RequestValidationError(found) from error
+    if isinstance(body, ExternalBody):
+        return _of_json(body)
     fields = {**body.__dict__, "files": dict(body.files), "after": tuple(body.after)}
     return Submission(**fields)
+
+
+def _of_json(body: ExternalBody) -> Submission:
+    try:
+        content = json.dumps(body.study.model_dump(exclude_unset=True), indent=2, allow_nan=False).encode()
+    except ValueError as error:
+        raise ServiceError(
+            Code.REFUSED, "a study has numbers that JSON has", str(error), "leave out NaN and infinities", field="study"
+        ) from error
+    fields = {name: value for name, value in body.__dict__.items() if name != "study"}
+    return of_json(content, **{**fields, "after": tuple(body.after)})
 
 
 @router.post("/studies", status_code=201, openapi_extra=_BODY)

@@ -17,6 +17,7 @@ from tuner.service.web.context import Shown, Submitter, Viewer
 from tuner.service.web.files import is_odd
 from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody
 from tuner.service.web.routes.cursors import number_of
+from tuner.service.web.runs import trial_of
 
 router = APIRouter(tags=["trials"])
 TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
@@ -83,15 +84,6 @@ def chosen(run: Run, order: str, statuses: Collection[str], text: str) -> list[T
 def _told(trial: TrialRecord) -> str:
     failure = f"{trial.cause or ''} {trial.message or ''}"
     return f"{trial.trial} {trial.status} {settings(trial.config)} {failure}".casefold()
-
-
-def trial_of(run: Run, trial: str) -> TrialRecord:
-    """A trial by its id, whose leading zeros may be left out. Raises ServiceError."""
-    found = run.record.trials.get(trial) or run.record.trials.get(trial.zfill(5))
-    if found is None:
-        count = len(run.record.trials)
-        raise ServiceError(Code.NOT_FOUND, "a trial is named by its id", repr(trial), f"the run has {count} trials")
-    return found
 
 
 def _brief(run: Run, trial: TrialRecord) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""What workers ask and tell a search by requests that are plain data, as a search service passes them on.
+
+A request has `do` and `worker`, USER/NAME; all but `ask` have `trial`. What comes back is `answer`, or `refused`
+with `code`, `message`, and where it is known `field` and `retry_after` (seconds).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from tuner.ask_tell.checking import CAUSES, checked_cause, checked_epoch, checked_metrics
+from tuner.ask_tell.leases import Lease, Leases
+from tuner.ask_tell.search import Search
+from tuner.ask_tell.trial import AskedTrial
+from tuner.errors import ReportError, describe_error
+
+Request = Mapping[str, Any]
+Reply = dict[str, Any]
+LOST = "lost"  # a cause that a worker may name beside those of failures
+LOOK_SECONDS = 0.05  # between looks whether the search has ended while something is done
+WAIT_SECONDS = 2.0  # until a worker for which there is nothing now should ask again
+PAUSED_SECONDS = 10.0  # until one of a search that is interrupted should
+
+
+class Desk:
+    """Answers requests one after the other; may be called from several threads.
+
+    A search that has ended is answered for at once, also while its report is being written.
+    """
+
+    def __init__(self, search: Search, leases: Leases | None = None) -> None:
+        self._search, self._leases = search, leases or Leases()
+        self._ready: deque[AskedTrial] = deque()  # handed out again, to nobody yet
+        self._order = ThreadPoolExecutor(1, "tuner-desk")
+        self._verbs: Mapping[str, Callable[[Request], Reply]] = {
+            "ask": self._ask,
+            "report": self._report,
+            "heartbeat": self._heartbeat,
+            "complete": self._complete,
+            "fail": self._fail,
+        }
+
+    def take_back(self, holders: Mapping[str, str], most: int) -> None:
+        """After a resume: trials go on with the workers that have them; `most` were cut off with these."""
+        left = {trial: worker for trial, worker in holders.items() if self._waits(trial)}
+        for _ in range(most):
+            trial = self._search.poll() if left else None
+            if trial is None:
+                return
+            worker = left.pop(trial.id, None)
+            if worker is None:
+                self._ready.append(trial)
+            else:
+                self._search.hand(trial, worker, keeps=True)
+                self._leases.give(worker, trial, reported=bool(trial.metrics))
+
+    def answer(self, request: Request) -> Reply:
+        """The answer to one request."""
+        done = self._do(lambda: self._answered(request))
+        while not self._search.over:
+            if wait([done], LOOK_SECONDS).done:
+                break
+        return done.result() if done.done() else self._after_the_end(request)
+
+    def watch(self, watched: bool) -> None:
+        """Whether workers can reach this desk; see `Leases.watch`."""
+        self._do(lambda: self._leases.watch(watched))
+
+    def look(self) -> None:
+        """Do what is due: leases that have run out, and an order to pause; to be called a few times a second."""
+        self._do(self._lose_expired)
+        if self._search.interrupted_by is not None and not self._search.over:
+            self._search.close()  # workers keep their trials until it goes on: no report is waited for
+
+    def close(self) -> None:
+        """Answer nothing more."""
+        self._order.shutdown(wait=False, cancel_futures=True)
+
+    # Inside
+
+    def _do(self, work: Callable[[], Any]) -> Future[Any]:
+        return self._order.submit(work)
+
+    def _answered(self, request: Request) -> Reply:
+        try:
+            if self._search.over or self._search.interrupted_by is not None:
+                return self._after_the_end(request)
+            return self._verbs[request["do"]](request)
+        except _RefusedError as refused:
+            return _refusal(refused.code, str(refused), field=refused.field)
+        except ReportError as error:
+            return _refusal("conflict", str(error))
+        except Exception as error:
+            traceback.print_exc()
+            return _refusal("unavailable", f"the search has failed at this: {describe_error(error)}", retry_after=5.0)
+
+    def _after_the_end(self, request: Request) -> Reply:
+        """What is said once the search takes nothing more."""
+        interrupted = self._search.interrupted_by
+        if interrupted is not None:
+            message = f"the search was interrupted ({interrupted}); trials stay with their workers until it goes on"
+            return _refusal("conflict", message, retry_after=PAUSED_SECONDS)
+        return {"answer": {"outcome": "over", "trial": None} if request["do"] == "ask" else {"answer": "stop"}}
+
+    def _ask(self, request: Request) -> Reply:
+        worker = request["worker"]
+        trial = self._pending(worker)
+        if trial is None:
+            trial = self._next()
+            if trial is not None:
+                self._search.hand(trial, worker)
+                self._leases.give(worker, trial)
+        if trial is not None:
+            return {"answer": {"outcome": "trial", "trial": _view(trial), "lease_seconds": self._leases.seconds}}
+        if self._search.over:
+            return self._after_the_end(request)
+        return {"answer": {"outcome": "wait", "trial": None, "retry_after": WAIT_SECONDS}}
+
+    def _pending(self, worker: str) -> AskedTrial | None:
+        """The trial that the worker has already; one of which it has reported epochs begins again, as it has itself."""
+        lease = self._leases.of(worker)
+        if lease is None:
+            return None
+        if self._search.standing(lease.trial) == "continue" and not lease.reported:
+            self._leases.renew(lease)
+            return lease.trial
+        self._lose(lease, f"its worker {worker} has asked for a trial though it had this one: it was started again")
+        return None
+
+    def _next(self) -> AskedTrial | None:
+        while self._ready:
+            trial = self._ready.popleft()
+            if self._search.standing(trial) == "continue":  # no order has ended it since
+                return trial
+        return self._search.poll()
+
+    def _report(self, request: Request) -> Reply:
+        lease, trial = self._told_of(request)
+        epoch = _checked("epoch", lambda: checked_epoch(request.get("epoch")))
+        metrics = self._metrics(request)
+        answer = self._search.report(trial, epoch, metrics)
+        if lease is not None:
+            lease.reported = True
+            if answer != "continue":
+                self._leases.end(lease)
+        return {"answer": {"answer": answer}}
+
+    def _heartbeat(self, request: Request) -> Reply:
+        lease, trial = self._told_of(request)
+        answer = self._search.standing(trial)
+        if lease is not None and answer != "continue":
+            self._leases.end(lease)
+        return {"answer": {"answer": answer}}
+
+    def _complete(self, request: Request) -> Reply:
+        lease, trial = self._told_of(request)
+        value = None if request.get("metrics") is None else self._metrics(request)
+        if lease is not None:
+            self._search.tell(trial, value)
+            self._leases.end(lease)
+        return {"answer": {"answer": "stop"}}
+
+    def _fail(self, request: Request) -> Reply:
+        lease, trial = self._told_of(request)
+        cause, error = request.get("cause", CAUSES[0]), str(request.get("error"))
+        if cause != LOST:
+            _checked("cause", lambda: checked_cause(cause))
+        if lease is not None and cause == LOST:
+            self._lose(lease, error)
+        elif lease is not None:
+            self._search.tell(trial, error=error, cause=cause)
+            self._leases.end(lease)
+        return {"answer": {"answer": self._search.standing(_stranger(trial.id))}}
+
+    def _told_of(self, request: Request) -> tuple[Lease | None, AskedTrial]:
+        """The worker's lease of the trial, which is renewed, and what the worker was handed."""
+        name = str(request["trial"]).zfill(5)
+        _checked("trial", lambda: self._search.standing(_stranger(name)), code="not_found")
+        lease = self._leases.held(request["worker"], name)
+        if lease is None:
+            return None, _stranger(name)
+        self._leases.renew(lease)
+        return lease, lease.trial
+
+    def _metrics(self, request: Request) -> dict[str, Any]:
+        metrics: dict[str, Any]
+        metrics = _checked("metrics", lambda: checked_metrics(request.get("metrics"), self._search.metric))
+        return metrics
+
+    def _waits(self, trial: str) -> bool:
+        return self._search.standing(_stranger(trial)) == "pause"
+
+    def _lose_expired(self) -> None:
+        if not self._search.over:
+            for lease in self._leases.expired():
+                self._lose(lease, f"its worker {lease.worker} was not heard of for {self._leases.seconds:g} s")
+
+    def _lose(self, lease: Lease, why: str) -> None:
+        self._leases.end(lease)
+        self._search.lost(lease.trial, why)
+
+
+class _RefusedError(Exception):
+    """A request that can't be: with the field that is wrong."""
+
+    def __init__(self, message: str, code: str, field: str) -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
+
+
+def _checked(field: str, check: Callable[[], Any], code: str = "refused") -> Any:
+    try:
+        return check()
+    except ReportError as error:
+        raise _RefusedError(str(error), code, field) from error
+
+
+def _stranger(trial: str) -> AskedTrial:
+    """The trial as somebody knows it who has it no more, or never had it."""
+    return AskedTrial(trial, 0, {}, 0, 0, attempt=0)
+
+
+def _view(trial: AskedTrial) -> dict[str, Any]:
+    shown: Iterable[str] = ("id", "number", "config", "seed", "epochs", "from_epoch", "rungs", "attempt")
+    return {name: getattr(trial, name) for name in shown}
+
+
+def _refusal(code: str, message: str, *, field: str | None = None, retry_after: float | None = None) -> Reply:
+    return {"refused": {"code": code, "message": message, "field": field, "retry_after": retry_after}}

@@ -1,0 +1,78 @@
+"""Who has which trial, and until when nothing needs to be heard of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tuner.ask_tell.trial import AskedTrial
+from tuner.history.events import Event
+
+SECONDS = 60.0
+_LEFT = ("trial_lost", "trial_retried", "trial_paused", "trial_ended")
+
+
+@dataclass
+class Lease:
+    """A worker's right to a trial; `reported` says whether an epoch of it was, since it was handed out."""
+
+    worker: str
+    trial: AskedTrial
+    ends: float
+    reported: bool = False
+
+
+class Leases:
+    """One for each worker that has a trial. They run only while `watched`: else nobody could renew them."""
+
+    def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock = seconds, clock
+        self._leases: dict[str, Lease] = {}
+        self._watched = False
+
+    def watch(self, watched: bool) -> None:
+        """Whether workers can reach the search from now on; when they can again, each lease begins anew."""
+        if watched and not self._watched:
+            for lease in self._leases.values():
+                self.renew(lease)
+        self._watched = watched
+
+    def give(self, worker: str, trial: AskedTrial, *, reported: bool = False) -> Lease:
+        """The worker has the trial from now on, and no other one."""
+        lease = self._leases[worker] = Lease(worker, trial, self._clock() + self.seconds, reported)
+        return lease
+
+    def of(self, worker: str) -> Lease | None:
+        """What the worker has."""
+        return self._leases.get(worker)
+
+    def held(self, worker: str, trial: str) -> Lease | None:
+        """The worker's lease if that is of this trial."""
+        lease = self._leases.get(worker)
+        return lease if lease is not None and lease.trial.id == trial else None
+
+    def renew(self, lease: Lease) -> None:
+        """Something was heard of it."""
+        lease.ends = self._clock() + self.seconds
+
+    def end(self, lease: Lease) -> None:
+        """The worker has the trial no more."""
+        if self._leases.get(lease.worker) is lease:
+            del self._leases[lease.worker]
+
+    def expired(self) -> list[Lease]:
+        """Those that have run out, in the order in which they were given."""
+        now = self._clock()
+        return [lease for lease in self._leases.values() if self._watched and lease.ends < now]
+
+
+def holders(events: Iterable[Event]) -> dict[str, str]:
+    """By trial, the worker that had it when a search was cut off, as the run's events tell it."""
+    found: dict[str, str] = {}
+    for event in events:
+        if event["event"] == "trial_handed":
+            found[event["trial"]] = event["worker"]
+        elif event["event"] in _LEFT:
+            found.pop(event["trial"], None)
+    return found

@@ -1,0 +1,120 @@
+"""A trial of a service's study, run by this program: `tuner.connect(url).study(17).ask(worker="w1")`."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from tuner.errors import StudyError
+from tuner.service.connection import RequestError
+
+Answer = Literal["continue", "stop", "pause"]
+Value = float | Mapping[str, Any]
+Send = Callable[[str, str, Any], Any]  # a method, what follows a study's address, and a body: the answer
+PATIENCE_SECONDS = 600.0  # that a server may be away, as one that is started anew
+AGAIN_SECONDS, LONGEST_WAIT = 1.0, 30.0
+
+
+class RemoteTrial:
+    """A trial to run now. A thread keeps it meanwhile, until it is over or forgotten.
+
+    Attributes:
+        id: its name in the run
+        number: counted from 0
+        config: the hyperparameters
+        seed: of its random numbers
+        epochs: to train it to, unless an answer says otherwise before
+        from_epoch: the last epoch that is done
+        rungs: epochs after which early stopping compares it
+        attempt: how often it was handed out
+    """
+
+    def __init__(self, send: Send, worker: str, found: Mapping[str, Any], lease_seconds: float) -> None:
+        self.id, self.number, self.config = str(found["id"]), int(found["number"]), dict(found["config"])
+        self.seed, self.epochs, self.from_epoch = found["seed"], int(found["epochs"]), int(found["from_epoch"])
+        self.rungs, self.attempt = tuple(found["rungs"]), int(found["attempt"])
+        self._send, self._worker = send, worker
+        self._over = threading.Event()
+        me = weakref.ref(self)
+        told = (me, self._over, lease_seconds / 3)
+        threading.Thread(target=_keep, args=told, name=f"tuner-trial-{self.id}", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<trial {self.id} of worker {self._worker}>"
+
+    @property
+    def epochs_left(self) -> range:
+        """The epochs to train and report, in order."""
+        return range(self.from_epoch + 1, self.epochs + 1)
+
+    def report(self, epoch: int, value: Value) -> Answer:
+        """Record an epoch: "continue", or leave the trial: "stop", "pause". Raises RequestError.
+
+        `value` is that of the study's metric, or several metrics by name. It is sent again where the answer is lost.
+        """
+        return self._tell("report", epoch=epoch, metrics=value if isinstance(value, Mapping) else float(value))
+
+    def heartbeat(self) -> Answer:
+        """Keep the trial; the thread does so by itself. Raises RequestError."""
+        return self._tell("heartbeat")
+
+    def complete(self, value: Value | None = None) -> None:
+        """Say that it has come to its end, with a last epoch's `value` that wasn't reported. Raises RequestError."""
+        self._tell("complete", **({} if value is None else {"metrics": value}))
+
+    def fail(self, error: str | BaseException, cause: str = "error") -> None:
+        """Say what it failed with: cause "error", "out_of_memory", "diverged" or "lost". Raises RequestError."""
+        told = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        self._tell("fail", error=told or "unknown", cause=cause)
+        self._over.set()
+
+    def _tell(self, verb: str, **told: Any) -> Answer:
+        body = {"worker": self._worker, **told}
+        found = persistently(lambda: self._send("POST", f"/trials/{self.number}:{verb}", body))
+        answer: Answer = found["answer"]
+        if answer != "continue":
+            self._over.set()
+        return answer
+
+
+def ask(send: Send, worker: str) -> RemoteTrial | None:
+    """The next trial for a worker; waits for one, and is None once the search is over. Raises RequestError."""
+    while True:
+        found = persistently(lambda: send("POST", ":ask", {"worker": worker}))
+        if found["outcome"] == "trial":
+            return RemoteTrial(send, worker, found["trial"], found["lease_seconds"])
+        if found["outcome"] == "over":
+            return None
+        time.sleep(found["retry_after"])
+
+
+def persistently(send: Callable[[], Any]) -> Any:
+    """The answer, at last: sent again where a server says when, and for ten minutes where there is none."""
+    tries, until = 0, time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return send()
+        except RequestError as error:
+            away = error.status in (None, 502, 503, 504)
+            if (not away and error.retry_after is None) or (away and time.monotonic() > until):
+                raise
+            if not away:  # it answers: it is busy, or its study is paused
+                until = time.monotonic() + PATIENCE_SECONDS
+            time.sleep(error.retry_after or min(LONGEST_WAIT, AGAIN_SECONDS * 2**tries))
+            tries = tries + 1 if away else 0
+
+
+def _keep(trial: weakref.ref[RemoteTrial], over: threading.Event, seconds: float) -> None:
+    """Renew a trial's lease while its program has it."""
+    while not over.wait(seconds):
+        kept = trial()
+        if kept is None:
+            return
+        try:
+            kept.heartbeat()
+        except StudyError:  # what the program itself sends next says why
+            return
+        del kept
