@@ -43,13 +43,20 @@ class Containers:
         return subprocess.run(command, check=check, capture_output=True, text=True, timeout=600)
 
     def build(self, target: str, base: str) -> str:
-        """The name of the image of a target of docker/Dockerfile."""
+        """The name of the image of a target of docker/Dockerfile; one that is there already is not built again."""
+        name = f"localhost/tuner:{target}"
+        if self.has(name):
+            return name
         arguments = ["--build-arg", f"BASE={base}"]
         if target == "cpu":  # the index of builds for CPUs need not be reachable here
             arguments += ["--build-arg", f"TORCH_INDEX={os.environ.get('TUNER_TORCH_INDEX', '')}"]
         options = ("--isolation", "chroot", "--format", "docker", "--target", target, "--file", "docker/Dockerfile")
         self.buildah("bud", *options, *arguments, "--tag", f"tuner:{target}", ".")
-        return f"localhost/tuner:{target}"
+        return name
+
+    def has(self, image: str) -> bool:
+        """Whether an image is there."""
+        return self.podman("image", "exists", image, check=False).returncode == 0
 
     @contextmanager
     def started(self, name: str, *arguments: str | Path) -> Iterator[str]:
@@ -62,6 +69,8 @@ class Containers:
 
     def base(self) -> str:
         """A Debian with Python that trusts what this machine trusts, as its registries may be reached by a mirror."""
+        if self.has("localhost/tuner-base"):
+            return "localhost/tuner-base"
         root = self.folder / "base"
         packages = "python3,python3-venv,ca-certificates"
         mirror = "http://deb.debian.org/debian"

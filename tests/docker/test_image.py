@@ -1,4 +1,8 @@
-"""The images, built and run for real: `make docker-test`. It needs root, about 25 GB of disk and 20 minutes."""
+"""The images, built and run for real: `make docker-test`. It needs root, about 25 GB of disk and 20 minutes.
+
+$TUNER_IMAGES names a folder for images, which are used again from there and not deleted. $TUNER_TORCH_INDEX is the index
+with PyTorch's builds for CPUs; without it the larger ones for CUDA are installed.
+"""
 
 import json
 import os
@@ -26,9 +30,11 @@ def containers(request: pytest.FixtureRequest) -> Iterator[Containers]:
         pytest.skip("images are built where they are asked for: `make docker-test`")
     if lacking := missing():
         pytest.skip(f"NO IMAGE WAS BUILT: this machine lacks {', '.join(lacking)}")
-    made = Containers(Path(tempfile.mkdtemp(prefix="tuner-images-", dir="/var/tmp")))
+    kept = os.environ.get("TUNER_IMAGES")
+    made = Containers(Path(kept or tempfile.mkdtemp(prefix="tuner-images-", dir="/var/tmp")))
     yield made
-    made.delete()
+    if kept is None:
+        made.delete()
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ DOCUMENTS = dict(documents())
 
 def published(name: str) -> Path:
     if not (SCHEMAS / name).is_file():
-        pytest.skip(f"NOT CHECKED: the published schema {name} lies neither beside the checkout, in shared/schemas, nor beside $TUNER_TEST_DATA")
+        pytest.skip(
+            f"NOT CHECKED: the published schema {name} lies neither beside the checkout, in shared/schemas, nor beside $TUNER_TEST_DATA"
+        )
     return SCHEMAS / name
 
 
