@@ -1,13 +1,14 @@
 """Ends with 0 where an address of this container answers 200: the health check of its images.
 
-Without an argument it asks `tuner serve`, by HTTPS or HTTP; a node of a Ray cluster gives the address of its agent.
+Without an argument it asks `tuner serve`, by HTTP or HTTPS; a node of a Ray cluster gives the address of its agent.
 """
 
 import ssl
 import sys
 import urllib.request
 
-SERVER = ("https://127.0.0.1:8765/healthz", "http://127.0.0.1:8765/healthz")
+# without TLS first: a server that has it tells of no connection that isn't one
+SERVER = ("http://127.0.0.1:8765/healthz", "https://127.0.0.1:8765/healthz")
 # it asks its own machine whether it lives, by an address that no certificate names
 UNVERIFIED = ssl._create_unverified_context()
 

@@ -1,6 +1,6 @@
 """Nodes of a joined cluster that can't run a study's trials are named before the first one: three real nodes."""
 
-import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,11 +53,12 @@ def third_node(address: str, *before: str | Path, **variables: str) -> Iterator[
 
 
 def test_a_node_with_another_tuner_is_named(two_nodes: str, tmp_path: Path) -> None:  # noqa: F811
-    other = tmp_path / "other" / "tuner-9.9.0.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: tuner\nVersion: 9.9.0\n")
+    other = tmp_path / "other"
+    shutil.copytree(ROOT / "tuner", other / "tuner", ignore=shutil.ignore_patterns("__pycache__"))
+    opening = other / "tuner" / "__init__.py"
+    opening.write_text(opening.read_text().replace(f'__version__ = "{__version__}"', '__version__ = "9.9.0"'))
     space = study_file(tmp_path, study(CURVE))
-    with third_node(two_nodes, PYTHONPATH=f"{other.parent}{os.pathsep}{ROOT}") as address:
+    with third_node(two_nodes, PYTHONPATH=str(other)) as address:
         refused = tuner("run", space, "--address", two_nodes, folder=tmp_path, **ON_LOOPBACK)
     assert refused.code == 2
     assert refused.err.splitlines()[-1] == (

@@ -15,7 +15,7 @@ from tuner.study import Study
 from tuner.worker.pickling import pickle_trial
 
 NODE_SECONDS = 60.0  # that a node may take to answer: it starts a process for it
-PACKAGES = ("tuner", "torch", "torchvision")  # Ray itself refuses nodes with another Ray or Python
+PACKAGES = ("torch", "torchvision")  # beside tuner; Ray itself refuses nodes with another Ray or Python
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,12 @@ def _look() -> Callable[[bytes | None], tuple[dict[str, str], str | None]]:
         import pickle
         from importlib import metadata
 
-        versions = {}
+        try:
+            import tuner
+
+            versions = {"tuner": tuner.__version__}
+        except ImportError:
+            versions = {"tuner": "none"}
         for package in packages:
             try:
                 versions[package] = metadata.version(package)
