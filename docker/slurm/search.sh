@@ -62,7 +62,9 @@ on_nodes() { # COUNT OPTION…: `ray start` with these options, in the backgroun
 
 nodes_there() { # how many nodes have joined
     "${inside[@]}" python - "$address" << 'PYTHON' 2> /dev/null || echo 0
+import socket
 import sys
+socket.create_connection(sys.argv[1].rsplit(":", 1), timeout=5).close()  # Ray would wait for minutes
 import ray
 ray.init(address=sys.argv[1], log_to_driver=False)
 print(sum(node["Alive"] for node in ray.nodes()))

@@ -63,7 +63,7 @@ def runs() -> Iterator[Path]:
 
 
 def of_image(containers: Containers, image: str) -> Any:
-    return json.loads(containers.podman("image", "inspect", image).stdout)[0]["Config"]
+    return json.loads(containers.podman("image", "inspect", image).stdout)[0]
 
 
 def test_the_server_answers_its_health_check_and_ends_in_order(containers: Containers, server: str, runs: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_server_s_image_has_neither_ray_nor_torch(containers: Containers, se
 
 
 def test_the_image_says_what_it_is(containers: Containers, server: str) -> None:
-    told = of_image(containers, server)
+    told = of_image(containers, server)["Config"]
     labels = told["Labels"]
     assert (told["User"], told["Entrypoint"]) == ("10001:10001", ["tini", "--", "tuner"])
     assert labels["org.opencontainers.image.title"] == "tuner"
