@@ -5,16 +5,19 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist loadscope
 
-.PHONY: demo test test-all check docs picture notebooks bench clean
+.PHONY: demo test test-all docker-test check docs picture notebooks bench clean
 
 demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
 
 test: $(STAMP) check  ## every check, and the tests that answer in minutes
-	$(TESTS) -m "not slow"
+	$(TESTS) -m "not slow and not image"
 
-test-all: $(STAMP) check  ## every check and every test
-	$(TESTS)
+test-all: $(STAMP) check  ## every check and every test but docker-test
+	$(TESTS) -m "not image"
+
+docker-test: $(STAMP)  ## build the images and run them; needs root, buildah, podman, runc and debootstrap
+	$(BIN)/python -m pytest -rs --capture=no -m image tests/docker
 
 check: $(STAMP) docs  ## lint, format, strict types, documents
 	$(BIN)/ruff check .

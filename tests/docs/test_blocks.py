@@ -38,6 +38,7 @@ REASONS = (
     "takes more than 20 s",
     "serves until it is ended",
     "needs a server",
+    "needs a container engine",
 )
 
 NOT_RUN = [block for page in PAGES for block in blocks(page) if block.not_run is not None]
