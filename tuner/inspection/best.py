@@ -24,6 +24,7 @@ from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
+from tuner.trial.models import looks_published
 
 TOP = 5
 CONFIG = "config.json"
@@ -77,9 +78,7 @@ class LoadedModel:
         return Evaluator(self.device).metrics(self.module, split, self.card.inputs.normalisation)
 
     def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
-        sized = [
-            resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.image_size) for path in paths
-        ]
+        sized = [resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.framing) for path in paths]
         images = HeldSplit(torch.cat(sized), torch.zeros(len(paths), dtype=torch.int64))
         logits = Evaluator(self.device).logits(self.module, images, self.card.inputs.normalisation)
         values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
@@ -115,6 +114,7 @@ def write_best(
         TrialError: the checkpoint is cut off or damaged.
     """
     read_model(checkpoint)
+    trial = trial.of(config)
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -183,13 +183,18 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
     """Raises RunFolderError whatever is wrong with the files."""
     try:
-        module = _module(best, card, trial or ImageClassifier(model=card.model))
+        module = _module(best, card, trial or _declared(card))
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything where the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
     return LoadedModel(module.to(device).eval(), card, torch.device(device))
+
+
+def _declared(card: ModelCard) -> ImageClassifier:
+    """A trial of the same architecture, which some weights decide on."""
+    return ImageClassifier(model=card.model, weights=card.weights if looks_published(card.weights) else None)
 
 
 def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
