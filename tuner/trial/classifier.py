@@ -62,7 +62,7 @@ class ImageClassifier(Trial):
             for half of the machine's memory.
         candidates: the models that the space has, set by the study.
 
-    Long because it answers all that can be known of such trials without torch; checks and notices are modules beside it.
+    Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
     """
 
     kind: ClassVar[str] = "image classifier"
