@@ -44,10 +44,10 @@ BATCH, LR = 32, 1e-3
 class Sizes:
     """Images of a class in each split, and epochs."""
 
-    train: int = 80
-    val: int = 20
-    test: int = 200
-    epochs: int = 8
+    train: int = 40
+    val: int = 10
+    test: int = 80
+    epochs: int = 6
 
 
 QUICK = Sizes(train=8, val=4, test=8, epochs=2)

@@ -19,7 +19,7 @@ from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model, score, write_best
 from tuner.inspection.shipping import FORMS, forms, ship
 from tuner.inspection.shipping.card import wilson
-from tuner.inspection.shipping.ship import MOST_APART, predict_script
+from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
 from tuner.train import Trainer
 from tuner.trial import ImageClassifier
@@ -140,7 +140,7 @@ def test_the_other_forms_answer_as_tuner_does(run: Run, photos: list[Path], tmp_
 def test_the_card_says_what_the_run_says(run: Run, exported: Path) -> None:
     card = (exported / "README.md").read_text()
     accuracy, images = run.best_metrics["test_accuracy"], run.images["test"]
-    low, high = wilson(round(accuracy * images), images)
+    low, _ = wilson(round(accuracy * images), images)
     assert f"Accuracy on {images} test images that no trial saw: **{accuracy:.4f}**, 95 % interval {low:.4f} to" in card
     matrix = run.scored("confusion_matrix.json")
     for name, row in zip(matrix["classes"], matrix["counts"], strict=True):
@@ -155,11 +155,11 @@ def test_the_interval_is_wilsons(right: int, total: int, interval: tuple[float, 
 
 
 def test_an_export_replaces_nothing_and_leaves_nothing_where_it_fails(
-    run: Run, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunFolderError, match=r"^export writes a new folder, got .* which exists; remove it or choose"):
-        ship(run, "safetensors", exported)
-    monkeypatch.setattr("tuner.inspection.shipping.ship.MOST_APART", -1.0)
+        ship(run, "safetensors", tmp_path)
+    monkeypatch.setattr("tuner.inspection.shipping.writing.MOST_APART", -1.0)
     with pytest.raises(RunFolderError, match=r"^an export must answer as the original within -1, got 0 apart from"):
         ship(run, "safetensors", tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
