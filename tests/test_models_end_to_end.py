@@ -42,10 +42,10 @@ def test_a_search_among_models_ends_in_files_of_the_winner(tmp_path: Path, monke
         pixels = generator.integers(128 * (index % 2), 128 * (1 + index % 2), (40, 30 + index, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{index}.png")
     (tmp_path / "study.py").write_text(STUDY)
-    done = tuner("run", "study.py", "--wandb", "off", cwd=tmp_path)
-    assert done.code == 0, done.stderr
-    assert "note: epochs=9 is cut to the budget's max_epochs=1" in done.stderr
-    assert "note: model='vgg11' is never tried" in done.stderr
+    done = tuner("run", "study.py", "--wandb", "off", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "note: epochs=9 is cut to the budget's max_epochs=1" in done.err
+    assert "note: model='vgg11' is never tried" in done.err
     run = load_run(tmp_path / "runs")
     assert {trial.config["model"]: trial.status for trial in run.record.trials.values()} == dict.fromkeys(
         MODELS, "completed"
@@ -54,8 +54,8 @@ def test_a_search_among_models_ends_in_files_of_the_winner(tmp_path: Path, monke
     loaded = load_model(run)
     assert loaded.card.model == run.best.config["model"]
     assert (loaded.card.inputs.image_size, loaded.card.inputs.resize) == (224, 256)
-    exported = tuner("export", "runs", "--to", "safetensors", "my model", cwd=tmp_path)
-    assert exported.code == 0, exported.stderr
+    exported = tuner("export", "runs", "--to", "safetensors", "my model", folder=tmp_path)
+    assert exported.code == 0, exported.err
     facts = json.loads((tmp_path / "my model" / "model.json").read_text())
     assert (facts["model"], facts["checks"][0]["images"]) == (run.best.config["model"], 64)
     assert facts["checks"][0]["accuracy"] == pytest.approx(run.best_metrics["test_accuracy"])
