@@ -9,6 +9,7 @@ from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_trust
 from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
+from tuner.installation import check_trains
 
 MODELS = ("onnx", "torch-export", "safetensors")  # the winner; the others are trials
 
@@ -32,9 +33,10 @@ def perform(options: argparse.Namespace) -> int:
 
     run = load_run(located(options.run))
     if options.kind in MODELS:
-        from tuner.api import export_model
+        check_trains("an export of a model", libraries=("torch", "torchvision"))
+        from tuner.inspection.shipping import ship
 
-        files = export_model(run, options.kind, options.path, trust=options.trust)
+        files = ship(run, options.kind, options.path, trust=options.trust)
     else:
         files = export(run, options.kind, options.path)
     for file in files:

@@ -152,7 +152,7 @@ def _read(run: Run, study: Study) -> EarlierStudy:
     metric, trials, model = study.metric, [], str(run.info["comparable"].get("model"))
     for record in _of_the_same_code(run, study):
         curve = {e.epoch: float(e.metrics[metric]) for e in record.epochs.values() if finite(e.metrics.get(metric))}
-        config = _with_model(record.config, model, study)
+        config = with_model(record.config, model, study)
         if record.status != "failed" and curve and config is not None:
             trials.append(EarlierTrial(config, curve))
     longest = max((max(trial.curve) for trial in trials), default=1)
@@ -164,7 +164,7 @@ def _read(run: Run, study: Study) -> EarlierStudy:
     )
 
 
-def _with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[str, Any] | None:
+def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[str, Any] | None:
     """A configuration that says which model it is of, where the study's space asks; None if it is another one's.
 
     A run of one model needn't have said it, and a study of one model learns nothing from others in a run of several.
