@@ -14,17 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.results.simulated import simulated
 from tuner.errors import RunFolderError
-from tuner.inspection import LoadedModel, load_model, score, write_best
+from tuner.inspection import LoadedModel, load_model
 from tuner.inspection.shipping import FORMS, forms, ship
 from tuner.inspection.shipping.card import wilson
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
-from tuner.train import Trainer
-from tuner.trial import ImageClassifier
-
-from .conftest import CONFIG
 
 pytest.importorskip("onnxruntime")
 
@@ -40,20 +35,9 @@ def small(config: dict[str, Any]) -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def run(trainer: Trainer, colours: ImageClassifier, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run with a trained network as its winner, whose data nobody knows any more."""
-    found = simulated(tmp_path_factory.mktemp("a run"))
-    assert found.best is not None
-    scored = score(colours, CONFIG, checkpoint, split_seed=0)
-    record = {"trial": found.best.trial, "epoch": 3}
-    write_best(Path(found.path) / "best", colours, CONFIG, checkpoint, scored, record)
-    return Run(found.folder)
-
-
-@pytest.fixture(scope="module")
-def exported(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(finished: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("exports") / "my model"
-    ship(run, "onnx", target)
+    ship(finished, "onnx", target)
     return target
 
 
@@ -96,19 +80,19 @@ def answers(script: Path, photos: list[Path], path: Path | None = None) -> list[
 
 
 def test_predict_py_of_an_onnx_file_answers_as_tuner_does_where_there_is_no_torch(
-    run: Run, exported: Path, photos: list[Path], tmp_path: Path
+    finished: Run, exported: Path, photos: list[Path], tmp_path: Path
 ) -> None:
     libraries = without_torch(tmp_path, ("onnxruntime", "numpy", "pillow"))
     found = answers(exported / "predict.py", photos, libraries)
-    expected = load_model(Path(run.path) / "best").predict(photos)
+    expected = load_model(Path(finished.path) / "best").predict(photos)
     assert [file for file, _, _ in found] == list(map(str, photos))
     assert [label for _, label, _ in found] == [one.label for one in expected]
     assert [probability for _, _, probability in found] == pytest.approx([one.confidence for one in expected], abs=5e-3)
     assert len((exported / "predict.py").read_text().splitlines()) <= 36
 
 
-def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(run: Run, exported: Path) -> None:
-    ask, loaded = forms.onnx_answers(exported / "model.onnx"), load_model(Path(run.path) / "best")
+def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(finished: Run, exported: Path) -> None:
+    ask, loaded = forms.onnx_answers(exported / "model.onnx"), load_model(Path(finished.path) / "best")
     images = np.random.default_rng(0).integers(0, 256, (5, 3, 12, 12), dtype=np.uint8)
     original = forms.original_answers(loaded)(images)
     for count in (1, 2, 5):
@@ -127,22 +111,22 @@ def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(
 
 
 @pytest.mark.parametrize("form", ["torch-export", "safetensors"])
-def test_the_other_forms_answer_as_tuner_does(run: Run, photos: list[Path], tmp_path: Path, form: Any) -> None:
-    written = ship(run, form, tmp_path / "my model")
+def test_the_other_forms_answer_as_tuner_does(finished: Run, photos: list[Path], tmp_path: Path, form: Any) -> None:
+    written = ship(finished, form, tmp_path / "my model")
     assert [file.name for file in written][:3] == ["README.md", "predict.py", "model.json"]
     found = answers(written[1], photos)
-    expected = load_model(Path(run.path) / "best").predict(photos)
+    expected = load_model(Path(finished.path) / "best").predict(photos)
     assert [(label, probability) for _, label, probability in found] == [
         (one.label, pytest.approx(one.confidence, abs=5e-3)) for one in expected
     ]
 
 
-def test_the_card_says_what_the_run_says(run: Run, exported: Path) -> None:
+def test_the_card_says_what_the_run_says(finished: Run, exported: Path) -> None:
     card = (exported / "README.md").read_text()
-    accuracy, images = run.best_metrics["test_accuracy"], run.images["test"]
+    accuracy, images = finished.best_metrics["test_accuracy"], finished.images["test"]
     low, _ = wilson(round(accuracy * images), images)
     assert f"Accuracy on {images} test images that no trial saw: **{accuracy:.4f}**, 95 % interval {low:.4f} to" in card
-    matrix = run.scored("confusion_matrix.json")
+    matrix = finished.scored("confusion_matrix.json")
     for name, row in zip(matrix["classes"], matrix["counts"], strict=True):
         assert f"| {name} | {sum(row)} | " in card
     assert "It started from random weights" in card
@@ -155,22 +139,22 @@ def test_the_interval_is_wilsons(right: int, total: int, interval: tuple[float, 
 
 
 def test_an_export_replaces_nothing_and_leaves_nothing_where_it_fails(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunFolderError, match=r"^export writes a new folder, got .* which exists; remove it or choose"):
-        ship(run, "safetensors", tmp_path)
+        ship(finished, "safetensors", tmp_path)
     monkeypatch.setattr("tuner.inspection.shipping.writing.MOST_APART", -1.0)
     with pytest.raises(RunFolderError, match=r"^an export must answer as the original within -1, got 0 apart from"):
-        ship(run, "safetensors", tmp_path / "new")
+        ship(finished, "safetensors", tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_network_that_cant_be_traced_is_refused_in_a_sentence(run: Run, tmp_path: Path) -> None:
+def test_a_network_that_cant_be_traced_is_refused_in_a_sentence(finished: Run, tmp_path: Path) -> None:
     class Branching(torch.nn.Module):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return images.mean((2, 3)) if float(images.mean()) > 0 else images.sum((2, 3))
 
-    loaded = load_model(Path(run.path) / "best")
+    loaded = load_model(Path(finished.path) / "best")
     odd = LoadedModel(Branching(), loaded.card, loaded.device)
     with pytest.raises(
         RunFolderError, match=r"^ONNX needs a network that can be traced, got resnet18 with .* safetens"
@@ -178,8 +162,8 @@ def test_a_network_that_cant_be_traced_is_refused_in_a_sentence(run: Run, tmp_pa
         forms.write_onnx(odd, tmp_path / "model.onnx")
 
 
-def test_a_script_is_left_out_where_it_could_not_work(run: Run) -> None:
-    loaded = load_model(Path(run.path) / "best")
+def test_a_script_is_left_out_where_it_could_not_work(finished: Run) -> None:
+    loaded = load_model(Path(finished.path) / "best")
     assert all(predict_script(form, loaded) for form in FORMS)  # type: ignore[arg-type]
     inputs = type(loaded.card.inputs)(2, 12, loaded.card.inputs.normalisation)
     card = type(loaded.card)("small()", "my_data()", "None", loaded.classes, inputs)

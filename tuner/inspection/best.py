@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
@@ -64,11 +64,7 @@ class LoadedModel:
         Raises:
             DataError: a file is missing, no image or too large; or the model takes neither grey nor RGB images.
         """
-        if self.card.inputs.channels not in (1, 3):
-            raise DataError(
-                f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
-                "call its module with tensors"
-            )
+        self.check_takes_files()
         paths = [Path(image) for image in ([images] if isinstance(images, str | Path) else images)]
         batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
         return [prediction for batch in batches for prediction in self._predict_batch(batch)]
@@ -79,16 +75,26 @@ class LoadedModel:
 
     def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
         sized = [resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.framing) for path in paths]
-        images = HeldSplit(torch.cat(sized), torch.zeros(len(paths), dtype=torch.int64))
-        logits = Evaluator(self.device).logits(self.module, images, self.card.inputs.normalisation)
-        values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
-        return [
-            self._prediction(path, row_values, row_order)
-            for path, row_values, row_order in zip(paths, values.tolist(), order.tolist(), strict=True)
-        ]
+        shares = self.probabilities(torch.cat(sized)).tolist()
+        return [self.prediction(path, values) for path, values in zip(paths, shares, strict=True)]
 
-    def _prediction(self, path: Path, values: list[float], order: list[int]) -> Prediction:
-        top = tuple((self.classes[index], value) for index, value in zip(order, values, strict=True))
+    def check_takes_files(self) -> None:
+        """Raise DataError where the model takes neither grey nor RGB images."""
+        if self.card.inputs.channels not in (1, 3):
+            raise DataError(
+                f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
+                "call its module with tensors"
+            )
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Of each class, for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
+        split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
+        return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
+
+    def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
+        """The prediction that the probabilities of all classes make."""
+        values, order = torch.tensor(probabilities).topk(min(TOP, len(self.classes)))
+        top = tuple((self.classes[index], value) for index, value in zip(order.tolist(), values.tolist(), strict=True))
         return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
 
 
