@@ -104,7 +104,7 @@ def test_memory_and_checkpoints_are_those_of_the_configurations_model(trial: Ima
     assert few.alike != more.alike
     assert (few.unknown, more.unknown) == ("", "")
     assert few.peak_bytes != more.peak_bytes
-    found = Classification().checkpoint_bytes(trial, configs, epochs=1)
+    found = Classification().checkpoint_bytes(trial, configs[::-1], epochs=1)
     assert found is not None
     assert found[1]["model"] == "mobilenet_v3_small"  # 2.5 million weights, against 1.2
 
