@@ -166,7 +166,9 @@ def held_out(folder: Path, seed: int) -> list[int]:
     from tuner.train import load_splits
     from tuner.trial import ImageClassifier
 
-    rows: list[int] = load_splits(ImageClassifier("fashion-mnist", data_dir=folder), seed=seed).validation.rows.tolist()
+    rows: list[int] = load_splits(
+        ImageClassifier("fashion-mnist", weights=None, data_dir=folder), seed=seed
+    ).validation.rows.tolist()
     return rows
 
 

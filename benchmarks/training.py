@@ -94,7 +94,7 @@ class Rows:
 
 def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
     """Images a second, loading alone; the ratio is the worse of with and without augmentation."""
-    splits = load_splits(ImageClassifier("fashion-mnist", data_dir=folder), seed=0)
+    splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=folder), seed=0)
     ratios = []
     for augmented in (False, True):
         plain = max(

@@ -23,7 +23,7 @@ def train(config):
     from tuner.train import load_splits
     from tuner.trial import ImageClassifier
 
-    splits = load_splits(ImageClassifier(data="cifar10", data_dir=str(DATA)), seed=0)
+    splits = load_splits(ImageClassifier(data="cifar10", weights=None, data_dir=str(DATA)), seed=0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     network = small_network(config["l1"], config["l2"]).to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=config["lr"], momentum=0.9)

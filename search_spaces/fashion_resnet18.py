@@ -7,6 +7,7 @@ study = Study(
     name="fashion-resnet18",
     trial=ImageClassifier(data="fashion-mnist", model="resnet18", weights="imagenet"),
     space={
+        "image_size": 28,
         "epochs": randint(4, 10),
         "lr": loguniform(1e-4, 1e-3),
         "batch_size": choice([32, 64, 128]),

@@ -6,6 +6,7 @@ study = Study(
     name="transfer",
     trial=ImageClassifier(data="fashion-mnist", model="resnet18", weights="imagenet"),
     space={
+        "image_size": 28,
         "finetune": choice(["all", "head", "gradual"]),
         "stem": "sum",
         "lr": loguniform(1e-4, 1e-1),

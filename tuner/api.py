@@ -21,6 +21,7 @@ from tuner.study_file import load_study
 if TYPE_CHECKING:
     from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
+    from tuner.inspection.shipping import Form
 
 
 def run(
@@ -173,6 +174,22 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
     from tuner import inspection
 
     return inspection.load_winner(run, device, trust=trust)
+
+
+def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
+    """Write the winner of a run into a new folder for other programs; the files written, a card that says all first.
+
+    `form` is "onnx" (with a variant in float16; needs the extra `onnx`), "torch-export" or "safetensors". The file is
+    checked: its answers to 64 test images are the winner's, within 1e-4. `trust` runs the run's study file, which says
+    where the data is, although it is somebody else's.
+
+    Raises RunFolderError where the run has no winner that can be loaded, the folder is there, or the form can't express
+    the network.
+    """
+    check_trains("a winner's model", libraries=("torch", "torchvision"))
+    from tuner.inspection.shipping import ship
+
+    return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust)
 
 
 @contextmanager

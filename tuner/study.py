@@ -86,8 +86,13 @@ class Study:
 
     @cached_property
     def declared_trial(self) -> Trial:
-        """`trial`, a plain function wrapped."""
-        return as_trial(self.trial)
+        """`trial`, a plain function wrapped, told of the space."""
+        return as_trial(self.trial).within(self.search_space)
+
+    @property
+    def notices(self) -> list[str]:
+        """What can work but is hardly meant so, in sentences."""
+        return self.declared_trial.notices(self.search_space, self.budget.max_epochs)
 
     @property
     def uses_gpu(self) -> bool:

@@ -6,6 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.results.simulated import simulated
+from tuner.inspection import score, write_best
+from tuner.results import Run
 from tuner.train import Trainer
 from tuner.trial import ImageClassifier
 
@@ -43,3 +46,15 @@ def checkpoint(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("checkpoint")
     trainer.save(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def finished(
+    trainer: Trainer, colours: ImageClassifier, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run whose winner is the trained one; of its data nothing is known any more, as no file declared its study."""
+    found = simulated(tmp_path_factory.mktemp("a run"))
+    assert found.best is not None
+    scored = score(colours, CONFIG, checkpoint, split_seed=0)
+    write_best(Path(found.path) / "best", colours, CONFIG, checkpoint, scored, {"trial": found.best.trial, "epoch": 3})
+    return Run(found.folder)

@@ -7,10 +7,10 @@ import pytest
 from tests.loop.simulation import build, drive, events_of, study
 from tests.results.test_results import make_run
 from tests.trial.curve import Curve
-from tuner import ASHA, Budget, History, choice, randint, uniform
+from tuner import ASHA, Budget, History, ImageClassifier, Study, choice, loguniform, randint, uniform
 from tuner.errors import StudyError
 from tuner.lifecycle.description import function_sources
-from tuner.loop.earlier import Lesson, describe, learned, lessons
+from tuner.loop.earlier import Lesson, describe, learned, lessons, with_model
 from tuner.results.run import write_info
 from tuner.search import Learned
 
@@ -196,3 +196,18 @@ def test_what_a_resumed_run_records_of_its_function() -> None:
     typed_in: dict[str, Any] = {}
     exec("def train(config): ...", typed_in)
     assert function_sources(study(trial=typed_in["train"]), 1, {"1": code}) == {"1": code}
+
+
+def test_a_run_of_one_model_says_it_to_a_study_of_several_and_no_other_model_to_one() -> None:
+    space: dict[str, Any] = {"lr": loguniform(1e-4, 1e-1)}
+    one = Study("one", trial=ImageClassifier("folder:photos", "resnet18"), space=space)
+    several = Study("several", trial=one.trial, space={**space, "model": choice(["resnet18", "resnet50"])})
+    assert with_model({"lr": 0.1}, "resnet50", several) == {"lr": 0.1, "model": "resnet50"}
+    assert with_model({"lr": 0.1}, "vgg11", several) == {"lr": 0.1}  # no value of the space: the search fills it in
+    assert with_model({"lr": 0.1, "model": "resnet50"}, "resnet18, resnet50", several) == {
+        "lr": 0.1,
+        "model": "resnet50",
+    }
+    assert with_model({"lr": 0.1, "model": "resnet50"}, "resnet18, resnet50", one) is None
+    assert with_model({"lr": 0.1, "model": "resnet18"}, "resnet18, resnet50", one) == {"lr": 0.1, "model": "resnet18"}
+    assert with_model({"lr": 0.1}, "vgg11", one) == {"lr": 0.1}  # as before there was a choice: rates carry over

@@ -14,8 +14,9 @@ import torch
 import torchvision
 
 from tuner.errors import DataError, WeightsError
-from tuner.train.download import bounded_silence, download_missing, fetch_data, fetch_imagenet_weights
+from tuner.train.download import bounded_silence, download_missing, fetch_data, fetch_weights
 from tuner.trial import ImageClassifier
+from tuner.trial.models import find_model
 from tuner.trial.sources import find_source
 
 
@@ -107,7 +108,7 @@ def test_weights_that_cant_be_fetched_are_an_error_and_never_random(
     path = tmp_path / "torch/hub/checkpoints/resnet18-f37072fd.pth"
     message = str(caught.value)
     assert message.startswith(
-        f"weights='imagenet' needs {path}, which isn't there, and "
+        f"weights of resnet18 need {path}, which isn't there, and "
         "https://download.pytorch.org/models/resnet18-f37072fd.pth can't be fetched ("
     )
     assert message.endswith("); copy the file there, or use --weights PATH, or --weights none for random weights")
@@ -120,7 +121,7 @@ def test_what_is_there_needs_no_network(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "hub/checkpoints/resnet18-f37072fd.pth"
     path.parent.mkdir(parents=True)
     torch.save({}, path)
-    assert fetch_imagenet_weights("resnet18") == path
+    assert fetch_weights("resnet18", find_model("resnet18").find_weights("imagenet")) == path
     download_missing(ImageClassifier("digits"))
 
 

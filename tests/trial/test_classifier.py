@@ -41,7 +41,7 @@ def test_declaring_a_trial_loads_neither_torch_nor_ray() -> None:
 
 def every_value_of(row: Hyperparameter) -> Domain | str:
     if row.kind == "text":
-        return "layer3.0"
+        return "resnet18" if row.name == "model" else "layer3.0"
     if row.kind in ("bool", "categorical"):
         return choice([True, False]) if row.kind == "bool" else grid_search(list(row.choices))
     return uniform(row.low, row.high) if row.kind == "float" else randint(int(row.low), int(row.high) + 1)
@@ -109,11 +109,12 @@ def test_unknown_data_and_models_are_refused() -> None:
 
 
 def test_a_configuration_is_filled_up_with_defaults_of_the_right_type() -> None:
-    values = ImageClassifier().hyperparameters({"batch_size": 32.0, "epochs": 2})
+    values = ImageClassifier(weights=None).hyperparameters({"batch_size": 32.0, "epochs": 2})
     assert values == {name: row.default for name, row in HYPERPARAMETERS.items()} | {
         "batch_size": 32,
         "epochs": 2,
         "image_size": 24,
+        "model": "resnet18",
     }
     assert type(values["batch_size"]) is int
 
@@ -129,7 +130,7 @@ def test_a_configuration_is_filled_up_with_defaults_of_the_right_type() -> None:
     ],
 )
 def test_the_default_image_size_follows_data_and_model(data: str, model: str, pixels: int) -> None:
-    assert ImageClassifier(data, model).default_image_size == pixels
+    assert ImageClassifier(data, model, weights=None).default_image_size == pixels
 
 
 def test_what_would_be_downloaded_is_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -198,8 +199,8 @@ def test_data_and_model_can_be_functions_which_add_names_to_the_space() -> None:
     trial.check(Space({"width": randint(8, 64), "lr": loguniform(1e-4, 1e-1)}))
     assert trial.name == "my_model() on my_data()"
     assert trial.functions == (my_data, my_model)
-    assert (trial.uses_imagenet, trial.weights_file, trial.missing_downloads(), trial.fingerprint()) == (
-        False,
+    assert (trial.named_weights, trial.weights_file, trial.missing_downloads(), trial.fingerprint()) == (
+        None,
         None,
         [],
         None,

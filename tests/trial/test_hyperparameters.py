@@ -55,6 +55,7 @@ def test_no_word_means_two_hyperparameters() -> None:
 def test_every_default_is_a_value_that_its_own_row_accepts() -> None:
     assert [row.name for row in HYPERPARAMETERS.values() if row.default is None] == [
         "epochs",
+        "model",
         "step_epochs",
         "image_size",
         "strategy",

@@ -1,11 +1,14 @@
 import inspect
+import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tuner.errors import StudyError
-from tuner.trial.models import find_model, hub_folder, model_facts
+from tuner.trial.framing import Framing, Preprocessing
+from tuner.trial.models import MEAN, SD, find_model, hub_folder
 
 
 def facts_from_torchvision() -> dict[str, dict[str, Any]]:
@@ -18,22 +21,52 @@ def facts_from_torchvision() -> dict[str, dict[str, Any]]:
 def _facts(name: str) -> dict[str, Any]:
     from torchvision import models
 
-    weights = models.get_model_weights(name).DEFAULT
+    weights = models.get_model_weights(name)
     model_class = inspect.signature(models.get_model_builder(name)).return_annotation
     parameters = inspect.signature(model_class.__init__).parameters
+    least = weights.DEFAULT.meta["min_size"][0]
     return {
-        "weights": weights.url.rsplit("/", 1)[1],
-        "min_size": weights.meta["min_size"][0],
+        "default": weights.DEFAULT.name,
+        "min_size": least,
         "fixed_size": "image_size" in parameters or "input_size" in parameters,
+        "weights": {one.name: _weights(one, least) for one in weights},
     }
+
+
+def _weights(one: Any, least: int) -> dict[str, Any]:
+    """What is as for most weights is left out."""
+    preset = one.transforms()
+    assert preset.antialias
+    assert len(preset.crop_size) == len(preset.resize_size) == 1
+    told = {"file": one.url.rsplit("/", 1)[1], "size": preset.crop_size[0], "resize": preset.resize_size[0]}
+    told["interpolation"] = preset.interpolation.value
+    if (tuple(preset.mean), tuple(preset.std)) != (MEAN, SD):
+        told |= {"mean": preset.mean, "sd": preset.std}
+    if one.meta["min_size"][0] != least:
+        told["min_size"] = one.meta["min_size"][0]
+    return told | ({"licence": one.meta["license"]} if "license" in one.meta else {})
 
 
 def test_models_json_says_what_the_installed_torchvision_says() -> None:
-    shipped = {
-        name: {"weights": facts.weights, "min_size": facts.min_size, "fixed_size": facts.fixed_size}
-        for name, facts in model_facts().items()
-    }
+    shipped = json.loads(files("tuner.trial").joinpath("models.json").read_text(encoding="utf-8"))
     assert shipped == facts_from_torchvision()
+
+
+def test_weights_have_names_and_a_preprocessing_of_their_own() -> None:
+    weights = find_model("vit_b_16").find_weights("IMAGENET1K_SWAG_E2E_V1")
+    assert weights.preprocessing == Preprocessing(Framing(384, 384, "bicubic"), MEAN, SD)
+    assert (weights.min_size, weights.licence[:30]) == (384, "https://github.com/facebookres")
+    assert find_model("vit_b_16").find_weights("imagenet").preprocessing.framing == Framing(224, 256, "bilinear")
+    assert find_model("efficientnet_v2_l").find_weights("imagenet").preprocessing.mean == (0.5, 0.5, 0.5)
+
+
+def test_weights_that_a_model_lacks_are_refused_with_those_that_it_has() -> None:
+    with pytest.raises(StudyError) as caught:
+        find_model("resnet18").find_weights("IMAGENET1K_V2")
+    assert str(caught.value) == (
+        "weights of resnet18 are imagenet, IMAGENET1K_V1, got 'IMAGENET1K_V2'; choose one, or name the file of a saved "
+        "state_dict"
+    )
 
 
 def test_the_hub_folder_is_the_one_of_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,7 +85,10 @@ def test_the_weights_of_resnet18_are_looked_for_in_torchs_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    assert find_model("resnet18").weights_path == tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    assert (
+        find_model("resnet18").find_weights("imagenet").path
+        == tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
+    )
 
 
 def test_an_unknown_model_gets_the_nearest_one() -> None:

@@ -49,7 +49,8 @@ def perform(options: argparse.Namespace) -> int:
         earlier = lessons(study, options.storage)
     if options.json:
         runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
-        told = {} if cost is None else {"disk": cost.record()}
+        told: dict[str, Any] = {} if cost is None else {"disk": cost.record()}
+        told |= {"notes": study.notices} if study.notices else {}
         print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
     else:
         print_study(study, first)

@@ -1,4 +1,4 @@
-"""`tuner export`: trials for other tools."""
+"""`tuner export`: trials for other tools, and the winner for other programs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import argparse
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY
+from tuner.cli.parsing import RUN_OR_STUDY, add_trust
 from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
+from tuner.installation import check_trains
+
+MODELS = ("onnx", "torch-export", "safetensors")  # the winner; the others are trials
 
 
 def add(verbs: Verbs) -> None:
@@ -16,9 +19,12 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("export")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
-    kinds = ["csv", "parquet", "optuna", "tensorboard"]
+    kinds = ["csv", "parquet", "optuna", "tensorboard", *MODELS]
     parser.add_argument("--to", choices=kinds, required=True, dest="kind", help="the form")
-    parser.add_argument("path", metavar="PATH", help="a folder for tables; for optuna a new SQLite file")
+    parser.add_argument(
+        "path", metavar="PATH", help="a folder for tables, a new one for a model; for optuna a new SQLite file"
+    )
+    add_trust(parser)
 
 
 def perform(options: argparse.Namespace) -> int:
@@ -26,7 +32,14 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.results import export, load_run
 
     run = load_run(located(options.run))
-    for file in export(run, options.kind, options.path):
+    if options.kind in MODELS:
+        check_trains("an export of a model", libraries=("torch", "torchvision"))
+        from tuner.inspection.shipping import ship
+
+        files = ship(run, options.kind, options.path, trust=options.trust)
+    else:
+        files = export(run, options.kind, options.path)
+    for file in files:
         print(printable(file))
     tell_damages(run)
     return SUCCESS

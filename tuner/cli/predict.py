@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tuner.cli.new_files import check_new
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import RUN, add_trust
 from tuner.cli.verbs import Verbs
+from tuner.errors import DataError, StudyError
+from tuner.foreign_text import printable, spreadsheet_cell
 from tuner.installation import check_trains
+
+if TYPE_CHECKING:
+    from tuner.inspection.predicting import Answer
+
+SOME_UNREAD = 1
+MANY, EVERY = 256, 64  # images whose answers are counted, and how often
 
 
 def add(verbs: Verbs) -> None:
@@ -17,20 +31,68 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("predict")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN)
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help="image files")
+    parser.add_argument(
+        "images",
+        metavar="IMAGE",
+        nargs="+",
+        help="image files, folders, patterns in quotes, @LIST with a path a line",
+    )
+    parser.add_argument("--csv", metavar="FILE.csv", help="write the probabilities of all classes into a new file")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_trust(parser)
 
 
 def perform(options: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Do it; returns the exit code: 1 where some files couldn't be read."""
     check_trains("a prediction", libraries=("torch", "torchvision"))
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
+    from tuner.inspection.predicting import answers, image_files
 
-    predictions = load_winner(options.run, trust=options.trust).predict(options.images)
+    if options.csv is not None:
+        check_new(Path(options.csv), "--csv", force=False)
+    model, files = load_winner(options.run, trust=options.trust), image_files(options.images)
+    found = _with_progress(answers(model, files), len(files))
+    rows = list(found if options.csv is None else _with_csv(options.csv, model.classes, found))
+    predictions = [row.prediction for row in rows if row.prediction is not None]
+    unread = [row.unread for row in rows if row.unread is not None]
+    if rows and not predictions:
+        raise DataError(unread[0] + (f"; none of {len(unread)} files can be read" if len(unread) > 1 else ""))
     if options.json:
         print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
-    else:
+    elif options.csv is None:
         print_predictions(predictions)
-    return SUCCESS
+    for reason in unread:
+        print(printable(f"left out: {reason}"), file=sys.stderr)
+    if options.csv is not None:
+        left = f", {len(unread)} left out" if unread else ""
+        print(f"{len(predictions):,} images in {printable(options.csv)}{left}", file=sys.stderr)
+    return SOME_UNREAD if unread else SUCCESS
+
+
+def _with_progress(found: Iterable[Answer], total: int) -> Iterator[Answer]:
+    """The answers, counted on a terminal where there are many."""
+    shown = total >= MANY and sys.stderr.isatty()
+    for count, answer in enumerate(found, start=1):
+        if shown and (count % EVERY == 0 or count == total):
+            end = "\n" if count == total else ""
+            print(f"\r{count:,} of {total:,} images", end=end, file=sys.stderr, flush=True)
+        yield answer
+
+
+def _with_csv(path: str, classes: Sequence[str], rows: Iterable[Answer]) -> Iterator[Answer]:
+    """The answers, each written as a row as it comes: image, class, confidence, every class's probability, why not."""
+    try:
+        with Path(path).open("x", newline="", encoding="utf-8", errors="backslashreplace") as opened:
+            table = csv.writer(opened)
+            table.writerow(["image", "class", "confidence", *(f"p({name})" for name in classes), "unread"])
+            for row in rows:
+                told = row.prediction
+                shares = [f"{value:.6g}" for value in row.probabilities] if told else [""] * len(classes)
+                first = [spreadsheet_cell(told.label), f"{told.confidence:.6g}"] if told else ["", ""]
+                table.writerow([spreadsheet_cell(str(row.path)), *first, *shares, spreadsheet_cell(row.unread or "")])
+                yield row
+    except OSError as error:
+        raise StudyError(
+            f"--csv needs a file that can be written, got {path!r} ({error.strerror}); choose another"
+        ) from error

@@ -49,8 +49,8 @@ def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
         console.print(f"ends sooner after {' or '.join(sooner)}")
     console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
     advice = study.scheduler.advice(study.budget.max_epochs)
-    if advice is not None:
-        console.print(f"note: {advice}")
+    for note in [*([advice] if advice else []), *study.notices]:
+        console.print(f"note: {note}")
     table = _table("dimension", "domain", "when")
     for name, domain in study.search_space.dimensions.items():
         when = ", ".join(f"{other} in {list(values)}" for other, values in domain.conditions)

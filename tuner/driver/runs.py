@@ -92,7 +92,7 @@ def run(
                 devices=devices,
             )
         driving.begun(folder.uri)
-        search.tell([*notices, *of_the_disk])
+        search.tell([*notices, *of_the_disk, *ready.notices])
         with telling.of(search.loop):
             return search.perform()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
@@ -24,6 +24,7 @@ from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_network, load_state, read_state
 from tuner.trial import ImageClassifier
+from tuner.trial.models import looks_published
 
 TOP = 5
 CONFIG = "config.json"
@@ -63,11 +64,7 @@ class LoadedModel:
         Raises:
             DataError: a file is missing, no image or too large; or the model takes neither grey nor RGB images.
         """
-        if self.card.inputs.channels not in (1, 3):
-            raise DataError(
-                f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
-                "call its module with tensors"
-            )
+        self.check_takes_files()
         paths = [Path(image) for image in ([images] if isinstance(images, str | Path) else images)]
         batches = [paths[start : start + FILES_PER_BATCH] for start in range(0, len(paths), FILES_PER_BATCH)]
         return [prediction for batch in batches for prediction in self._predict_batch(batch)]
@@ -77,19 +74,27 @@ class LoadedModel:
         return Evaluator(self.device).metrics(self.module, split, self.card.inputs.normalisation)
 
     def _predict_batch(self, paths: Sequence[Path]) -> list[Prediction]:
-        sized = [
-            resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.image_size) for path in paths
-        ]
-        images = HeldSplit(torch.cat(sized), torch.zeros(len(paths), dtype=torch.int64))
-        logits = Evaluator(self.device).logits(self.module, images, self.card.inputs.normalisation)
-        values, order = logits.softmax(1).cpu().topk(min(TOP, len(self.classes)), dim=1)
-        return [
-            self._prediction(path, row_values, row_order)
-            for path, row_values, row_order in zip(paths, values.tolist(), order.tolist(), strict=True)
-        ]
+        sized = [resize(read_image(path, self.card.inputs.channels)[None], self.card.inputs.framing) for path in paths]
+        shares = self.probabilities(torch.cat(sized)).tolist()
+        return [self.prediction(path, values) for path, values in zip(paths, shares, strict=True)]
 
-    def _prediction(self, path: Path, values: list[float], order: list[int]) -> Prediction:
-        top = tuple((self.classes[index], value) for index, value in zip(order, values, strict=True))
+    def check_takes_files(self) -> None:
+        """Raise DataError where the model takes neither grey nor RGB images."""
+        if self.card.inputs.channels not in (1, 3):
+            raise DataError(
+                f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
+                "call its module with tensors"
+            )
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Of each class, for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
+        split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
+        return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
+
+    def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
+        """The prediction that the probabilities of all classes make."""
+        values, order = torch.tensor(probabilities).topk(min(TOP, len(self.classes)))
+        top = tuple((self.classes[index], value) for index, value in zip(order.tolist(), values.tolist(), strict=True))
         return Prediction(path, label=top[0][0], confidence=top[0][1], top5=top)
 
 
@@ -115,6 +120,7 @@ def write_best(
         TrialError: the checkpoint is cut off or damaged.
     """
     read_model(checkpoint)
+    trial = trial.of(config)
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
@@ -183,13 +189,18 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
     """Raises RunFolderError whatever is wrong with the files."""
     try:
-        module = _module(best, card, trial or ImageClassifier(model=card.model))
+        module = _module(best, card, trial or _declared(card))
     except MemoryError:
         raise
     except Exception as error:  # a user's function may raise anything where the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
     return LoadedModel(module.to(device).eval(), card, torch.device(device))
+
+
+def _declared(card: ModelCard) -> ImageClassifier:
+    """A trial of the same architecture, which some weights decide on."""
+    return ImageClassifier(model=card.model, weights=card.weights if looks_published(card.weights) else None)
 
 
 def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:

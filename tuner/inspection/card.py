@@ -8,12 +8,13 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 from tuner.errors import RunFolderError
 from tuner.inspection.scoring import Inputs
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
+from tuner.trial.framing import Interpolation
 
 CARD = "model.json"
 FILES = "files"  # in it: name -> sha256 of all other files; runs from before it was there have none
@@ -62,7 +63,11 @@ class ModelCard:
             **{name: _text(name, card[name]) for name in ("model", "data", "weights")},
             classes=_names(card["classes"]),
             inputs=Inputs(
-                channels, _count("image_size", inputs["image_size"], LARGEST_IMAGE), Normalisation(**statistics)
+                channels,
+                _count("image_size", inputs["image_size"], LARGEST_IMAGE),
+                Normalisation(**statistics),
+                _resize(inputs),
+                _interpolation(inputs),
             ),
         )
 
@@ -131,6 +136,23 @@ def _count(name: str, value: object, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise ValueError(f"{name}={reprlib.repr(value)}")
     return value
+
+
+def _resize(inputs: Mapping[str, Any]) -> int | None:
+    """What winners of earlier versions don't have."""
+    resize = inputs.get("resize")
+    if resize is None:
+        return None
+    if _count("resize", resize, LARGEST_IMAGE) < inputs["image_size"]:
+        raise ValueError(f"resize={reprlib.repr(resize)}")
+    return int(resize)
+
+
+def _interpolation(inputs: Mapping[str, Any]) -> Interpolation:
+    value = inputs.get("interpolation", "bilinear")
+    if value not in get_args(Interpolation):
+        raise ValueError(f"interpolation={reprlib.repr(value)}")
+    return cast(Interpolation, value)
 
 
 def _numbers(name: str, values: object, count: int, *, positive: bool) -> tuple[float, ...]:

@@ -20,6 +20,7 @@ from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
 from tuner.train.models import empty_network, load_state
 from tuner.trial import ImageClassifier
+from tuner.trial.framing import Framing, Interpolation
 
 SHOWN = 16
 
@@ -33,12 +34,21 @@ class Inputs:
     Attributes:
         channels: 1 for grey images, 3 for RGB
         image_size: edge in pixels
-        normalisation: from the training images
+        normalisation: of the weights, or of the training images
+        resize: what the shorter side is brought to before the centre is cut out; None: the whole square is resized
+        interpolation: how
     """
 
     channels: int
     image_size: int
     normalisation: Normalisation
+    resize: int | None = None
+    interpolation: Interpolation = "bilinear"
+
+    @property
+    def framing(self) -> Framing:
+        """How an image comes to the size."""
+        return Framing(self.image_size, self.resize, self.interpolation)
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,7 @@ def score(
         WeightsError: it is of another model.
         DataError: the data is missing or damaged.
     """
+    trial = trial.of(config)
     splits = trial_splits(trial, config, split_seed=split_seed)
     module = trained_module(trial, config, splits, checkpoint).to(device)
     evaluator = Evaluator(device)
@@ -125,19 +136,24 @@ def score(
         mistakes=shown.of(confident_mistakes(splits.test, logits)),
         least_sure=shown.of(least_sure(logits)),
         calibration=calibration(logits, splits.test.labels, validation, splits.validation.labels),
-        inputs=Inputs(splits.channels, splits.image_size, splits.normalisation),
+        inputs=_inputs(splits),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
 
 
 def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> Splits:
     """The data as the trial with this configuration saw it."""
-    return load_splits(trial, seed=split_seed, image_size=trial.hyperparameters(config)["image_size"])
+    return load_splits(trial.of(config), seed=split_seed, image_size=trial.asked_size(config))
+
+
+def _inputs(splits: Splits) -> Inputs:
+    framing = splits.framing or Framing(splits.image_size)
+    return Inputs(splits.channels, splits.image_size, splits.normalisation, framing.resize, framing.interpolation)
 
 
 def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
     """The trial's model as the checkpoint left it, on the CPU."""
-    chosen = trial.hyperparameters(config)
+    trial, chosen = trial.of(config), trial.hyperparameters(config)
     network = empty_network(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
     load_state(network.module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
     return network.module

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
@@ -148,11 +149,12 @@ def _as_study(run: Run, study: Study) -> EarlierStudy | None:
 
 
 def _read(run: Run, study: Study) -> EarlierStudy:
-    metric, trials = study.metric, []
+    metric, trials, model = study.metric, [], str(run.info["comparable"].get("model"))
     for record in _of_the_same_code(run, study):
         curve = {e.epoch: float(e.metrics[metric]) for e in record.epochs.values() if finite(e.metrics.get(metric))}
-        if record.status != "failed" and curve:
-            trials.append(EarlierTrial(record.config, curve))
+        config = with_model(record.config, model, study)
+        if record.status != "failed" and curve and config is not None:
+            trials.append(EarlierTrial(config, curve))
     longest = max((max(trial.curve) for trial in trials), default=1)
     return EarlierStudy(
         name=_name(run),
@@ -160,6 +162,18 @@ def _read(run: Run, study: Study) -> EarlierStudy:
         rungs=tuple(run.info["rungs"]),
         trials=tuple(trials),
     )
+
+
+def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[str, Any] | None:
+    """A configuration that says which model it is of, where the study's space asks; None if it is another one's.
+
+    A run of one model needn't have said it, and a study of one model learns nothing from others in a run of several.
+    """
+    domain = study.search_space.dimensions.get("model")
+    if domain is not None and "model" not in config and domain.contains(model):
+        return {**config, "model": model}
+    own = study.declared_trial.identity().get("model")
+    return None if domain is None and own is not None and config.get("model", own) != own else config
 
 
 def _of_the_same_code(run: Run, study: Study) -> list[TrialRecord]:

@@ -89,6 +89,7 @@ def assemble(
     trial: ImageClassifier,
     chosen: dict[str, Any],
     *,
+    image_size: int | None,
     epochs: int,
     seed: int,
     split_seed: int,
@@ -96,9 +97,12 @@ def assemble(
     strategy: Strategy | None,
     step_path: str | None,
 ) -> Parts:
-    """Load data and model, and make the rest to go with them; raises as `Trainer` does."""
+    """Load data and model, and make the rest to go with them; raises as `Trainer` does.
+
+    `image_size` is the one that the configuration asks for, None for the default of data and weights.
+    """
     where, strategy = with_index(torch.device(device)), strategy or Strategy()
-    splits = load_splits(trial, seed=split_seed, image_size=chosen["image_size"])
+    splits = load_splits(trial, seed=split_seed, image_size=image_size)
     network = _network(trial, chosen, splits, seed)
     notes = Notes([*splits.notes, *network.notes])
     precision = Precision(chosen["precision"], where)

@@ -15,7 +15,7 @@ from tuner.train.optimisation import parameter_groups
 from tuner.trial import ImageClassifier
 
 COPIES = {"adam": 2, "adamw": 2}  # of each weight that learns, in the optimizer's state
-MATTERS = ("optimizer", "ema_decay", "finetune", "stem")
+MATTERS = ("model", "optimizer", "ema_decay", "finetune", "stem")
 UNKNOWN_CLASSES = 1000  # ImageNet's; the head of other data is smaller
 MOST_MODELS = 24  # that are made: a function of the user's may take a while for each
 HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and place
@@ -57,7 +57,7 @@ def _key(trial: ImageClassifier, config: dict[str, Any]) -> str:
 
 def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, channels: int, classes: int) -> int:
     with torch.device("meta"):
-        network = empty_network(trial, channels=channels, classes=classes, config=chosen)
+        network = empty_network(trial.of(chosen), channels=channels, classes=classes, config=chosen)
     model = list(network.module.state_dict().values())
     learning = _learning(network, chosen, epochs)
     size = _size(model) * (2 if chosen["ema_decay"] else 1)

@@ -18,7 +18,7 @@ import torchvision
 
 from tuner.errors import DataError, WeightsError
 from tuner.trial import ImageClassifier
-from tuner.trial.models import find_model
+from tuner.trial.models import PublishedWeights
 from tuner.trial.sources import Cifar10, FashionMnist, Source
 
 SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
@@ -31,28 +31,29 @@ def download_missing(trial: ImageClassifier) -> None:
         DataError: the data set can't be fetched.
         WeightsError: the ImageNet weights can't be fetched.
     """
-    if trial.uses_imagenet:
-        fetch_imagenet_weights(trial.model_name)
+    for each in trial.each:
+        if each.named_weights is not None:
+            fetch_weights(each.model_name, each.named_weights)
     fetch_data(trial.source, trial.data_folder)
 
 
-def fetch_imagenet_weights(model: str) -> Path:
-    """The file of the model's ImageNet weights, downloaded into torch's cache unless it is there.
+def fetch_weights(model: str, weights: PublishedWeights) -> Path:
+    """The file of a model's published weights, downloaded into torch's cache unless it is there.
 
     Raises:
         WeightsError: it isn't there and can't be fetched.
     """
-    path = find_model(model).weights_path
+    path = weights.path
     if path.is_file():
         return path
-    url = torchvision.models.get_model_weights(model).DEFAULT.url
+    url = torchvision.models.get_model_weights(model)[weights.name].url
     hash_prefix = re.search(r"-([0-9a-f]{8,})\.", path.name)
     try:
         with existing(path.parent), bounded_silence():
             torch.hub.download_url_to_file(url, str(path), hash_prefix and hash_prefix[1], progress=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise WeightsError(
-            f"weights='imagenet' needs {path}, which isn't there, and {url} can't be fetched ({_reason(error)}); "
+            f"weights of {model} need {path}, which isn't there, and {url} can't be fetched ({_reason(error)}); "
             "copy the file there, or use --weights PATH, or --weights none for random weights"
         ) from error
     return path

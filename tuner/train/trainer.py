@@ -73,12 +73,13 @@ class Trainer:
             TrialError: the GPU only emulates the precision, or the user's model doesn't fit the data.
             TrialOutOfMemory: model and data don't fit on the device.
         """
-        chosen = trial.hyperparameters(config)
+        trial, chosen = trial.of(config), trial.hyperparameters(config)
         self.config, self.seed = config, seed
         self.total_epochs = min(epochs, chosen["epochs"] or epochs)
         self.epoch = self.step = 0
         self.parts = assemble(
             *(trial, chosen),
+            image_size=trial.asked_size(config),
             epochs=self.total_epochs,
             seed=seed,
             split_seed=split_seed,

@@ -81,6 +81,14 @@ class Trial(ABC):
     def check(self, space: Space) -> None:
         """Raise StudyError if a configuration of `space` can't work."""
 
+    def within(self, space: Space) -> Self:
+        """The same trial, told which space its configurations come from."""
+        return self
+
+    def notices(self, space: Space, max_epochs: int) -> list[str]:
+        """What can work but is hardly meant so, in sentences: for `check`, and for the start of a search."""
+        return []
+
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
         return

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tuner.errors import StudyError, WeightsError, shown
-from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
+from tuner.space import Choice, GridSearch, Space
 from tuner.space.values import is_number
 from tuner.trial import hyperparameters
 from tuner.trial.base import Direction, Trial
+from tuner.trial.checking import check_functions, check_space
+from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
-from tuner.trial.models import ModelFacts, find_model
+from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
+from tuner.trial.notices import notices
 from tuner.trial.sources import Source, find_source, function_name
 from tuner.trial.strategies import STRATEGIES
 
@@ -50,13 +53,16 @@ class ImageClassifier(Trial):
             or a function without arguments that returns training, validation and test, each as a pair of tensors
             (images [N, C, H, W] uint8 or float, labels [N] int), or as a torch `Dataset` of (image, label).
         model: name of any torchvision classification model; or a function that makes an `nn.Module` from the trial's
-            hyperparameters, among which the space may then have names of its own.
-        weights: "imagenet" (torchvision's default ones, downloaded once), the path of a saved `state_dict`
-            (.safetensors, .pt, .pth), or None (also "none") for random ones. A function's model comes with the weights
-            that the function gives it unless this is a path.
+            hyperparameters, among which the space may then have names of its own. `model` in the space wins.
+        weights: "imagenet" (torchvision's default ones, downloaded once), a name of torchvision's such as
+            "IMAGENET1K_V2", the path of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none") for
+            random ones. A function's model comes with the weights that the function gives it unless this is a path.
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
+        candidates: the models that the space has, set by the study.
+
+    Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
     """
 
     kind: ClassVar[str] = "image classifier"
@@ -70,11 +76,20 @@ class ImageClassifier(Trial):
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
+    candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Take torchvision's enums, too, and their names with the class in front."""
+        weights = self.weights.name if isinstance(self.weights, Enum) else self.weights
+        if isinstance(weights, str) and looks_published(weights):
+            weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
+        object.__setattr__(self, "weights", weights)
 
     @property
     def name(self) -> str:
         """Model and data, as in `resnet18 on fashion-mnist`."""
-        return f"{self.model_name} on {self.source.name}"
+        several = len(self.candidates) > 1
+        return f"{f'{len(self.candidates)} models' if several else self.each[0].model_name} on {self.source.name}"
 
     @property
     def model_name(self) -> str:
@@ -104,7 +119,9 @@ class ImageClassifier(Trial):
     @property
     def started_from(self) -> str:
         """ImageNet weights, those of a file, or random ones."""
-        return "ImageNet weights" if self.uses_imagenet else str(self.weights_file or "random weights")
+        if self.named_weights is None:
+            return str(self.weights_file or "random weights")
+        return "ImageNet weights" if self.weights == IMAGENET else f"ImageNet weights {self.weights}"
 
     @property
     def source(self) -> Source:
@@ -112,9 +129,44 @@ class ImageClassifier(Trial):
         return find_source(self.data)
 
     @property
+    def each(self) -> tuple[ImageClassifier, ...]:
+        """The trial with each of the models that the space has, or as it is."""
+        return tuple(self.of({"model": model}) for model in self.candidates) or (self,)
+
+    def of(self, config: Mapping[str, Any]) -> ImageClassifier:
+        """The trial with the model that a configuration has, where the space decides on it."""
+        if not isinstance(self.model, str) or ("model" not in config and not self.candidates):
+            return self
+        return replace(self, model=config.get("model", self.model), candidates=())
+
+    def within(self, space: Space) -> ImageClassifier:
+        """See `Trial.within`."""
+        return replace(self, candidates=self.models_in(space))
+
+    @property
     def model_facts(self) -> ModelFacts:
-        """What is known of the model without torch; StudyError for an unknown one."""
-        return find_model(self.model) if isinstance(self.model, str) else ModelFacts(self.model_name)
+        """What is known of the model, with its weights, without torch; StudyError for an unknown one."""
+        facts = self._torchvisions
+        return ModelFacts(self.model_name) if facts is None else facts.with_weights(self.published)
+
+    @property
+    def named_weights(self) -> PublishedWeights | None:
+        """Torchvision's weights that training starts from by their name; StudyError where the model has none so."""
+        facts, name = self._torchvisions, str(self.weights)
+        return facts.find_weights(name) if facts and (name == IMAGENET or looks_published(name)) else None
+
+    @property
+    def published(self) -> PublishedWeights | None:
+        """Torchvision's weights that training starts from, by their name or as a file that has the name of theirs."""
+        facts = self._torchvisions
+        if facts is None or self.named_weights is not None:
+            return self.named_weights
+        name = Path(str(self.weights)).name
+        return next((one for one in facts.published.values() if one.file == name), None)
+
+    @property
+    def _torchvisions(self) -> ModelFacts | None:
+        return find_model(self.model) if isinstance(self.model, str) else None
 
     @property
     def data_folder(self) -> Path:
@@ -122,16 +174,11 @@ class ImageClassifier(Trial):
         return Path(self.data_dir).expanduser()
 
     @property
-    def uses_imagenet(self) -> bool:
-        """Whether training starts from torchvision's ImageNet weights."""
-        return self.weights == "imagenet" and isinstance(self.model, str)
-
-    @property
     def weights_file(self) -> Path | None:
         """The file that training starts from; None for random weights."""
-        if self.weights in (None, "none") or (self.weights == "imagenet" and not self.uses_imagenet):
-            return None
-        return self.model_facts.weights_path if self.uses_imagenet else Path(self.weights).expanduser()
+        if self.named_weights is not None:
+            return self.named_weights.path
+        return None if self.weights in (None, "none", IMAGENET) else Path(str(self.weights)).expanduser()
 
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
         """A value for every hyperparameter: the configuration's, of the right type, else the default.
@@ -144,28 +191,58 @@ class ImageClassifier(Trial):
         """
         values: dict[str, Any] = {name: row.default for name, row in HYPERPARAMETERS.items()}
         for name, value in config.items():
-            row = self._row(name)
+            row = self.row(name)
             values[name] = value if row is None else row.coerce(value)
-        values["image_size"] = values["image_size"] or self.default_image_size
+        if isinstance(self.model, str):
+            values["model"] = values["model"] or self.model
+        elif "model" not in config:
+            del values["model"]
+        values["image_size"] = values["image_size"] or self.of(values).default_image_size
         return values
 
     @property
     def default_image_size(self) -> int | None:
         """Edge in pixels of the images that the model gets where the space doesn't say; None for as they come."""
-        preferred = self.source.default_size
-        return self.model_facts.image_size(preferred) if preferred or self.model_facts.min_size > 1 else None
+        framing = self.framing(None)
+        return None if framing is None else framing.pixels
+
+    def framing(self, image_size: int | None) -> Framing | None:
+        """How images come to `image_size`; without one as published weights expect, else as data and model have it.
+
+        None for images as they come, which a function's do unless the model needs another size.
+        """
+        if image_size is not None:
+            return Framing(image_size)
+        facts, preferred = self.model_facts, self.source.default_size
+        if self.published is not None and preferred:
+            return self.published.preprocessing.framing
+        return Framing(facts.image_size(preferred)) if preferred or facts.min_size > 1 else None
+
+    def asked_size(self, config: Mapping[str, Any]) -> int | None:
+        """The image size that a configuration has; None where it leaves it to data and weights."""
+        return None if config.get("image_size") is None else int(config["image_size"])
 
     def check(self, space: Space) -> None:
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
-        _ = self.source, self.model_facts
-        self._check_functions()
+        _ = self.source
+        check_functions(self)
         self._check_settings()
-        for name, value in space.constants.items():
-            if row := self._row(name):
-                self._check_value(row, value)
-        for name, domain in space.dimensions.items():
-            if row := self._row(name):
-                self._check_domain(row, domain)
+        check_space(self, space)
+
+    def notices(self, space: Space, max_epochs: int) -> list[str]:
+        """See `Trial.notices`."""
+        return notices(self.within(space), space, max_epochs)
+
+    def models_in(self, space: Space) -> tuple[str, ...]:
+        """The models that trials of a space may have, where it decides on them."""
+        if not isinstance(self.model, str):
+            return ()
+        if "model" in space.constants:
+            return (space.constants["model"],)
+        domain = space.dimensions.get("model")
+        if not isinstance(domain, Choice | GridSearch):
+            return ()
+        return tuple(dict.fromkeys([*domain.values(), *[self.model] * bool(space.conditions["model"])]))
 
     def _check_settings(self) -> None:
         """Raise StudyError for paths that are none, and for memory that is no amount."""
@@ -176,54 +253,26 @@ class ImageClassifier(Trial):
             raise StudyError(f"data_dir must be a folder's path, got {shown(self.data_dir)}; write data_dir='data'")
         if self.weights is not None and not _is_path(self.weights):
             raise StudyError(
-                f"weights must be 'imagenet', None or the path of a saved state_dict, got {shown(self.weights)}; "
-                "choose one"
+                f"weights must be 'imagenet', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
+                f"got {shown(self.weights)}; choose one"
             )
 
-    def _row(self, name: str) -> Hyperparameter | None:
+    def row(self, name: str) -> Hyperparameter | None:
         """The hyperparameter called `name`; None for one that only a function's model knows.
 
         Raises:
             StudyError: there is none, or the name is another word for one.
         """
-        if isinstance(self.model, str) or name in HYPERPARAMETERS or hyperparameters.means(name):
+        if isinstance(self.model, str):
             return hyperparameters.find(name)
-        return None
-
-    def _check_functions(self) -> None:
-        """Raise StudyError for functions that can't be called as they will be."""
-        for part, function, arguments in (("data", self.data, ()), ("model", self.model, ({},))):
-            if isinstance(function, str):
-                continue
-            if not callable(function):
-                raise StudyError(f"{part} must be a name or a function, got {shown(function)}; write {part}=my_{part}")
-            if not _takes(function, *arguments):
-                name, takes = function_name(function), "the hyperparameters" if arguments else "no argument"
-                raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
-
-    def _check_domain(self, row: Hyperparameter, domain: Domain) -> None:
-        if isinstance(domain, Choice | GridSearch):
-            for value in domain.values():
-                self._check_value(row, value)
-        elif isinstance(domain, Float | Integer):
-            _check_numeric(row, domain)
-            self._check_value(row, domain.low)
-            self._check_value(row, domain.high)
-        elif isinstance(domain, Normal):
-            raise StudyError(
-                f"{row.name} must be {row.rule}, got {domain.describe()}, which has no bounds; use uniform"
-            )
-
-    def _check_value(self, row: Hyperparameter, value: object) -> None:
-        row.check(value)
-        if row.name == "image_size" and isinstance(value, int | float):
-            self.model_facts.check_image_size(int(value))
+        meant = name if name in HYPERPARAMETERS else hyperparameters.means(name)
+        return None if meant in (None, "model") else hyperparameters.find(name)  # `model` is the function's own word
 
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
         self.source.check(self.data_folder)
         path = self.weights_file
-        if path and not self.uses_imagenet and not path.is_file():
+        if path and not self.named_weights and not path.is_file():
             raise WeightsError(
                 f"weights must be imagenet, none or the path of a saved state_dict, got '{self.weights}', "
                 f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
@@ -231,11 +280,12 @@ class ImageClassifier(Trial):
 
     def missing_downloads(self) -> list[str]:
         """What of data and weights isn't on this machine yet."""
-        missing = self.source.missing(self.data_folder)
-        path = self.weights_file
-        if self.uses_imagenet and path and not path.is_file():
-            missing = [*missing, f"ImageNet weights of {self.model} into {path}"]
-        return missing
+        wanted = [(each.model, each.named_weights) for each in self.each]
+        return self.source.missing(self.data_folder) + [
+            f"ImageNet weights of {model} into {weights.path}"
+            for model, weights in wanted
+            if weights and not weights.path.is_file()
+        ]
 
     def fingerprint(self) -> str | None:
         """Of the data set's files; None for a function's data."""
@@ -244,7 +294,8 @@ class ImageClassifier(Trial):
     def identity(self) -> dict[str, str]:
         """Data, model and weights; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
-        return {"data": data, "model": self.model_name, "weights": str(self.weights)}
+        told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": str(self.weights)}
+        return told | ({"preprocessing": "of the weights"} if self.each[0].published else {})
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> ImageClassifier:
         """The same with other weights ("none" for random ones) or another folder of data sets."""
@@ -257,7 +308,7 @@ class ImageClassifier(Trial):
         changed = replace(self, data_dir=str(base / self.data_folder))
         if isinstance(self.data, str) and self.data.startswith("folder:"):
             changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if self.weights not in (None, "none", "imagenet"):
+        if self.weights not in (None, "none", IMAGENET, *weights_names()):
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return changed
 
@@ -265,23 +316,3 @@ class ImageClassifier(Trial):
 def _is_path(value: object) -> bool:
     """Whether it can name a file."""
     return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)
-
-
-def _takes(function: Callable[..., Any], *arguments: object) -> bool:
-    """Whether the function can be called so; a built-in without a signature is believed."""
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
-
-
-def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
-    """Raise StudyError if the domain yields numbers of another kind than the hyperparameter's."""
-    if row.kind in ("bool", "categorical", "text"):
-        raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
-    if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
-        fix = "lograndint" if domain.log else "randint"
-        raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use {fix} or choice")

@@ -19,6 +19,14 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=10_000,
         aliases=("epoch", "num_epochs", "n_epochs", "max_epochs"),
     ),
+    Hyperparameter(
+        "model",
+        "text",
+        None,
+        "Name of a torchvision classification model, with its weights and their preprocessing, by default the one that "
+        "`ImageClassifier` names.",
+        aliases=("architecture", "arch", "backbone", "network", "net"),
+    ),
     # What learns
     Hyperparameter(
         "finetune",
@@ -261,8 +269,9 @@ TABLE: tuple[Hyperparameter, ...] = (
         "image_size",
         "int",
         None,
-        "Edge in pixels that images are resized to, by default the data's own: 28 for fashion-mnist, 32 for cifar10; "
-        "digits (8 pixels) are enlarged to 24 and images of a folder brought to 64. Never less than the model needs.",
+        "Edge in pixels that images are resized to. By default it is that of published weights, for most of them 224 "
+        "pixels, with their crop and interpolation; with other weights the data's own: 28 for fashion-mnist, 32 for "
+        "cifar10, 24 for digits (8 pixels), 64 for a folder. Never less than the model needs.",
         low=8,
         high=1024,
         aliases=("img_size", "imagesize", "size", "resolution", "input_size"),

@@ -47,6 +47,7 @@ class Classification(Implementation[ImageClassifier]):
         from tuner.train.models import empty_network
         from tuner.train.parallel.pipeline import find_chain, split_at
 
+        trial = trial.of(config)
         network = empty_network(trial, channels=3, classes=10, config=trial.hyperparameters(config))
         chain = find_chain(network.module, trial.model_name)
         for split in splits:

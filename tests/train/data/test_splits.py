@@ -13,6 +13,7 @@ from tuner.train.data import HeldSplit, StreamedSplit
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.splits import loader_workers
 from tuner.trial import ImageClassifier
+from tuner.trial.framing import Framing
 
 POOL = torch.arange(10 * 4 * 4, dtype=torch.uint8).view(10, 1, 4, 4)
 LABELS = torch.arange(10) % 3
@@ -38,7 +39,7 @@ def test_batches_are_the_chosen_images_with_their_labels() -> None:
 
 
 def test_images_are_resized_on_their_way() -> None:
-    split = HeldSplit(POOL, LABELS, pixels=8)
+    split = HeldSplit(POOL, LABELS, framing=Framing(8))
     ((images, _),) = split.batches([torch.arange(2)], "cpu")
     assert torch.equal(images, resize(POOL[:2], 8))
 

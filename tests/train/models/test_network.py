@@ -132,7 +132,7 @@ def test_imagenet_weights_come_from_torchs_cache_with_a_new_head(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    state, path = torchvision_state(), find_model(SMALL).weights_path
+    state, path = torchvision_state(), find_model(SMALL).find_weights("imagenet").path
     path.parent.mkdir(parents=True)
     torch.save(state, path)
     network = build_network(ImageClassifier(model=SMALL), channels=3, classes=1000, seed=0)

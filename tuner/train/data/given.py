@@ -13,16 +13,17 @@ from torch.utils.data import Dataset, TensorDataset
 from tuner.errors import DataError
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.randomness import generators_kept, reseed_all
+from tuner.trial.framing import Framing
 
 NAMES = ("training", "validation", "test")
 
 
-def given_splits(function: Callable[[], Any], pixels: int | None, *, seed: int = 0) -> Splits:
+def given_splits(function: Callable[[], Any], framing: Framing | None, *, seed: int = 0) -> Splits:
     """The three splits that `function()` returns; tensors are held in memory, a `Dataset` is streamed.
 
     Args:
         function: the user's
-        pixels: edge that images are resized to; None for as they come
+        framing: how images come to one size; None for as they come
         seed: what the function draws from the global generators, such as a cut, is the same with the same one
 
     Raises:
@@ -30,31 +31,31 @@ def given_splits(function: Callable[[], Any], pixels: int | None, *, seed: int =
     """
     with generators_kept():
         reseed_all(seed)
-        return _splits(function(), pixels)
+        return _splits(function(), framing)
 
 
-def _splits(returned: Any, pixels: int | None) -> Splits:
+def _splits(returned: Any, framing: Framing | None) -> Splits:
     if not isinstance(returned, tuple | list) or len(returned) != 3:
         raise DataError(
             f"a data function must return training, validation and test, got {_kind(returned)}; return the three"
         )
-    train, validation, test = (_split(part, name, pixels) for name, part in zip(NAMES, returned, strict=True))
-    return Splits(train, validation, test, _classes(returned[0], (train, validation, test)))
+    train, validation, test = (_split(part, name, framing) for name, part in zip(NAMES, returned, strict=True))
+    return Splits(train, validation, test, _classes(returned[0], (train, validation, test)), framing=framing)
 
 
-def _split(part: Any, name: str, pixels: int | None) -> Split:
+def _split(part: Any, name: str, framing: Framing | None) -> Split:
     if isinstance(part, TensorDataset):
         part = part.tensors
     if isinstance(part, tuple | list) and len(part) == 2:
-        return _held(torch.as_tensor(part[0]), torch.as_tensor(part[1]), name, pixels)
+        return _held(torch.as_tensor(part[0]), torch.as_tensor(part[1]), name, framing)
     if isinstance(part, Dataset) and isinstance(part, Sized) and len(part):
-        return StreamedSplit(part, _labels_of(part), pixels=pixels)
+        return StreamedSplit(part, _labels_of(part), framing=framing)
     raise DataError(
         f"a split must be (images, labels) or a torch Dataset with a length, got {_kind(part)} for {name}; return one"
     )
 
 
-def _held(images: Tensor, labels: Tensor, name: str, pixels: int | None) -> Split:
+def _held(images: Tensor, labels: Tensor, name: str, framing: Framing | None) -> Split:
     if images.ndim != 4 or labels.shape != images.shape[:1] or not len(labels):
         raise DataError(
             f"images must be [N, C, H, W] and labels [N], N > 0, got {tuple(images.shape)} and "
@@ -64,8 +65,8 @@ def _held(images: Tensor, labels: Tensor, name: str, pixels: int | None) -> Spli
         raise DataError(
             f"labels must be integers from 0, got {labels.dtype} from {labels.min()} for {name}; convert them"
         )
-    size = None if pixels is None or images.shape[-2:] == (pixels, pixels) else pixels
-    return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels.long(), pixels=size)
+    size = None if framing is None or images.shape[-2:] == (framing.pixels, framing.pixels) else framing
+    return HeldSplit(images if images.dtype == torch.uint8 else images.float(), labels.long(), framing=size)
 
 
 def _labels_of(dataset: Any) -> Tensor:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from tuner.errors import DataError
 from tuner.trial import HYPERPARAMETERS
+from tuner.trial.framing import Framing, Interpolation
 
 # Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
@@ -27,6 +28,7 @@ MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while 
 MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
 LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
 LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
+LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
 ROWS = 256  # of a large image are converted at once
 
 _ONE_LARGE = threading.Lock()
@@ -144,23 +146,43 @@ def _stretched(values: np.ndarray, highest: float | None) -> np.ndarray:
     return np.clip(np.rint(values * (255.0 / whole_range)), 0, 255).astype(np.uint8)
 
 
-def resize(images: Tensor, pixels: int) -> Tensor:
-    """The central square of every image, brought to `pixels` x `pixels` (bilinear, antialiased).
+def resize(images: Tensor, framing: Framing | int) -> Tensor:
+    """The images as `framing` has it: their central square resized, or their shorter side, then the centre cut out.
+
+    The second is what torchvision's `ImageClassification` does, to the pixel where it cuts; its values, from Pillow,
+    are others by a level or two.
 
     Args:
         images: [N, C, H, W] uint8
-        pixels: edge of the result
+        framing: size, crop and interpolation; always antialiased. A number is the edge of the whole square's result
 
     Returns:
         [N, C, pixels, pixels] uint8
     """
-    height, width = images.shape[-2:]
-    edge = min(height, width)
-    top, left = (height - edge) // 2, (width - edge) // 2
-    square = images[..., top : top + edge, left : left + edge]
-    if edge == pixels:
-        return square.contiguous()
-    return F.interpolate(square, size=(pixels, pixels), mode="bilinear", antialias=True)
+    framing = Framing(framing) if isinstance(framing, int) else framing
+    if framing.resize is None:
+        height, width = images.shape[-2:]
+        edge = min(height, width)
+        top, left = (height - edge) // 2, (width - edge) // 2
+        square = images[..., top : top + edge, left : left + edge]
+        return _scaled(square, framing.pixels, framing.pixels, framing.interpolation)
+    shorter = min(images.shape[-2:])
+    images = _centre(images, LONGEST_SIDE * shorter)  # of a strip, whose whole length would take all memory
+    height, width = (framing.resize * side // shorter for side in images.shape[-2:])
+    return _centre(_scaled(images, height, width, framing.interpolation), framing.pixels).contiguous()
+
+
+def _scaled(images: Tensor, height: int, width: int, interpolation: Interpolation) -> Tensor:
+    if images.shape[-2:] == (height, width):
+        return images.contiguous()
+    return F.interpolate(images, size=(height, width), mode=interpolation, antialias=True)
+
+
+def _centre(images: Tensor, edge: int) -> Tensor:
+    """The central square of that edge, rounded as torchvision rounds; of a shorter side all of it."""
+    rows, columns = min(edge, images.shape[-2]), min(edge, images.shape[-1])
+    top, left = round((images.shape[-2] - rows) / 2), round((images.shape[-1] - columns) / 2)
+    return images[..., top : top + rows, left : left + columns]
 
 
 def as_tensor(image: object) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from tuner.machine import this_machine
 from tuner.train.data.cache import cache_key
 from tuner.train.data.given import given_splits
 from tuner.train.data.holding_out import hold_out, quotas
+from tuner.train.data.normalisation import Normalisation
 from tuner.train.data.reading import PARTS, ImageFiles, Pool, read_pool
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
+from tuner.trial.framing import Framing
 from tuner.trial.sources import Source
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -29,20 +32,28 @@ def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = N
     The tensors are shared between callers, and with the other processes of this machine: read, never written.
 
     Args:
-        trial: names the data
+        trial: names the data, and the weights whose preprocessing it gets
         seed: decides the cut
-        image_size: edge in pixels; None for the trial's default
+        image_size: edge in pixels that the configuration asks for; None for the trial's default
 
     Raises:
         DataError: the data is missing, damaged, or too little to cut.
     """
-    pixels = image_size or trial.default_image_size
+    framing, weights = trial.framing(image_size), trial.published
+    splits = _splits(trial, framing, seed)
+    prescribed = weights and Normalisation(weights.preprocessing.mean, weights.preprocessing.sd)
+    return replace(splits, prescribed=prescribed) if prescribed else splits
+
+
+def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Splits:
     if not isinstance(trial.data, str):
-        return given_splits(trial.data, pixels, seed=seed)
+        return given_splits(trial.data, framing, seed=seed)
+    if framing is None:
+        raise TypeError(f"{trial.source.name} has no default size")
     source, folder = trial.source, trial.data_folder.absolute()
     fetch_data(source, folder)
     source.check(folder)
-    return _load(source, folder, source.signature(folder), seed, pixels or 0, _memory_bytes(trial))
+    return _load(source, folder, source.signature(folder), seed, framing, _memory_bytes(trial))
 
 
 def _memory_bytes(trial: ImageClassifier) -> float:
@@ -53,20 +64,21 @@ def _memory_bytes(trial: ImageClassifier) -> float:
 
 
 @lru_cache(maxsize=3)
-def _load(source: Source, folder: Path, signature: object, seed: int, image_size: int, memory_bytes: float) -> Splits:
-    pool = read_pool(source, folder, image_size, memory_bytes)
+def _load(source: Source, folder: Path, signature: object, seed: int, framing: Framing, memory_bytes: float) -> Splits:
+    pool = read_pool(source, folder, framing, memory_bytes)
     rows = cut(pool, seed, source.name)
-    splits = {part: _split(pool, rows[part], image_size) for part in PARTS}
-    return Splits(**splits, classes=pool.classes, notes=pool.notes, key=cache_key(pool.key, seed, image_size))
+    train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
+    key = cache_key(pool.key, seed, framing.key)
+    return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing)
 
 
-def _split(pool: Pool, rows: Rows, image_size: int) -> Split:
+def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
     labels = torch.from_numpy(pool.labels[rows])
     if pool.images is None:
         files = [pool.files[row] for row in rows.tolist()]
-        return StreamedSplit(ImageFiles(files, pool.labels[rows], image_size), labels, deterministic=True)
-    pixels = None if pool.images.shape[-2:] == (image_size, image_size) else image_size
-    return HeldSplit(pool.images, labels, torch.from_numpy(rows), pixels)
+        return StreamedSplit(ImageFiles(files, pool.labels[rows], framing), labels, deterministic=True)
+    as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed as it was decoded
+    return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing)
 
 
 def cut(pool: Pool, seed: int, name: str) -> dict[str, Rows]:

@@ -19,6 +19,7 @@ from tuner.machine import this_machine
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
 from tuner.train.data.holding_out import Keys, Labels
 from tuner.train.data.images import pixel_key, read_image, resize
+from tuner.trial.framing import Framing
 from tuner.trial.sources import Cifar10, Digits, FashionMnist, Folder, Source
 
 PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
@@ -52,34 +53,34 @@ class Pool:
 
 
 class ImageFiles(Dataset[tuple[Tensor, int]]):
-    """Image files as RGB of `pixels` x `pixels`, decoded when asked for."""
+    """Image files as RGB of the size that `framing` says, decoded when asked for."""
 
-    def __init__(self, files: Sequence[Path], labels: Labels, pixels: int) -> None:
-        self._files, self._labels, self._pixels = files, labels, pixels
+    def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing) -> None:
+        self._files, self._labels, self._framing = files, labels, framing
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        return resize(read_image(self._files[index])[None], self._pixels)[0], int(self._labels[index])
+        return resize(read_image(self._files[index])[None], self._framing)[0], int(self._labels[index])
 
 
-def read_pool(source: Source, folder: Path, image_size: int, memory_bytes: float) -> Pool:
+def read_pool(source: Source, folder: Path, framing: Framing, memory_bytes: float) -> Pool:
     """The data set from the machine's cache, decoded into it first if need be.
 
     Args:
         source: the data set
         folder: holds the known data sets
-        image_size: edge in pixels that images of folders are brought to, as they differ in size
+        framing: how images of folders, which differ in size, come to one
         memory_bytes: a folder whose images would take more isn't held: `images` is None
 
     Raises:
         DataError: files are missing, damaged, or not laid out as a class per subfolder.
     """
     if isinstance(source, Cifar10) and (images := source.image_folder(folder)):
-        return _read_folder(images, image_size, memory_bytes)
+        return _read_folder(images, framing, memory_bytes)
     if isinstance(source, Folder):
-        return _read_folder(source, image_size, memory_bytes)
+        return _read_folder(source, framing, memory_bytes)
     read = _read_digits if isinstance(source, Digits) else _read_torchvision
     return _from_cache(cache_key("pool", source.fingerprint(folder)), lambda builder: read(source, folder, builder))
 
@@ -149,7 +150,7 @@ def _put(builder: Builder, images: np.ndarray, labels: np.ndarray, parts: np.nda
     builder.facts["classes"] = list(classes)
 
 
-def _read_folder(folder: Folder, image_size: int, memory_bytes: float) -> Pool:
+def _read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
     """Image files of any size and mode, as RGB: decoded once if they fit into memory, else only indexed.
 
     Raises:
@@ -166,7 +167,7 @@ def _read_folder(folder: Folder, image_size: int, memory_bytes: float) -> Pool:
     files = [path for path, _, _ in rows]
     labels = np.array([label for _, label, _ in rows], dtype=np.int64)
     parts = np.array([part for _, _, part in rows], dtype=np.int8)
-    size = len(files) * 3 * image_size**2
+    size = len(files) * 3 * framing.pixels**2
     held = size <= memory_bytes
 
     def build(builder: Builder) -> None:
@@ -175,17 +176,17 @@ def _read_folder(folder: Folder, image_size: int, memory_bytes: float) -> Pool:
         builder.facts["classes"] = classes
         keys = builder.array(KEYS, (len(files),), np.uint64)
         if held:
-            images = builder.array(IMAGES, (len(files), 3, image_size, image_size), np.uint8)
-            _for_each(files, lambda index, path: _decode(path, image_size, images, keys, index))
+            images = builder.array(IMAGES, (len(files), 3, framing.pixels, framing.pixels), np.uint8)
+            _for_each(files, lambda index, path: _decode(path, framing, images, keys, index))
         else:
             _for_each(files, lambda index, path: _index(path, keys, index))
 
-    key = cache_key("folder", folder.content_key(), image_size if held else None)
+    key = cache_key("folder", folder.content_key(), framing.key if held else None)
     pool = _from_cache(key, build, files, size if held else 0)
     if held:
         return pool
     note = (
-        f"{len(files):,} images of {image_size} pixels take {size / 1e9:.1f} GB, more than the "
+        f"{len(files):,} images of {framing.pixels} pixels take {size / 1e9:.1f} GB, more than the "
         f"{memory_bytes / 1e9:.1f} GB that data may take: they are read from their files again in every epoch "
         "(data_memory_gb sets the limit)"
     )
@@ -199,10 +200,10 @@ def _for_each(files: Sequence[Path], work: Callable[[int, Path], None]) -> None:
             pass
 
 
-def _decode(path: Path, pixels: int, images: np.ndarray, keys: np.ndarray, index: int) -> None:
+def _decode(path: Path, framing: Framing, images: np.ndarray, keys: np.ndarray, index: int) -> None:
     image = read_image(path)
     keys[index] = pixel_key(image)
-    images[index] = resize(image[None], pixels)[0].numpy()
+    images[index] = resize(image[None], framing)[0].numpy()
 
 
 def _index(path: Path, keys: np.ndarray, index: int) -> None:

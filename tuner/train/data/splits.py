@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from tuner.train.data.images import as_tensor, resize
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.randomness import generators_kept, reseed_all
+from tuner.trial.framing import Framing
 
 LOADER_WORKERS = 4  # at most, for each GPU that the process sees, or for the CPUs
 SHARE_OF_DEVICE_MEMORY = 0.25  # images may take so much of what is free on a GPU; the rest is the network's
@@ -69,13 +70,13 @@ class HeldSplit(Split):
         pool: [M, C, H, W] uint8 (or float32), read and never written: it may be the memory of other processes too
         labels: [N] int64, on the CPU
         rows: [N] int64, where in the pool the split's images are; None for all of it
-        pixels: edge that the images are resized to on their way to the network; None for the pool's own
+        framing: how the images are resized on their way to the network; None for the pool's own size
     """
 
     pool: Tensor
     labels: Tensor
     rows: Tensor | None = None
-    pixels: int | None = None
+    framing: Framing | None = None
 
     def take(self, chosen: np.ndarray) -> HeldSplit:
         """The images that a mask [N] bool chooses, in their order; the pool stays the same."""
@@ -106,7 +107,7 @@ class HeldSplit(Split):
 
     def _blocks(self, chosen: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         """Batches in groups that take about as much memory as `GATHERED_BYTES`."""
-        pixels = 1 if self.pixels is None else self.pixels**2 / self.pool[0, 0].numel()
+        pixels = 1 if self.framing is None else self.framing.pixels**2 / self.pool[0, 0].numel()
         room = GATHERED_BYTES / max(1.0, self.pool[0].nbytes * pixels)
         block: list[Tensor] = []
         for indices in chosen:
@@ -133,7 +134,7 @@ class HeldSplit(Split):
 
     def _gather(self, indices: Tensor) -> Tensor:
         images = self.pool.index_select(0, indices if self.rows is None else self.rows.index_select(0, indices))
-        return images if self.pixels is None else resize(images, self.pixels)
+        return images if self.framing is None else resize(images, self.framing)
 
     def _all_rows(self) -> Tensor:
         return torch.arange(len(self.pool)) if self.rows is None else self.rows
@@ -156,11 +157,11 @@ class StreamedSplit(Split):
     """
 
     def __init__(
-        self, dataset: Dataset[Any], labels: Tensor, *, pixels: int | None = None, deterministic: bool = False
+        self, dataset: Dataset[Any], labels: Tensor, *, framing: Framing | None = None, deterministic: bool = False
     ) -> None:
         self.labels, self.deterministic = labels, deterministic
         self._seed = 0
-        self._passes = Passes(Images(dataset, pixels, random=not deterministic))
+        self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
     def reseeded(self, seed: int) -> StreamedSplit:
         """See `Split.reseeded`; the processes are the same."""
@@ -219,8 +220,8 @@ class Passes:
 class Images(Dataset[Batch]):
     """A data set whose images all come as tensors of one size, each with random numbers of its own where `random`."""
 
-    def __init__(self, dataset: Dataset[Any], pixels: int | None, *, random: bool) -> None:
-        self._dataset, self._pixels, self._random = dataset, pixels, random
+    def __init__(self, dataset: Dataset[Any], framing: Framing | None, *, random: bool) -> None:
+        self._dataset, self._framing, self._random = dataset, framing, random
 
     def __len__(self) -> int:
         return len(self._dataset) if isinstance(self._dataset, Sized) else 0
@@ -231,7 +232,7 @@ class Images(Dataset[Batch]):
             reseed_all(seed, index)
         image, label = self._dataset[index]
         tensor = as_tensor(image)
-        return (resize(tensor[None], self._pixels)[0] if self._pixels else tensor), torch.tensor(int(label))
+        return (resize(tensor[None], self._framing)[0] if self._framing else tensor), torch.tensor(int(label))
 
 
 class GivenBatches(Sampler[list[Draw]]):
@@ -264,6 +265,8 @@ class Splits:
         classes: their names, in the order of the labels
         notes: what the user should know of how the data is held, in sentences
         key: changes with the images, their order and their cut; None if that isn't known
+        prescribed: what the weights expect in place of the training images' own statistics
+        framing: how the images came to their size; None where they came in it
     """
 
     train: Split
@@ -272,6 +275,8 @@ class Splits:
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
     key: str | None = None
+    prescribed: Normalisation | None = None
+    framing: Framing | None = None
 
     @cached_property
     def _example(self) -> Tensor:
@@ -289,5 +294,9 @@ class Splits:
 
     @cached_property
     def normalisation(self) -> Normalisation:
-        """The statistics of the training images; validation and test take no part in them."""
-        return self.train.normalisation()
+        """The weights' own, or the statistics of the training images; validation and test take no part in them.
+
+        Weights can say nothing of images with other channels, nor of floats, which may be normalised already.
+        """
+        fits = self.prescribed and self.channels == len(self.prescribed.mean) and self._example.dtype == torch.uint8
+        return self.prescribed if self.prescribed and fits else self.train.normalisation()

@@ -74,12 +74,13 @@ class MemoryEstimator:
             return MemoryEstimate(unknown=f"its memory can't be estimated ({describe_error(error)})")
 
     def _estimate(self, config: dict[str, Any]) -> MemoryEstimate:
-        chosen = self._trial.hyperparameters(config)
-        images = Images.of(load_splits(self._trial, seed=self._split_seed, image_size=chosen["image_size"]))
+        trial = self._trial.of(config)
+        trial.hyperparameters(config)
+        images = Images.of(load_splits(trial, seed=self._split_seed, image_size=trial.asked_size(config)))
         if self.device == "cpu" or images.held_bytes > SHARE_OF_DEVICE_MEMORY * self.free_bytes:
             images = replace(images, held_bytes=0)
         try:
-            return estimate_memory(self._trial, config, images, epochs=self._epochs, device=self.device)
+            return estimate_memory(trial, config, images, epochs=self._epochs, device=self.device)
         except Exception as error:
             return MemoryEstimate(unknown=f"its memory can't be estimated ({describe_error(error)})")
 

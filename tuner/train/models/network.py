@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tuner.errors import TrialError, WeightsError
-from tuner.train.download import fetch_imagenet_weights
+from tuner.train.download import fetch_weights
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
-from tuner.trial.models import find_model
+from tuner.trial.models import ModelFacts, find_model
 from tuner.trial.sources import function_name
 
 AUXILIARY = re.compile(r"^(aux\d|AuxLogits)\.")  # heads that Inception and GoogLeNet use in their first training only
@@ -88,29 +88,37 @@ def build_network(
     """
     if not isinstance(trial.model, str):
         return given_network(trial.model, config or {}, trial.weights_file, seed=seed)
-    path = fetch_imagenet_weights(trial.model) if trial.uses_imagenet else trial.weights_file
+    named, facts = trial.named_weights, trial.model_facts
+    path = fetch_weights(trial.model, named) if named else trial.weights_file
     if path is None:
-        return random_network(trial.model, channels=channels, classes=classes, seed=seed, stem=stem)
+        return random_network(facts, channels=channels, classes=classes, seed=seed, stem=stem)
     return pretrained_network(
-        trial.model, path, channels=channels, classes=classes, seed=seed, stem=stem, keep_head=not trial.uses_imagenet
+        facts, path, channels=channels, classes=classes, seed=seed, stem=stem, keep_head=named is None
     )
 
 
-def random_network(name: str, *, channels: int, classes: int, seed: int, stem: Stem = "new") -> Network:
+def random_network(model: str | ModelFacts, *, channels: int, classes: int, seed: int, stem: Stem = "new") -> Network:
     """The model with random weights that depend on `seed` alone."""
     with seeded(seed):
-        network = _torchvision_network(name)
+        network = _torchvision_network(model)
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=False)
     return replace(network, new=new)
 
 
 def pretrained_network(
-    name: str, path: Path, *, channels: int, classes: int, seed: int, stem: Stem = "new", keep_head: bool = True
+    model: str | ModelFacts,
+    path: Path,
+    *,
+    channels: int,
+    classes: int,
+    seed: int,
+    stem: Stem = "new",
+    keep_head: bool = True,
 ) -> Network:
     """The model with the weights of a file; what doesn't fit the data is replaced by fresh layers.
 
     Args:
-        name: torchvision's name of the model
+        model: torchvision's name, or what is known of it
         path: a saved `state_dict` for any number of channels and classes
         channels: of the images
         classes: of the data
@@ -123,9 +131,9 @@ def pretrained_network(
     """
     state = read_state(path)
     with seeded(seed):
-        network = _torchvision_network(name)
+        network = _torchvision_network(model)
         _adopt_shapes(network, state)
-        load_state(network.module, state, source=str(path), name=name)
+        load_state(network.module, state, source=str(path), name=_facts(model).name)
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
     notes = tuple(f"{path.name} has no weights that fit {layer}; it starts from random weights" for layer in new)
     return replace(network, new=new, pretrained=True, notes=notes)
@@ -168,7 +176,7 @@ def empty_network(trial: ImageClassifier, *, channels: int, classes: int, config
     """The structure of the trial's model, its weights to be loaded by the caller."""
     if not isinstance(trial.model, str):
         return given_network(trial.model, config, None, seed=0)
-    return random_network(trial.model, channels=channels, classes=classes, seed=0)
+    return random_network(trial.model_facts, channels=channels, classes=classes, seed=0)
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -224,9 +232,14 @@ def fitting_state(module: nn.Module, state: State, *, source: str, name: str) ->
     return state
 
 
-def _torchvision_network(name: str) -> Network:
+def _facts(model: str | ModelFacts) -> ModelFacts:
+    return find_model(model) if isinstance(model, str) else model
+
+
+def _torchvision_network(model: str | ModelFacts) -> Network:
     """Torchvision's model for 3 channels and 1000 classes without auxiliary heads, its stem and its head found."""
-    facts = find_model(name)
+    facts = _facts(model)
+    name = facts.name
     options: dict[str, Any] = {}
     if name in ("googlenet", "inception_v3"):
         options = {"aux_logits": False, "init_weights": False}

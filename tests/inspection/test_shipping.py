@@ -1,0 +1,174 @@
+"""A winner written for other programs: the same answers, in an environment of their own, and a card that is right."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import files, requires
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tuner.errors import RunFolderError
+from tuner.inspection import LoadedModel, load_model
+from tuner.inspection.shipping import FORMS, forms, ship
+from tuner.inspection.shipping.card import wilson
+from tuner.inspection.shipping.writing import MOST_APART, predict_script
+from tuner.results import Run
+
+pytest.importorskip("onnxruntime")
+
+
+def small(config: dict[str, Any]) -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 3),
+    )
+
+
+@pytest.fixture(scope="module")
+def exported(finished: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("exports") / "my model"
+    ship(finished, "onnx", target)
+    return target
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Of several shapes and modes."""
+    folder, generator = tmp_path_factory.mktemp("new photos"), np.random.default_rng(1)
+    for index, (mode, shape) in enumerate([("RGB", (40, 30)), ("L", (12, 12)), ("RGBA", (25, 61)), ("P", (9, 20))]):
+        pixels = generator.integers(0, 256, (*shape, 4), dtype=np.uint8)
+        Image.fromarray(pixels, "RGBA").convert(mode).save(folder / f"{index}.png")
+    return sorted(folder.iterdir())
+
+
+def without_torch(folder: Path, libraries: tuple[str, ...]) -> Path:
+    """A folder to import from that has these libraries and what they need, and nothing else of this environment."""
+    known: set[str] = set()
+    waiting = list(libraries)
+    while waiting:
+        name = waiting.pop()
+        known.add(name)
+        needed = [re.split(r"[^\w.-]", line)[0] for line in requires(name) or () if "extra ==" not in line]
+        waiting += [other for other in needed if other not in known]
+        for top in {file.parts[0] for file in files(name) or () if ".." not in file.parts and file.parts[0] != "bin"}:
+            source = Path(str((files(name) or [])[0].locate())).parents[len((files(name) or [])[0].parts) - 1] / top
+            if source.exists() and not (folder / top).exists():
+                (folder / top).symlink_to(source)
+    assert not (folder / "torch").exists()
+    return folder
+
+
+def answers(script: Path, photos: list[Path], path: Path | None = None) -> list[tuple[str, str, float]]:
+    """What predict.py prints; with `path`, by a Python that finds libraries there alone."""
+    start = ["-c", f"import sys; sys.path.insert(0, {str(path)!r}); import runpy; sys.argv = sys.argv[1:]; "
+             "runpy.run_path(sys.argv[0], run_name='__main__')"]  # fmt: skip
+    command = [sys.executable, *(["-I", "-S", *start] if path else []), str(script), *map(str, photos)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return [(file, label, float(probability)) for file, label, probability in rows]
+
+
+def test_predict_py_of_an_onnx_file_answers_as_tuner_does_where_there_is_no_torch(
+    finished: Run, exported: Path, photos: list[Path], tmp_path: Path
+) -> None:
+    libraries = without_torch(tmp_path, ("onnxruntime", "numpy", "pillow"))
+    found = answers(exported / "predict.py", photos, libraries)
+    expected = load_model(Path(finished.path) / "best").predict(photos)
+    assert [file for file, _, _ in found] == list(map(str, photos))
+    assert [label for _, label, _ in found] == [one.label for one in expected]
+    assert [probability for _, _, probability in found] == pytest.approx([one.confidence for one in expected], abs=5e-3)
+    assert len((exported / "predict.py").read_text().splitlines()) <= 36
+
+
+def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(finished: Run, exported: Path) -> None:
+    ask, loaded = forms.onnx_answers(exported / "model.onnx"), load_model(Path(finished.path) / "best")
+    images = np.random.default_rng(0).integers(0, 256, (5, 3, 12, 12), dtype=np.uint8)
+    original = forms.original_answers(loaded)(images)
+    for count in (1, 2, 5):
+        assert np.abs(ask(images[:count]) - original[:count]).max() <= MOST_APART
+    half = forms.onnx_answers(exported / "model_fp16.onnx")(images)
+    assert 0 < np.abs(half - original).max() < 0.05
+    facts = json.loads((exported / "model.json").read_text())
+    assert (facts["labels"], facts["opset"], facts["image_size"]) == (["blue", "green", "red"], 20, 12)
+    assert [(check["file"], check["images"]) for check in facts["checks"]] == [
+        ("model.onnx", 64),
+        ("model_fp16.onnx", 64),
+    ]
+    assert facts["checks"][0]["apart"] <= MOST_APART < facts["checks"][1]["apart"]
+    sizes = [(exported / name).stat().st_size for name in ("model.onnx", "model_fp16.onnx")]
+    assert sizes[1] < 0.6 * sizes[0]
+
+
+@pytest.mark.parametrize("form", ["torch-export", "safetensors"])
+def test_the_other_forms_answer_as_tuner_does(finished: Run, photos: list[Path], tmp_path: Path, form: Any) -> None:
+    written = ship(finished, form, tmp_path / "my model")
+    assert [file.name for file in written][:3] == ["README.md", "predict.py", "model.json"]
+    found = answers(written[1], photos)
+    expected = load_model(Path(finished.path) / "best").predict(photos)
+    assert [(label, probability) for _, label, probability in found] == [
+        (one.label, pytest.approx(one.confidence, abs=5e-3)) for one in expected
+    ]
+
+
+def test_the_card_says_what_the_run_says(finished: Run, exported: Path) -> None:
+    card = (exported / "README.md").read_text()
+    accuracy, images = finished.best_metrics["test_accuracy"], finished.images["test"]
+    low, _ = wilson(round(accuracy * images), images)
+    assert f"Accuracy on {images} test images that no trial saw: **{accuracy:.4f}**, 95 % interval {low:.4f} to" in card
+    matrix = finished.scored("confusion_matrix.json")
+    for name, row in zip(matrix["classes"], matrix["counts"], strict=True):
+        assert f"| {name} | {sum(row)} | " in card
+    assert "It started from random weights" in card
+    assert "64 random images" in card  # the run was not started from a file
+
+
+@pytest.mark.parametrize(("right", "total", "interval"), [(0, 10, (0.0, 0.2775)), (8, 10, (0.4902, 0.9433))])
+def test_the_interval_is_wilsons(right: int, total: int, interval: tuple[float, float]) -> None:
+    assert wilson(right, total) == pytest.approx(interval, abs=1e-4)
+
+
+def test_an_export_replaces_nothing_and_leaves_nothing_where_it_fails(
+    finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RunFolderError, match=r"^export writes a new folder, got .* which exists; remove it or choose"):
+        ship(finished, "safetensors", tmp_path)
+    monkeypatch.setattr("tuner.inspection.shipping.writing.MOST_APART", -1.0)
+    with pytest.raises(RunFolderError, match=r"^an export must answer as the original within -1, got 0 apart from"):
+        ship(finished, "safetensors", tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_that_cant_be_traced_is_refused_in_a_sentence(finished: Run, tmp_path: Path) -> None:
+    class Branching(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.mean((2, 3)) if float(images.mean()) > 0 else images.sum((2, 3))
+
+    loaded = load_model(Path(finished.path) / "best")
+    odd = LoadedModel(Branching(), loaded.card, loaded.device)
+    with pytest.raises(
+        RunFolderError, match=r"^ONNX needs a network that can be traced, got resnet18 with .* safetens"
+    ):
+        forms.write_onnx(odd, tmp_path / "model.onnx")
+
+
+def test_a_script_is_left_out_where_it_could_not_work(finished: Run) -> None:
+    loaded = load_model(Path(finished.path) / "best")
+    assert all(predict_script(form, loaded) for form in FORMS)  # type: ignore[arg-type]
+    inputs = type(loaded.card.inputs)(2, 12, loaded.card.inputs.normalisation)
+    card = type(loaded.card)("small()", "my_data()", "None", loaded.classes, inputs)
+    assert predict_script("onnx", LoadedModel(small({}), card, loaded.device)) is None
+
+
+def test_the_libraries_of_the_extra_are_named() -> None:
+    assert all(find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))

@@ -1,0 +1,208 @@
+"""README.md of an export: what the model is, how it was found, how good it is and where not, in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tuner.inspection.best import LoadedModel
+from tuner.inspection.shipping.examples import CHECKED, Examples
+from tuner.results.run import Run
+from tuner.results.text import plural, settings
+from tuner.trial.models import IMAGENET, find_model, looks_published
+
+SHOWN_CONFUSIONS = 10
+SHOWN_CLASSES = 200
+UNNAMED = (
+    "torchvision names no licence for them beside its own (BSD 3-Clause); they were trained on ImageNet, whose images "
+    "are for research that is not commercial"
+)
+USE = {
+    "onnx": "`model.onnx` takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives "
+    "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are inside; "
+    "the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, as JSON under "
+    "`tuner`.",
+    "torch-export": "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
+    "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation and "
+    "softmax are inside; the batch may have any size.",
+    "safetensors": "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
+    "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by `sd` "
+    "(both in `model.json`), and gives logits in the order of the labels.",
+}
+
+
+def model_card(
+    run: Run, loaded: LoadedModel, form: str, facts: Mapping[str, Any], shown: Examples, *, scripted: bool
+) -> str:
+    """The card of a winner that was written in a form; `facts` as in model.json."""
+    sections = [
+        f"# {run.name}: {loaded.card.model}, {len(loaded.classes)} classes",
+        _about(run, loaded),
+        "## Use",
+        *_use(loaded, form, facts, scripted=scripted),
+        "## Checked",
+        *_checks(facts, shown),
+        "## How good it is",
+        *_metrics(run),
+        "## What it was trained on",
+        *_data(run, loaded, shown),
+        "## How it was found",
+        *_search(run),
+        "## Limits",
+        _limits(),
+        "## Licence",
+        _licence(loaded),
+        "## Versions",
+        ", ".join(f"{name} {number}" for name, number in (run.info["versions"] or {}).items()),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def wilson(right: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share, after Wilson (1927); total > 0."""
+    share = right / total
+    middle = share + z**2 / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
+
+
+def _about(run: Run, loaded: LoadedModel) -> str:
+    return (
+        f"An image classifier: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
+        f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
+    )
+
+
+def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: bool) -> Iterator[str]:
+    if scripted:
+        yield "```sh\npython predict.py photo.jpg\n```"
+    yield USE[form].format(**{"opset": None, **facts}, classes=len(facts["labels"]))
+    yield _framing(facts) + " No ONNX operator resizes exactly as training does." * (form == "onnx")
+    if loaded.card.is_function:
+        yield f"The network is made by the function `{loaded.card.model}` of the run's study.py."
+    labels = ", ".join(f"{index} {label}" for index, label in enumerate(facts["labels"][:SHOWN_CLASSES]))
+    yield f"Labels: {labels}" + ("; all are in model.json" if len(facts["labels"]) > SHOWN_CLASSES else "")
+
+
+def _framing(facts: Mapping[str, Any]) -> str:
+    size, how = facts["image_size"], facts["interpolation"]
+    if facts["resize"]:
+        return (
+            f"Before it, an image's shorter side is brought to {facts['resize']} pixels ({how}, antialiased), and the "
+            f"central {size} × {size} pixels are cut out; `predict.py` does so with Pillow."  # noqa: RUF001
+        )
+    return (
+        f"Before it, an image's central square is brought to {size} × {size} pixels ({how}, antialiased); "  # noqa: RUF001
+        "`predict.py` does so with Pillow."
+    )
+
+
+def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
+    own = 0 if shown.labels is None else min(CHECKED, len(shown.labels))
+    what = " and ".join(
+        [f"{own} images of the test split"] * bool(own) + [f"{CHECKED - own} random images"] * (own < CHECKED)
+    )
+    yield (
+        f"The answers to {what} were compared with those of the trained network; the times are of one image on the CPU "
+        "of the machine that wrote this."
+    )
+    rows = ["| file | size | largest difference of a probability | accuracy | one image |", "|---|---|---|---|---|"]
+    for check in facts["checks"]:
+        accuracy = "–" if check["accuracy"] is None else f"{check['accuracy']:.4f} on {check['labelled']} images"  # noqa: RUF001
+        rows.append(
+            f"| {check['file']} | {check['bytes'] / 1e6:.1f} MB | {check['apart']:.1g} | {accuracy} | "
+            f"{check['milliseconds']:.1f} ms |"
+        )
+    yield "\n".join(rows)
+
+
+def _metrics(run: Run) -> Iterator[str]:
+    metrics, images = run.best_metrics, run.images.get("test", 0)
+    if not images or "test_accuracy" not in metrics:
+        yield "It was not scored on a test split."
+        return
+    low, high = wilson(round(metrics["test_accuracy"] * images), images)
+    told = {name: metrics[name] for name in ("test_f1", "test_top5_accuracy", "test_loss") if name in metrics}
+    yield (
+        f"Accuracy on {images:,} test images that no trial saw: **{metrics['test_accuracy']:.4f}**, 95 % interval "
+        f"{low:.4f} to {high:.4f}. " + ", ".join(f"{name} {value:.4f}" for name, value in told.items()) + "."
+    )
+    matrix = run.scored("confusion_matrix.json")
+    if matrix:
+        yield from _classes(matrix["classes"], matrix["counts"])
+    calibration = run.scored("calibration.json")
+    if calibration:
+        yield (
+            f"It is sure of its answers by {calibration['confidence']:.3f} on average and right in "
+            f"{calibration['accuracy']:.3f} (expected calibration error {calibration['ece']:.3f}; "
+            f"{calibration['scaled_ece']:.3f} with logits divided by {calibration['temperature']:.3g})."
+        )
+
+
+def _classes(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Iterator[str]:
+    rows = ["| class | test images | recall | 95 % interval | precision |", "|---|---|---|---|---|"]
+    for index, name in enumerate(names[:SHOWN_CLASSES]):
+        total, right = sum(counts[index]), counts[index][index]
+        answered = sum(row[index] for row in counts)
+        precision = f"{right / answered:.3f}" if answered else "–"  # noqa: RUF001
+        if total:
+            low, high = wilson(right, total)
+            rows.append(f"| {name} | {total} | {right / total:.3f} | {low:.3f} to {high:.3f} | {precision} |")
+    yield "\n".join(rows)
+    wrong = [
+        (count, names[row], names[column])
+        for row, line in enumerate(counts)
+        for column, count in enumerate(line)
+        if row != column and count
+    ]
+    if wrong:
+        worst = sorted(wrong, key=lambda one: -one[0])[:SHOWN_CONFUSIONS]
+        yield "It confuses most: " + "; ".join(f"{a} taken for {b} ({count})" for count, a, b in worst) + "."
+
+
+def _data(run: Run, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
+    sizes = ", ".join(f"{count:,} for {part}" for part, count in run.images.items())
+    fingerprint = run.info.get("data_fingerprint")
+    yield f"`{loaded.card.data}`: images {sizes or 'not counted'}" + (
+        f"; fingerprint {fingerprint}." if fingerprint else "; no fingerprint."
+    )
+    if shown.missing:
+        yield f"The images of each class are not counted: {shown.missing}."
+        return
+    rows = ["| class | " + " | ".join(shown.counts) + " |", "|---" * (1 + len(shown.counts)) + "|"]
+    rows += [
+        f"| {name} | " + " | ".join(str(shown.counts[part][name]) for part in shown.counts) + " |"
+        for name in loaded.classes[:SHOWN_CLASSES]
+    ]
+    yield "\n".join(rows)
+
+
+def _search(run: Run) -> Iterator[str]:
+    best, info = run.best, run.info
+    trials = plural(len(run.record.trials), "trial")
+    yield (
+        f"{trials} of the study `{run.name}`, {info['search']} with {info['scheduler']}, seed {info['seed']}; the best "
+        f"{run.metric} on the validation split chose it."
+    )
+    if best is not None:
+        yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"
+
+
+def _limits() -> str:
+    return (
+        "- The figures hold for images like those of the test split: other cameras, light or classes were not tried.\n"
+        "- Every image gets one of the labels, also one that shows something else.\n"
+        "- The probabilities are those of the network; the calibration above says how far to believe them.\n"
+        "- `predict.py` takes 8-bit images; values of 16 bits are cut off, where tuner brings them to 8."
+    )
+
+
+def _licence(loaded: LoadedModel) -> str:
+    weights = loaded.card.weights
+    if not (weights == IMAGENET or looks_published(weights)):
+        random = weights in ("None", "none")
+        return f"It started from {'random weights' if random else f'{weights}, whose licence tuner does not know'}."
+    published = find_model(loaded.card.model).find_weights(weights)
+    return f"It started from torchvision's {published.name} of {loaded.card.model}: {published.licence or UNNAMED}."

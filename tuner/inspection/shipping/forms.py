@@ -1,0 +1,132 @@
+"""The forms that a winner is written in, and how a file of each is asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from tuner.errors import RunFolderError, describe_error
+from tuner.inspection.best import LoadedModel
+from tuner.inspection.shipping.whole import WholeModel, facts_of
+
+BATCH = "batch"
+TRACED_IMAGES = 2  # a batch of one would be taken for a fixed size
+LARGEST_BATCH = 4096
+METADATA = "tuner"  # its key in a file's own metadata
+
+Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
+
+
+def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
+    """Write an ONNX file; its opset. Raises RunFolderError where ONNX can't express the network."""
+    module = WholeModel(loaded, half=half).eval()
+    shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            program = torch.onnx.export(
+                module,
+                (_example(loaded),),
+                dynamo=True,
+                verbose=False,
+                input_names=["images"],
+                output_names=["probabilities"],
+                dynamic_shapes=shapes,
+            )
+            if program is None:
+                raise RuntimeError("torch wrote no program")
+            program.model.metadata_props[METADATA] = json.dumps(facts_of(loaded))
+            program.save(file)
+    except Exception as error:  # of any operator that has no counterpart
+        raise _cant_express("ONNX", loaded, error) from error
+    return int(program.model.opset_imports[""])
+
+
+def onnx_answers(file: Path) -> Answers:
+    """What an ONNX file answers by onnxruntime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return lambda images: np.asarray(session.run(None, {"images": images})[0])
+
+
+def write_torch_export(loaded: LoadedModel, file: Path) -> None:
+    """Write a program of torch.export. Raises RunFolderError where the network can't be traced."""
+    dim = torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            program = torch.export.export(WholeModel(loaded).eval(), (_example(loaded),), dynamic_shapes=({0: dim},))
+            torch.export.save(program, file)
+    except Exception as error:
+        raise _cant_express("torch.export", loaded, error) from error
+
+
+def torch_export_answers(file: Path) -> Answers:
+    """What a program of torch.export answers."""
+    module = torch.export.load(file).module()
+    return lambda images: np.asarray(module(torch.from_numpy(images)).detach().numpy())
+
+
+def write_safetensors(loaded: LoadedModel, file: Path) -> None:
+    """Write the network's weights under torchvision's names, with the facts in the file's header."""
+    state = {name: value.contiguous().clone() for name, value in loaded.module.state_dict().items()}
+    save_file(state, file, metadata={METADATA: json.dumps(facts_of(loaded))})
+
+
+def safetensors_answers(file: Path, loaded: LoadedModel) -> Answers:
+    """What torchvision's own model answers with the file's weights, or the loaded one where it isn't torchvision's."""
+    with safe_open(file, "pt") as opened:
+        state: dict[str, Any] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- no mapping
+    module = torchvisions(loaded) or loaded.module
+    module.load_state_dict(state)
+    whole = WholeModel(LoadedModel(module.eval(), loaded.card, loaded.device))
+    return lambda images: np.asarray(_probabilities(whole, images))
+
+
+def torchvisions(loaded: LoadedModel) -> nn.Module | None:
+    """Torchvision's model of that many classes where the winner's weights fit it as it is, as predict.py makes it."""
+    if loaded.card.is_function:
+        return None
+    try:
+        module: nn.Module = torchvision.models.get_model(loaded.card.model, num_classes=len(loaded.classes))
+        module.load_state_dict(loaded.module.state_dict())
+    except (RuntimeError, ValueError, TypeError):  # other channels, another image size, or a builder of its own
+        return None
+    return module
+
+
+def original_answers(loaded: LoadedModel) -> Answers:
+    """What the winner itself answers."""
+    whole = WholeModel(loaded).eval()
+    return lambda images: np.asarray(_probabilities(whole, images))
+
+
+def _probabilities(whole: WholeModel, images: np.ndarray) -> np.ndarray:
+    with torch.inference_mode():
+        return np.asarray(whole(torch.from_numpy(images)).numpy())
+
+
+def _example(loaded: LoadedModel) -> torch.Tensor:
+    size = loaded.card.inputs.image_size
+    return torch.zeros(TRACED_IMAGES, loaded.card.inputs.channels, size, size, dtype=torch.uint8)
+
+
+def _cant_express(form: str, loaded: LoadedModel, error: Exception) -> RunFolderError:
+    return RunFolderError(
+        f"{form} needs a network that can be traced, got {loaded.card.model} with {describe_error(error)}; "
+        "use --to safetensors"
+    )

@@ -1,0 +1,164 @@
+"""A run's winner written for other programs: the file, its check, `predict.py`, and a card that says what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from tuner.errors import RunFolderError
+from tuner.inspection.best import LoadedModel, load_winner
+from tuner.inspection.shipping import forms
+from tuner.inspection.shipping.card import model_card
+from tuner.inspection.shipping.examples import Examples, examples
+from tuner.inspection.shipping.whole import facts_of
+from tuner.results.run import Run
+
+Form = Literal["onnx", "torch-export", "safetensors"]
+FORMS: tuple[str, ...] = get_args(Form)
+NAMES: Mapping[str, str] = {"onnx": "model.onnx", "torch-export": "model.pt2", "safetensors": "model.safetensors"}
+HALF = "model_fp16.onnx"
+CARD, FACTS, SCRIPT = "README.md", "model.json", "predict.py"
+MOST_APART = 1e-4  # probabilities of an export and of the original
+RUNS = 20  # of one image, whose median time is told
+AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How a file compares with the original.
+
+    Attributes:
+        file: its name
+        images: compared
+        apart: largest difference of two probabilities
+        bytes: of the file
+        milliseconds: of one image, median, on this machine's CPU
+        accuracy: on the labelled images; None without labels
+        labelled: how many these are
+    """
+
+    file: str
+    images: int
+    apart: float
+    bytes: int
+    milliseconds: float
+    accuracy: float | None
+    labelled: int
+
+
+def ship(run: Run, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
+    """Write a run's winner into the new folder `path`; the files, the card first.
+
+    Args:
+        run: whose winner it is
+        form: "onnx" (with a variant in float16), "torch-export" or "safetensors"
+        path: a folder that isn't there yet; nothing is left in it where the export fails
+        trust: run the run's study file although it is somebody else's
+
+    Raises:
+        RunFolderError: the run has no winner that can be loaded, the folder is there, the form can't express the
+            network, or a file answers otherwise than the original: by more than 1e-4 in a probability.
+        StudyError: a library is missing.
+    """
+    target = Path(path)
+    if target.exists():
+        raise RunFolderError(
+            f"export writes a new folder, got {str(path)!r}, which exists; remove it or choose another"
+        )
+    _check_installed(form)
+    loaded = load_winner(run, trust=trust)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        _write(run, loaded, form, part, examples(run, loaded, trust=trust))
+        part.rename(target)
+    except OSError as error:
+        raise RunFolderError(f"export needs a place to write to, got {str(path)!r} ({error.strerror})") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    first = {CARD: 0, SCRIPT: 1}
+    return sorted(target.iterdir(), key=lambda file: (first.get(file.name, 2), file.name))
+
+
+def _check_installed(form: Form) -> None:
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if form == "onnx" and find_spec(name) is None]
+    if missing:
+        raise RunFolderError(
+            f"an export to ONNX needs onnx, onnxscript and onnxruntime, got an installation without "
+            f"{', '.join(missing)}; pip install 'tuner[onnx]'"
+        )
+
+
+def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examples) -> None:
+    facts: dict[str, Any] = facts_of(loaded) | {"file": NAMES[form]}
+    original = forms.original_answers(loaded)
+    file = folder / NAMES[form]
+    if form == "onnx":
+        facts["opset"] = forms.write_onnx(loaded, file)
+        forms.write_onnx(loaded, folder / HALF, half=True)
+        answers = {file: forms.onnx_answers(file), folder / HALF: forms.onnx_answers(folder / HALF)}
+    elif form == "torch-export":
+        forms.write_torch_export(loaded, file)
+        answers = {file: forms.torch_export_answers(file)}
+    else:
+        forms.write_safetensors(loaded, file)
+        answers = {file: forms.safetensors_answers(file, loaded)}
+    checks = [_checked(one, asked, original, shown) for one, asked in answers.items()]
+    if checks[0].apart > MOST_APART:
+        raise RunFolderError(
+            f"an export must answer as the original within {MOST_APART:g}, got {checks[0].apart:.2g} apart from "
+            f"{file.name}; use another form"
+        )
+    facts["checks"] = [asdict(check) for check in checks]
+    script = predict_script(form, loaded)
+    if script is not None:
+        (folder / SCRIPT).write_text(script, encoding="utf-8")
+    (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    card = model_card(run, loaded, form, facts, shown, scripted=script is not None)
+    (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def predict_script(form: Form, loaded: LoadedModel) -> str | None:
+    """`predict.py` of a form; None where image files don't fit the model, or it takes a function of the user's."""
+    if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
+        return None
+    assets = files("tuner.inspection.shipping") / "assets"
+    head, tail = (assets / f"{form}_{part}.txt" for part in ("head", "tail"))
+    return "".join(part.read_text(encoding="utf-8") for part in (head, assets / "load.txt", tail))
+
+
+def _checked(file: Path, asked: forms.Answers, original: forms.Answers, shown: Examples) -> Checked:
+    images = shown.checked
+    apart = float(np.abs(_in_batches(asked, images) - _in_batches(original, images)).max())
+    accuracy = None
+    if shown.labels is not None:
+        accuracy = float((_in_batches(asked, shown.images).argmax(1) == shown.labels).mean())
+    labelled = 0 if shown.labels is None else len(shown.labels)
+    return Checked(
+        file.name, len(images), apart, file.stat().st_size, _milliseconds(asked, images[:1]), accuracy, labelled
+    )
+
+
+def _in_batches(asked: forms.Answers, images: np.ndarray) -> np.ndarray:
+    return np.concatenate([asked(images[start : start + AT_ONCE]) for start in range(0, len(images), AT_ONCE)])
+
+
+def _milliseconds(asked: forms.Answers, image: np.ndarray) -> float:
+    asked(image)
+    times = []
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        asked(image)
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)

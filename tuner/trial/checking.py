@@ -1,0 +1,95 @@
+"""Whether a space fits an image classifier: its models, their weights, and the values of its hyperparameters."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import StudyError, shown
+from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
+from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.models import find_model
+from tuner.trial.sources import function_name
+
+if TYPE_CHECKING:
+    from tuner.trial.classifier import ImageClassifier
+
+
+def check_space(trial: ImageClassifier, space: Space) -> None:
+    """Raise StudyError for models that torchvision lacks, names that are no hyperparameters, values they don't take."""
+    _check_models(trial, space)
+    known = trial.within(space)
+    for name, value in space.constants.items():
+        if row := trial.row(name):
+            _check_value(known, row, value, space)
+    for name, domain in space.dimensions.items():
+        if row := trial.row(name):
+            _check_domain(known, row, domain, space)
+
+
+def check_functions(trial: ImageClassifier) -> None:
+    """Raise StudyError for functions that can't be called as they will be."""
+    for part, function, arguments in (("data", trial.data, ()), ("model", trial.model, ({},))):
+        if isinstance(function, str):
+            continue
+        if not callable(function):
+            raise StudyError(f"{part} must be a name or a function, got {shown(function)}; write {part}=my_{part}")
+        if not _takes(function, *arguments):
+            name, takes = function_name(function), "the hyperparameters" if arguments else "no argument"
+            raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
+
+
+def _check_models(trial: ImageClassifier, space: Space) -> None:
+    """Raise StudyError for models that torchvision lacks, or that can't have the weights."""
+    names = trial.models_in(space)
+    for name in names:
+        find_model(name)
+    for each in trial.within(space).each:
+        _ = each.model_facts
+    if len(names) > 1 and trial.weights_file is not None and trial.named_weights is None:
+        raise StudyError(
+            f"weights of a file fit one model, got '{trial.weights}' for {len(names)} models in the space; "
+            "use 'imagenet', or leave one model"
+        )
+
+
+def _check_domain(trial: ImageClassifier, row: Hyperparameter, domain: Domain, space: Space) -> None:
+    if isinstance(domain, Choice | GridSearch):
+        for value in domain.values():
+            _check_value(trial, row, value, space)
+    elif isinstance(domain, Float | Integer):
+        _check_numeric(row, domain)
+        _check_value(trial, row, domain.low, space)
+        _check_value(trial, row, domain.high, space)
+    elif isinstance(domain, Normal):
+        raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}, which has no bounds; use uniform")
+
+
+def _check_value(trial: ImageClassifier, row: Hyperparameter, value: object, space: Space) -> None:
+    row.check(value)
+    if row.name == "image_size" and isinstance(value, int | float):
+        conditions = dict(space.conditions.get(row.name, ()))
+        for each in trial.each:
+            if each.model in conditions.get("model", (each.model,)):
+                each.model_facts.check_image_size(int(value))
+
+
+def _takes(function: Callable[..., Any], *arguments: object) -> bool:
+    """Whether the function can be called so; a built-in without a signature is believed."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
+    """Raise StudyError if the domain yields numbers of another kind than the hyperparameter's."""
+    if row.kind in ("bool", "categorical", "text"):
+        raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use choice([...])")
+    if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
+        fix = "lograndint" if domain.log else "randint"
+        raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use {fix} or choice")

@@ -1,0 +1,44 @@
+"""How an image of any size becomes one of the size that a network takes: a declaration, which needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Interpolation = Literal["bilinear", "bicubic"]
+
+
+@dataclass(frozen=True)
+class Framing:
+    """An image is brought to a size, and its centre cut out.
+
+    Attributes:
+        pixels: edge of the square that the network takes
+        resize: what the shorter side is brought to before the centre is cut out; None: the central square of the whole
+            image is resized, so that nothing of the shorter side is lost
+        interpolation: how, with antialiasing
+    """
+
+    pixels: int
+    resize: int | None = None
+    interpolation: Interpolation = "bilinear"
+
+    @property
+    def key(self) -> str:
+        """A text that changes with it, for caches."""
+        return f"{self.pixels}" if self == Framing(self.pixels) else f"{self.resize}-{self.pixels}-{self.interpolation}"
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What published weights expect of their images, as torchvision's metadata say.
+
+    Attributes:
+        framing: size, crop and interpolation
+        mean: of red, green and blue, of pixels in [0, 1]
+        sd: their standard deviations
+    """
+
+    framing: Framing
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
