@@ -116,6 +116,7 @@ MAY_IMPORT = {
             "storage",
             "errors",
             "device_errors",
+            "machine",
             "nvml",
             "temporary",
         },

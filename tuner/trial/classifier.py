@@ -11,12 +11,14 @@ from typing import Any, ClassVar
 from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
-from tuner.trial import hyperparameters
+from tuner.trial import hyperparameters, splitting
 from tuner.trial.base import Direction, Trial
+from tuner.trial.data_source import Source
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.image_folder import Folder
 from tuner.trial.models import ModelFacts, find_model
-from tuner.trial.sources import Source, find_source, function_name
+from tuner.trial.sources import Cifar10, find_source, function_name
 from tuner.trial.strategies import STRATEGIES
 
 METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
@@ -57,6 +59,10 @@ class ImageClassifier(Trial):
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
+        validation: share of the training images that is held out for validation, by class; "folder" for the data's own
+            val/ alone; None for val/ where there is one, else a tenth.
+        group: regular expression for file names of a folder: files whose first group (or whole match) is the same,
+            as those of one patient or one burst of a camera, are never on two sides of a cut.
     """
 
     kind: ClassVar[str] = "image classifier"
@@ -70,6 +76,8 @@ class ImageClassifier(Trial):
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
+    validation: float | str | None = None
+    group: str | None = None
 
     @property
     def name(self) -> str:
@@ -110,6 +118,13 @@ class ImageClassifier(Trial):
     def source(self) -> Source:
         """Where the images come from; StudyError for an unknown data set."""
         return find_source(self.data)
+
+    @property
+    def image_folder(self) -> Folder | None:
+        """Where the images are files of their own."""
+        source = self.source
+        found = source.image_folder(self.data_folder) if isinstance(source, Cifar10) else source
+        return found if isinstance(found, Folder) else None
 
     @property
     def model_facts(self) -> ModelFacts:
@@ -169,6 +184,7 @@ class ImageClassifier(Trial):
 
     def _check_settings(self) -> None:
         """Raise StudyError for paths that are none, and for memory that is no amount."""
+        splitting.check_splitting(self.source, self.validation, self.group)
         memory = self.data_memory_gb
         if memory is not None and not (is_number(memory) and memory >= 0):
             raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
@@ -222,6 +238,7 @@ class ImageClassifier(Trial):
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
         self.source.check(self.data_folder)
+        splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
         path = self.weights_file
         if path and not self.uses_imagenet and not path.is_file():
             raise WeightsError(
@@ -242,9 +259,11 @@ class ImageClassifier(Trial):
         return self.source.fingerprint(self.data_folder)
 
     def identity(self) -> dict[str, str]:
-        """Data, model and weights; a function by its name."""
+        """Data, model, weights, and a cut that was asked for; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
-        return {"data": data, "model": self.model_name, "weights": str(self.weights)}
+        cut = {"validation": self.validation, "group": self.group}
+        asked = {name: str(value) for name, value in cut.items() if value is not None}
+        return {"data": data, "model": self.model_name, "weights": str(self.weights), **asked}
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> ImageClassifier:
         """The same with other weights ("none" for random ones) or another folder of data sets."""

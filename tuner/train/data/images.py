@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.errors import DataError
+from tuner.errors import DataError, one_line
 from tuner.trial import HYPERPARAMETERS
 
 # Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
@@ -33,6 +33,14 @@ _ONE_LARGE = threading.Lock()
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # such images are refused here
 
 
+class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
+    """A file that is no image, or none that can be read; `reason` says why, after "it"."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def read_image(path: Path, channels: int = 3) -> Tensor:
     """The image of a file, upright as its EXIF data says, of any mode (grey, 16 bit, palette, RGBA, CMYK).
 
@@ -43,7 +51,8 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
         [channels, H, W] uint8; channels is 3 (RGB) or 1 (grey).
 
     Raises:
-        DataError: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS (120 million).
+        UnreadableImage: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS.
+        DataError: the file is gone, or the disk fails.
     """
     limit = max_pixels()
     try:
@@ -56,7 +65,14 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
     except Image.DecompressionBombError as error:
         raise _too_large(path, int(re.findall(r"\d+", str(error))[0]), limit) from error
     except Exception as error:  # decoders raise whatever a damaged file leads them to
-        raise DataError(f"an image must be readable, got {path}: {error}; repair or remove it") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(
+                f"an image must be readable, got {path}: {error.strerror}; check the path and the disk"
+            ) from error
+        reason = _reason(path, error)
+        raise UnreadableImage(
+            f"an image must be readable, got {path}: it {reason}; repair or remove it", reason
+        ) from error
     return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels[None]
 
 
@@ -74,11 +90,22 @@ def max_pixels() -> int:
     return int(text)
 
 
-def _too_large(path: Path, pixels: int, limit: int) -> DataError:
-    return DataError(
+def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
+    return UnreadableImage(
         f"an image must have at most {limit:,} pixels, got {path} with {pixels:,}, which would fill the memory; remove "
-        f"it, or set {MAX_PIXELS_VARIABLE} to read it"
+        f"it, or set {MAX_PIXELS_VARIABLE} to read it",
+        f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)",
     )
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """What is wrong with a file that a decoder refuses."""
+    if path.stat().st_size == 0:
+        return "is empty"
+    if isinstance(error, UnidentifiedImageError):
+        return "is no image, or a damaged one"
+    cut_off = "truncated" in str(error).lower() or isinstance(error, EOFError)
+    return "is cut off" if cut_off else f"is damaged: {one_line(str(error)) or type(error).__name__}"
 
 
 def _pixels(image: Image.Image, mode: str) -> Tensor:
