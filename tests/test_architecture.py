@@ -158,7 +158,7 @@ MAY_IMPORT = {
     ),
     "console": (
         {
-            *("results", "history", "budget", "study", "space", "inspection", "doctor"),
+            *("results", "history", "budget", "study", "space", "trial", "inspection", "doctor"),
             *("errors", "foreign_text", "quoting"),
         },
         {"rich"},

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tuner.history.run_info import DATA_FILE
+from tuner.history.data_record import DATA_FILE
 from tuner.storage.folder import Folder
 from tuner.study import Study
 from tuner.worker.implementation import DataLook, implementation_of

@@ -32,7 +32,6 @@ from tuner.study import Study
 
 RUN_FILE = "run.json"
 STUDY_FILE = "study.py"
-DATA_FILE = "data.json"  # what the images of a folder are: classes, splits, what was left out
 STUDY_JSON = "study.json"  # of a study that no file declared, where plain data says all of it
 FORMAT = 2
 TIME_FORMAT = "%Y-%m-%dT%H-%M-%S"

@@ -14,6 +14,7 @@ from tuner.space.values import is_number
 from tuner.trial import hyperparameters, splitting
 from tuner.trial.base import Direction, Trial
 from tuner.trial.data_source import Source
+from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.image_folder import Folder
@@ -253,6 +254,10 @@ class ImageClassifier(Trial):
         if self.uses_imagenet and path and not path.is_file():
             missing = [*missing, f"ImageNet weights of {self.model} into {path}"]
         return missing
+
+    def look(self) -> FolderHeaders | None:
+        """See `Trial.look`."""
+        return None if self.image_folder is None else folder_headers(self.image_folder)
 
     def fingerprint(self) -> str | None:
         """Of the data set's files; None for a function's data."""

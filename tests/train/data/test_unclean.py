@@ -53,7 +53,7 @@ def test_what_was_left_out_is_listed_with_its_reason(unclean: Path) -> None:
     assert found.notices[0] == (
         f"9 of {ALL + 9} files and folders were left out: bird/ (it is a class without images), dog/bomb.png (it has "
         "400,000,000 pixels, more than the 120,000,000 that are read (TUNER_MAX_IMAGE_PIXELS sets the limit)), "
-        "dog/cut off.jpg (it is cut off), and 6 more"
+        "dog/cut off.jpg (it is cut off), and 6 more; data.json in the run's folder lists them all"
     )
     assert found.notices[1] == (
         "a class needs 3 images to be trained, validated and tested on, got 1 of 'fox', which is for training: no figure "
@@ -149,7 +149,7 @@ def test_images_in_two_classes_and_on_two_sides_are_named(tmp_path: Path) -> Non
         "there is no val/ beside train/, so 9 of its 91 training images are held out for validation; add val/ to keep them",
         "1 image lies in two classes: train/green/copy.png = train/red/4.png; no model can get both right, so delete the "
         "wrong one",
-        "2 images lie in train and in test: train/green/0.png = test/green/0.png, train/green/1.png = test/green/1.png; "
+        "2 images lie in train/ and in test/: train/green/0.png = test/green/0.png, train/green/1.png = test/green/1.png; "
         "figures of test are too good by them",
     )
 

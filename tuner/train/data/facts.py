@@ -67,7 +67,7 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path) ->
         *_left_out(pool, files),
         *_cut_from_training(pool, rows, scheme),
         *_in_two_classes(pool, root),
-        *_on_two_sides(pool, rows, root),
+        *_on_two_sides(pool, root),
         *_small_classes(by_class),
         *_coarse(rows),
     ]
@@ -78,9 +78,10 @@ def _left_out(pool: Pool, files: int) -> list[str]:
     if not pool.left_out:
         return []
     count, folders = len(pool.left_out), any(each.path.endswith("/") for each in pool.left_out)
+    where = "; data.json in the run's folder lists them all" if count > NAMED else ""
     return [
         f"{count:,} of {files:,} files{' and folders' if folders else ''} {'was' if count == 1 else 'were'} left out: "
-        f"{listed(pool.left_out)}"
+        f"{listed(pool.left_out)}{where}"
     ]
 
 
@@ -111,19 +112,20 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
     ]
 
 
-def _on_two_sides(pool: Pool, rows: Mapping[str, Rows], root: Path) -> list[str]:
+def _on_two_sides(pool: Pool, root: Path) -> list[str]:
     """Identical images in two splits that the data came with: none of a cut's own."""
     found = []
+    rows = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     for one, other in combinations(PARTS, 2):
         shared = np.intersect1d(pool.keys[rows[one]], pool.keys[rows[other]])
-        if len(shared) and pool.files:
-            pairs = [
-                np.array([rows[part][np.flatnonzero(pool.keys[rows[part]] == key)[0]] for part in (one, other)])
-                for key in shared[:NAMED]
-            ]
+        if len(shared):
+            first = [dict(zip(pool.keys[rows[part]][::-1], rows[part][::-1], strict=True)) for part in (one, other)]
+            pairs = sorted(
+                (np.array([by_key[key] for by_key in first]) for key in shared), key=lambda pair: int(pair[0])
+            )
             found.append(
-                f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {one} and in {other}: "
-                f"{_examples(pairs, pool, root, len(shared))}; figures of {other} are too good by them"
+                f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {FOLDERS[one]} and in "
+                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; figures of {other} are too good by them"
             )
     return found
 
@@ -135,12 +137,12 @@ def _sharing(keys: np.ndarray) -> list[np.ndarray]:
     return [group for group in np.split(order, starts) if len(group) > 1]
 
 
-def _examples(groups: list[np.ndarray], pool: Pool, root: Path, count: int | None = None) -> str:
+def _examples(groups: list[np.ndarray], pool: Pool, root: Path) -> str:
     told = [
         " = ".join(pool.files[row].relative_to(root).as_posix() for row in group[:2].tolist())
         for group in groups[:NAMED]
     ]
-    more = (len(groups) if count is None else count) - len(told)
+    more = len(groups) - len(told)
     return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
 
 

@@ -100,7 +100,7 @@ def hold_out_groups(
     taken = np.zeros(len(counts), dtype=np.bool_)
     room = wanted.copy()
     for group in order:
-        if np.abs(room - counts[group]).sum() < np.abs(room).sum() and _leaves_some(counts, taken, group):
+        if _far(room - counts[group]) < _far(room) and _leaves_some(counts, taken, group):
             taken[group] = True
             room -= counts[group]
     for label in np.flatnonzero(wanted):
@@ -108,10 +108,15 @@ def hold_out_groups(
             continue  # some are held out
         fitting = [g for g in order if counts[g, label] and not taken[g] and _leaves_some(counts, taken, g)]
         if fitting:
-            best = min(fitting, key=lambda group: np.abs(room - counts[group]).sum())
+            best = min(fitting, key=lambda group: _far(room - counts[group]))
             taken[best] = True
             room -= counts[best]
     return np.asarray(taken[together])
+
+
+def _far(room: np.ndarray) -> int:
+    """How far the classes' numbers are from the quota: one that is far off weighs more than several that are near."""
+    return int((room**2).sum())
 
 
 def _in_two_classes(labels: Labels, keys: Keys) -> np.ndarray:

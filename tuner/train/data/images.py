@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
 import warnings
@@ -19,12 +18,8 @@ from torch.nn import functional as F
 
 from tuner.errors import DataError, one_line
 from tuner.trial import HYPERPARAMETERS
+from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large
 
-# Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
-
-MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while it is decoded
-MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
 LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
 LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
 ROWS = 256  # of a large image are converted at once
@@ -82,19 +77,17 @@ def max_pixels() -> int:
     Raises:
         DataError: the variable is no whole number from 1.
     """
-    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
-    if not text.isdecimal() or int(text) < 1:
-        raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
+    limit = most_pixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which it takes from there alone
-        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(text))
-    return int(text)
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)
+    return limit
 
 
 def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
     return UnreadableImage(
         f"an image must have at most {limit:,} pixels, got {path} with {pixels:,}, which would fill the memory; remove "
         f"it, or set {MAX_PIXELS_VARIABLE} to read it",
-        f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)",
+        too_large(pixels, limit),
     )
 
 
