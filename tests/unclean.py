@@ -57,7 +57,7 @@ def write_unclean(root: Path, clean: int = 14) -> Path:
     noisy((250, 140, 30), 1).save(root / "fox" / "only.png")
     dog = root / "dog"
     whole = jpeg(noisy(COLOURS["dog"], 1))
-    (dog / "cut off.jpg").write_bytes(whole[: len(whole) // 2])
+    (dog / "cut off.jpg").write_bytes(whole[: len(whole) * 3 // 4])
     buffer = io.BytesIO()
     noisy(COLOURS["dog"], 2).save(buffer, "PNG")
     (dog / "cut off.png").write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])

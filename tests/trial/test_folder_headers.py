@@ -35,7 +35,7 @@ def test_headers_find_what_is_wrong_without_decoding(tmp_path: Path) -> None:
         path: reason for path, reason in LEFT_OUT.items() if path not in BEHIND_THE_HEADER
     }
     assert found.counts["fox"] == {"train": 1}
-    assert found.sizes == ((20, 24), (20, 24), (20_000, 1))
+    assert found.sizes == ((20, 20), (20, 24), (20_000, 1))
     assert found.modes["CMYK"] == found.modes["RGBA"] == found.modes["P"] == found.modes["I;16"] == 1
     assert found.images == found.opened == 14 + 14 + 1 + len(READ) + 5
     assert found.notices[-1] == (
@@ -52,7 +52,7 @@ def test_identical_files_are_told_in_a_class_in_two_and_in_two_splits(tmp_path: 
     found = looked(tmp_path)
     assert found.counts == {"a": {"train": 4, "validation": 3}, "b": {"train": 4, "validation": 4}}
     assert found.notices == (
-        "1 image is there more than once in a class, and stay on one side of a cut: train/a/0.png = train/a/again.png",
+        "1 image is there more than once in a class (copies stay on one side of a cut): train/a/0.png = train/a/again.png",
         "1 image is there in two classes: train/a/1.png = train/b/copy.png; delete the wrong ones",
         "1 image is there in two splits: train/b/2.png = val/b/2.png; the later split's figures are too good by them",
     )
@@ -82,7 +82,7 @@ def test_check_tells_of_the_images(
     code, out, _ = run_main(capsys, "check", path)
     lines = out.splitlines()
     assert code == 0
-    assert "data: 42 images of 3 classes; 20 x 24 to 20000 x 1 pixels, 20 x 24 in the middle; 31 RGB, 1 I;16, " in out
+    assert "data: 42 image files of 3 classes; 20 x 20 to 20000 x 1 pixels, 20 x 24 in the middle; 34 RGB, 1 I;16, " in out
     assert [line.split() for line in lines if line.startswith(("class ", "fox"))] == [["class", "images"], ["fox", "1"]]
     assert "  dog/page.jpg (it is no image, or a damaged one)" in lines
     code, out, _ = run_main(capsys, "check", path, "--json")

@@ -21,7 +21,7 @@ def print_data(found: FolderHeaders) -> None:
     """Classes with their images, sizes, kinds, what would be left out, and what the user should know."""
     console = _console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))
-    console.print(f"data: {plural(found.images, 'image')} of {len(found.counts)} classes{_look(found)}")
+    console.print(f"data: {plural(found.images, 'image file')} of {len(found.counts)} classes{_look(found)}")
     table = _table("class", *(splits if len(splits) > 1 else ["images"]))
     for name, counts in list(found.counts.items())[:SHOWN_CLASSES]:
         table.add_row(printable(name), *(f"{counts[part]:,}" for part in splits))

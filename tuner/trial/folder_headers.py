@@ -149,7 +149,7 @@ def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
         if len({(part, name) for part, name, _ in same}) == 1:
             within.append(pair)
     if within:
-        yield f"{_images(len(within))} more than once in a class, and stay on one side of a cut: {_listed(within)}"
+        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {_listed(within)}"
     if across:
         yield f"{_images(len(across))} in two classes: {_listed(across)}; delete the wrong ones"
     if leaks:
