@@ -82,7 +82,9 @@ def test_check_tells_of_the_images(
     code, out, _ = run_main(capsys, "check", path)
     lines = out.splitlines()
     assert code == 0
-    assert "data: 42 image files of 3 classes; 20 x 20 to 20000 x 1 pixels, 20 x 24 in the middle; 34 RGB, 1 I;16, " in out
+    assert (
+        "data: 42 image files of 3 classes; 20 x 20 to 20000 x 1 pixels, 20 x 24 in the middle; 34 RGB, 1 I;16, " in out
+    )
     assert [line.split() for line in lines if line.startswith(("class ", "fox"))] == [["class", "images"], ["fox", "1"]]
     assert "  dog/page.jpg (it is no image, or a damaged one)" in lines
     code, out, _ = run_main(capsys, "check", path, "--json")
