@@ -142,12 +142,13 @@ def test_images_in_two_classes_and_on_two_sides_are_named(tmp_path: Path) -> Non
         noisy((9, 9, 9), index).save(test / "red" / f"{index}.png")
         noisy((9, 9, 9), index + 5).save(test / "blue" / f"{index}.png")
         shutil.copy(train / "green" / f"{index}.png", test / "green" / f"{index}.png")
-    shutil.copy(train / "red" / "4.png", train / "green" / "copy.png")
+    for name in ("red/4 again.png", "green/copy.png"):
+        shutil.copy(train / "red" / "4.png", train / name)
     found = look(trial(tmp_path / "photos"), seed=0, image_size=8)
     assert found is not None
     assert found.notices[:3] == (
-        "there is no val/ beside train/, so 9 of its 91 training images are held out for validation; add val/ to keep them",
-        "1 image lies in two classes: train/green/copy.png = train/red/4.png; no model can get both right, so delete the "
+        "there is no val/ beside train/, so 9 of its 92 training images are held out for validation; add val/ to keep them",
+        "1 image lies in two classes: train/green/copy.png = train/red/4 again.png; no model can get both right, so delete the "
         "wrong one",
         "2 images lie in train/ and in test/: train/green/0.png = test/green/0.png, train/green/1.png = test/green/1.png; "
         "figures of test are too good by them",

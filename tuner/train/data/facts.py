@@ -51,7 +51,7 @@ class DataFacts:
         }
 
 
-def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path) -> DataFacts:
+def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *, known: bool = False) -> DataFacts:
     """What the run tells of a folder's images and their cut.
 
     Args:
@@ -59,13 +59,14 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path) ->
         rows: of each split, as `cut` found them
         scheme: how they were cut
         root: the folder, which paths are told from
+        known: whether it is a data set by name, whose splits are as everybody expects
     """
     counts = {part: np.bincount(pool.labels[rows[part]], minlength=len(pool.classes)) for part in PARTS}
     by_class = {name: {part: int(counts[part][label]) for part in PARTS} for label, name in enumerate(pool.classes)}
     files = len(pool.files) + len(pool.left_out) - int((pool.parts == LEFT_OUT).sum())
     notices = [
         *_left_out(pool, files),
-        *_cut_from_training(pool, rows, scheme),
+        *([] if known else _cut_from_training(pool, rows, scheme)),
         *_in_two_classes(pool, root),
         *_on_two_sides(pool, root),
         *_small_classes(by_class),
@@ -102,7 +103,11 @@ def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut) -> lis
 def _in_two_classes(pool: Pool, root: Path) -> list[str]:
     used = np.flatnonzero(pool.parts != LEFT_OUT)
     groups = _sharing(pool.keys[used])
-    mixed = [used[group] for group in groups if len(set(pool.labels[used[group]].tolist())) > 1]
+    mixed = [
+        used[group][np.unique(pool.labels[used[group]], return_index=True)[1]]  # one of each class
+        for group in groups
+        if len(set(pool.labels[used[group]].tolist())) > 1
+    ]
     if not mixed:
         return []
     one = len(mixed) == 1

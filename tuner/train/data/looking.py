@@ -35,7 +35,8 @@ def look(trial: ImageClassifier, *, seed: int, image_size: int | None) -> DataFa
     if folder is None:
         return None
     pool, scheme = load_pool(trial, image_size=image_size), Cut(seed, trial.validation, trial.group)
-    return data_facts(pool, cut(pool, scheme, trial.source.name), scheme, folder.path)
+    rows = cut(pool, scheme, trial.source.name)
+    return data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
 
 
 def main() -> None:
