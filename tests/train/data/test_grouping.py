@@ -68,10 +68,17 @@ def test_of_groups_larger_than_the_quota_one_is_held_out_and_a_class_keeps_some(
     assert np.bincount(labels[only], minlength=2).tolist() == [0, 10]
 
 
+def test_the_only_group_of_a_class_stays_where_it_would_fit() -> None:
+    groups, labels = np.array([0, 0, 1, 2, 3, 4]), np.array([0, 0, 1, 1, 1, 1])
+    for seed in range(10):
+        held = hold_out_groups(labels, np.arange(6, dtype=np.uint64), groups, {0: 2, 1: 1}, np.random.default_rng(seed))
+        assert labels[held].tolist() == [1]
+
+
 def test_a_group_with_the_same_image_under_two_labels_stays() -> None:
     labels, groups = np.array([0, 1, 0, 1, 0, 1]), np.array([0, 0, 1, 2, 3, 4])
     keys = np.array([7, 7, 1, 2, 3, 4], dtype=np.uint64)
-    for seed in range(10):
+    for seed in range(60):
         held = hold_out_groups(labels, keys, groups, {0: 1, 1: 1}, np.random.default_rng(seed))
         assert held.sum() == 2
         assert not held[:2].any()

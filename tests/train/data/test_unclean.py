@@ -1,5 +1,6 @@
 """Folders as people have them: what can't be read is left out, told once, and known before anything trains."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -73,14 +74,13 @@ def test_a_process_of_its_own_finds_the_same(unclean: Path) -> None:
         look_apart({"trial": {"data": f"folder:{unclean}"}, "seed": 0, "image_size": 16})
 
 
-def test_the_process_that_looks_ends_with_who_asked() -> None:
+def test_the_process_that_looks_ends_with_who_asked(tmp_path: Path) -> None:
+    task = {"trial": {"data": f"folder:{write_colours(tmp_path, images=100)}"}, "seed": 0, "image_size": 64}
     with subprocess.Popen(
         [sys.executable, "-m", "tuner.train.data.looking"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        assert process.stdin is not None
-        process.stdin.write(b'{"trial": {"data": "folder:/dev/fd"}, "seed"')  # and no more of it
-        process.stdin.close()
-        assert process.wait(60) != 0
+        told, _ = process.communicate(json.dumps(task).encode() + b"\n", timeout=120)  # and closes its input
+    assert (process.returncode, told) == (1, b"")
 
 
 def test_a_limit_that_is_raised_and_a_file_that_is_repaired_are_seen(
@@ -94,6 +94,9 @@ def test_a_limit_that_is_raised_and_a_file_that_is_repaired_are_seen(
     assert before is not None
     assert [each.path for each in before.left_out] == ["red/0.png", "red/large.png"]
     monkeypatch.delenv("TUNER_MAX_IMAGE_PIXELS")
+    raised = look(trial(root), seed=0, image_size=8)
+    assert raised is not None
+    assert [each.path for each in raised.left_out] == ["red/0.png"]
     noisy((1, 2, 3), 1).save(root / "red" / "0.png")
     after = look(trial(root), seed=0, image_size=8)
     assert after is not None
