@@ -110,6 +110,7 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
     ]
     if not mixed:
         return []
+    mixed.sort(key=lambda group: int(group.min()))
     one = len(mixed) == 1
     return [
         f"{len(mixed):,} image{' lies' if one else 's lie'} in two classes: {_examples(mixed, pool, root)}; no model "
