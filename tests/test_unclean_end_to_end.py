@@ -45,7 +45,7 @@ def test_a_class_of_unreadable_images_is_refused_before_anything_starts(tmp_path
     finished = tuner("run", study_file(tmp_path, STUDY), "--storage", "runs", folder=tmp_path)
     assert finished.code == 2
     assert finished.err.splitlines()[-1].startswith(
-        "error: at least half of a class's images must be readable, got 14 of 14 in "
+        "tuner: at least half of a class's images must be readable, got 14 of 14 in "
     )
     assert "Traceback" not in finished.err
-    assert not (tmp_path / "runs").exists()
+    assert not list((tmp_path / "runs").glob("photos/*"))

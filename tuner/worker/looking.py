@@ -34,7 +34,7 @@ def look_apart(task: Mapping[str, Any]) -> DataLook | None:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(f"{json.dumps(dict(task))}\n".encode())
+        process.stdin.write(f"{json.dumps(dict(task), default=str)}\n".encode())
         process.stdin.flush()
         line = process.stdout.readline()
     answer: dict[str, Any] = json.loads(line) if line else {}

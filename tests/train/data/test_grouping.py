@@ -149,3 +149,13 @@ def test_a_split_that_isnt_there_cant_be_asked_for(tmp_path: Path) -> None:
         f"validation='folder' needs a folder val/ beside train/, got {trial.data} without one; add it, or give a share, "
         "such as validation=0.2"
     )
+
+
+def test_a_share_that_leaves_a_class_no_training_image_is_refused(tmp_path: Path) -> None:
+    trial = ImageClassifier(f"folder:{bursts(tmp_path, count=2)}", weights=None, validation=0.95)
+    with pytest.raises(DataError) as caught:
+        load_splits(trial, seed=0, image_size=8)
+    assert str(caught.value) == (
+        f"training must keep images of every class, got validation=0.95, which leaves none of 'class 0' in {trial.data}; "
+        "lower it, or add images"
+    )

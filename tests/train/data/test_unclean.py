@@ -196,3 +196,12 @@ def test_a_class_that_no_split_has_images_of_is_named(tmp_path: Path) -> None:
 def test_data_that_isnt_files_has_nothing_to_look_at() -> None:
     assert look(ImageClassifier("digits"), seed=0, image_size=8) is None
     assert replace(ImageClassifier("digits"), data=lambda: None).image_folder is None
+
+
+def test_names_in_no_encoding_are_told_so_that_they_can_be_written(tmp_path: Path) -> None:
+    root = write_colours(tmp_path, images=200)
+    (root / "red" / os.fsdecode(b"caf\xe9.jpg")).write_bytes(b"")
+    found = look_apart({"trial": {"data": f"folder:{root}", "data_dir": tmp_path}, "seed": 0, "image_size": 8})
+    assert found is not None
+    assert found.notices == ("1 of 601 files was left out: red/caf\\udce9.jpg (it is empty)",)
+    json.dumps(found.record).encode()

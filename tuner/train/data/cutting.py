@@ -59,6 +59,12 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
             generator = np.random.default_rng([scheme.seed, stream])
             held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, each), generator)
             rows["train"], rows[part] = rows["train"][~held], rows["train"][held]
+    lost = np.setdiff1d(whole, pool.labels[rows["train"]])
+    if len(lost):
+        raise DataError(
+            f"training must keep images of every class, got validation={scheme.validation}, which leaves none of "
+            f"'{pool.classes[lost[0]]}' in {name}; lower it, or add images"
+        )
     for part in ("test", "validation"):
         if not len(rows[part]):
             raise DataError(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.errors import one_line
 from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.folder_reading import listed
 from tuner.train.data.pool import LEFT_OUT, PARTS, Pool
@@ -72,7 +73,7 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *,
         *_small_classes(by_class),
         *_coarse(rows),
     ]
-    return DataFacts(by_class, pool.left_out, files, tuple(notices))
+    return DataFacts(by_class, pool.left_out, files, tuple(map(one_line, notices)))
 
 
 def _left_out(pool: Pool, files: int) -> list[str]:
