@@ -116,6 +116,7 @@ MAY_IMPORT = {
             "storage",
             "errors",
             "device_errors",
+            "machine",
             "nvml",
             "temporary",
         },
@@ -157,7 +158,7 @@ MAY_IMPORT = {
     ),
     "console": (
         {
-            *("results", "history", "budget", "study", "space", "inspection", "doctor"),
+            *("results", "history", "budget", "study", "space", "trial", "inspection", "doctor"),
             *("errors", "foreign_text", "quoting"),
         },
         {"rich"},

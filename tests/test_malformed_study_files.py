@@ -68,13 +68,14 @@ def declared(changes: str) -> bytes:
     ("changes", "message"),
     [
         (
-            "budget=Budget(minutes=5)",
-            "Budget has no 'minutes'; it has trials, max_epochs, hours, device_hours, total_epochs, target, min_improvement, disk_gb",
+            "budget=Budget(days=5)",
+            "Budget has no 'days'; it has trials, max_epochs, hours, device_hours, total_epochs, target, min_improvement, "
+            "disk_gb, minutes",
         ),
         (
             "budget=Budget(trails=5)",
             "Budget has no 'trails'; it has trials, max_epochs, hours, device_hours, total_epochs, target, "
-            "min_improvement, disk_gb; did you mean 'trials'?",
+            "min_improvement, disk_gb, minutes; did you mean 'trials'?",
         ),
         (
             "schedular=ASHA()",

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -334,3 +335,15 @@ def test_a_studys_name_may_have_letters_of_any_language_and_fits_a_folder() -> N
             StudyError, match=r"^a study's name takes at most 100 bytes as UTF-8, got 10[12]; shorten it"
         ):
             Study(name, trial=lambda config: None, space={"x": uniform(0, 1)})
+
+
+def test_a_budget_in_minutes_is_one_in_hours() -> None:
+    assert Budget(minutes=30) == Budget(hours=0.5)
+    assert Budget(minutes=5).hours == 0.08333
+    assert replace(Budget(minutes=30), trials=3) == Budget(hours=0.5, trials=3)
+    with pytest.raises(StudyError) as caught:
+        Budget(hours=1, minutes=5)
+    assert str(caught.value) == ("Budget takes hours or minutes, got hours=1 and minutes=5; leave one of them out")
+    for wrong in (0, -1, "5", True, float("nan")):
+        with pytest.raises(StudyError, match=r"^Budget\.minutes needs a number above 0, got "):
+            Budget(minutes=wrong)

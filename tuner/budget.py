@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from tuner.space.values import is_number
 
 DEFAULT_MAX_EPOCHS = 10
 SECONDS_PER_HOUR = 3600
+MINUTES_PER_HOUR = 60
 
 
 class _LeftOut(int):
@@ -40,6 +41,7 @@ class Budget:
     starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
     model of the metric, such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, is what the run folder may
     take. It ends no search: the least useful checkpoints go, and where the needed ones take more, the search pauses.
+    `minutes` is another way to say `hours`.
     """
 
     trials: int | None = DEFAULT_TRIALS
@@ -50,9 +52,12 @@ class Budget:
     target: float | None = None
     min_improvement: float | None = None
     disk_gb: float | None = None
+    minutes: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, minutes: float | None) -> None:
         """Refuse limits that leave nothing to do."""
+        if minutes is not None:
+            self._take_minutes(minutes)
         for name, value in vars(self).items():
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
@@ -65,6 +70,15 @@ class Budget:
             )
         for limit, value in limits_of(vars(self)):
             limit.quantity.check(f"Budget.{limit.name}", value)
+
+    def _take_minutes(self, minutes: float) -> None:
+        if self.hours is not None:
+            raise StudyError(
+                f"Budget takes hours or minutes, got hours={shown(self.hours)} and minutes={shown(minutes)}; "
+                "leave one of them out"
+            )
+        POSITIVE.check("Budget.minutes", minutes)
+        object.__setattr__(self, "hours", float(f"{minutes / MINUTES_PER_HOUR:.4g}"))  # which people read
 
 
 # What a limit is

@@ -32,8 +32,8 @@ from tuner.results.export import Kind
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm, multi_fidelity
 from tuner.storage import lease
-from tuner.train.data import cache, images
-from tuner.trial import HYPERPARAMETERS, STRATEGIES
+from tuner.train.data import cache
+from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
 from tuner.trial.classifier import METRICS
 
 GENERATED = pages()
@@ -194,7 +194,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         "how-to/object-storage.md": f"within {events.OBJECT_STORE_SECONDS:.0f} s of the event",
         "how-to/budget.md": f"when its first {limits.MOST_FAILURES} trials all fail",
         "troubleshooting.md": f"as {tuner.Failures().alike} trials failed with the same error",
-        "reference/study-file.md": f"{images.MAX_PIXELS:,} pixels by default",
+        "reference/study-file.md": f"{image_limits.MAX_PIXELS:,} pixels by default",
     }.items():
         assert sentence in page(name), f"{name} should say: {sentence}"
 

@@ -228,3 +228,34 @@ def test_data_and_model_can_be_functions_which_add_names_to_the_space() -> None:
 )
 def test_functions_that_cant_work_are_refused(trial: ImageClassifier, space: dict[str, Any], message: str) -> None:
     assert refusal(trial, space or {"lr": 0.1}).startswith(message)
+
+
+@pytest.mark.parametrize("validation", [0, 1, 1.5, -0.2, True, "0.2", "val", float("nan"), [0.2]])
+def test_a_share_for_validation_that_is_none_is_refused(validation: Any) -> None:
+    assert refusal(ImageClassifier(validation=validation), {}) == (
+        "validation must be a share of the training images between 0 and 1, or 'folder', got "
+        f"{validation!r}; write validation=0.2"
+    )
+
+
+@pytest.mark.parametrize("group", ["", "(", 3, b"x"])
+def test_a_group_that_is_no_pattern_is_refused(group: Any) -> None:
+    message = refusal(ImageClassifier("folder:photos", group=group), {})
+    assert message.startswith(f"group must be a regular expression for names of files, got {group!r} (")
+    assert message.endswith("); correct it, as in group=r'^([^_]+)_'")
+
+
+def test_a_cut_is_refused_where_there_is_nothing_to_cut() -> None:
+    assert refusal(ImageClassifier(group="a"), {}) == (
+        "group is a pattern of file names, got data='digits', which isn't a folder; leave it out"
+    )
+    assert refusal(ImageClassifier(lambda: None, validation=0.2), {}) == (
+        "validation and group are for data that tuner cuts, got the function <lambda>(), which returns the splits itself; "
+        "leave them out"
+    )
+
+
+def test_trials_of_another_cut_are_not_comparable_and_those_of_none_are_as_before() -> None:
+    assert set(ImageClassifier(weights=None).identity()) == {"data", "model", "weights"}
+    assert ImageClassifier(validation=0.2).identity()["validation"] == "0.2"
+    assert ImageClassifier("folder:x", group="a").identity()["group"] == "a"

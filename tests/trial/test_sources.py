@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import DataError, StudyError
-from tuner.trial.sources import Folder, find_source, idx_is_whole
+from tuner.trial.image_folder import Folder, LeftOut
+from tuner.trial.sources import find_source, idx_is_whole
 
 
 def write_idx(path: Path, shape: tuple[int, ...], content: bytes) -> None:
@@ -118,6 +119,46 @@ def test_a_folder_of_classes_is_all_training_data(tmp_path: Path) -> None:
     assert Folder(root).scan() == {"train": {"cat": [root / "cat/1.PNG"], "dog": [root / "dog/1.jpeg"]}}
 
 
+def test_what_lies_among_the_images_and_is_none_is_told_with_its_reason(tmp_path: Path) -> None:
+    root = write_images(
+        tmp_path,
+        *(
+            "cat/1.png",
+            "cat/IMG 1.HEIC",
+            "cat/labels.csv",
+            "cat/README",
+            "cat/.DS_Store",
+            "cat/Thumbs.db",
+            "cat/more.jpg/1.png",
+        ),
+        *("dog/\u732b 1.png", "loose.jpg", "notes.txt", "bird/song.mp3"),
+    )
+    (root / "dog" / "gone.png").symlink_to(root / "nowhere.png")
+    found = Folder(root).look()
+    assert found.images == {"train": {"cat": [root / "cat/1.png"], "dog": [root / "dog/\u732b 1.png"]}}
+    assert found.left_out == (
+        LeftOut("bird/", "is a class without images"),
+        LeftOut("bird/song.mp3", "ends in '.mp3', not as images that are read"),
+        LeftOut("cat/IMG 1.HEIC", "ends in '.heic', not as images that are read"),
+        LeftOut("cat/README", "has no ending of an image"),
+        LeftOut("cat/labels.csv", "ends in '.csv', not as images that are read"),
+        LeftOut("cat/more.jpg", "is a folder inside a class, whose images must lie directly in it"),
+        LeftOut("dog/gone.png", "is a link to nothing"),
+        LeftOut("loose.jpg", "lies outside of any class"),
+    )
+    assert Folder(root).count_classes() == 2
+
+
+def test_names_in_no_known_encoding_are_taken_as_they_are(tmp_path: Path) -> None:
+    import os
+
+    root = write_images(tmp_path, "cat/1.png", "dog/1.png")
+    (root / os.fsdecode(b"dog/caf\xe9.png")).write_bytes(b"1")
+    source = Folder(root)
+    assert len(source.files(tmp_path)) == 3
+    assert len(source.fingerprint(tmp_path)) == len(source.content_key()) == 16
+
+
 def test_a_folder_may_have_splits_of_its_own(tmp_path: Path) -> None:
     root = write_images(tmp_path, "train/cat/1.png", "train/dog/1.png", "val/cat/2.png", "test/dog/3.png")
     found = Folder(root).scan()
@@ -138,7 +179,10 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     [
         (["cat/1.png"], "a folder of images needs at least 2 classes, a subfolder each, got ['cat'] in {root}; name"),
         (["1.png"], "a folder of images needs at least 2 classes, a subfolder each, got [] in {root}; name"),
-        (["cat/1.png", "dog/notes.txt"], "a class needs images (.bmp, .gif, .jpeg, .jpg, .pgm, .png, .ppm, .tif"),
+        (
+            ["cat/1.png", "dog/notes.txt"],
+            "a folder of images needs at least 2 classes, a subfolder each, got ['cat'] in {root}, and dog/ without images (.bmp,",
+        ),
         (
             ["train/a/1.png", "train/b/1.png", "test/c/1.png"],
             "every class needs training images, got 'c' in test only; add it to train/",

@@ -33,6 +33,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
+    from tuner.console.data import print_data
     from tuner.console.tables import print_earlier, print_study
     from tuner.loop.earlier import lessons
     from tuner.study_file import load_study
@@ -45,15 +46,19 @@ def perform(options: argparse.Namespace) -> int:
 
             check_splits(study)
         first = samples(study, options.samples)
+        data = study.declared_trial.look()
         cost = _cost(study) if options.cost else None
         earlier = lessons(study, options.storage)
     if options.json:
         runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
         told: dict[str, Any] = {} if cost is None else {"disk": cost.record()}
         told |= {"notes": study.notices} if study.notices else {}
+        told |= {} if data is None else {"data": data.record()}
         print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
     else:
         print_study(study, first)
+        if data is not None:
+            print_data(data)
         if cost is not None:
             print(f"disk: {cost.sentence()}")
         if earlier:

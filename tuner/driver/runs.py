@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.budget import check_names
 from tuner.driver.cluster import connected
+from tuner.driver.data_look import look, news_of, write_data
 from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room_checked, worth_a_look
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
@@ -63,6 +64,7 @@ def run(
     learning = meanwhile(partial(learned, ready, storage))
     worth_it = worth_a_look(ready, open_folder(storage).disk)
     sizing = meanwhile(partial(largest_checkpoint, ready)) if worth_it else None
+    looking = meanwhile(partial(look, ready))
     with (
         gpus_checked(ready, driving.address, driving.listeners) as notices,
         interruptions(driving.grace_seconds) as interrupted,
@@ -74,12 +76,14 @@ def run(
         if sizing is not None:
             workers = workers_of(resources, driving.concurrency, devices)
             of_the_disk = room_checked(ready, open_folder(storage), workers, awaited(sizing, interrupted))
+        of_the_data = awaited(looking, interrupted)
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
             lease = leases.enter_context(held(folder))
             telling = Notifying(targets, folder, ready)
             info = {**describe_run(ready, options, resources, driving.address), "wandb": mode}
             write_study_file(folder, declared)
+            write_data(folder, of_the_data)
             search = Search(
                 *(ready, folder, info, resources, driving.concurrency),
                 *([*driving.listeners, *telling.listeners], interrupted),
@@ -92,7 +96,8 @@ def run(
                 devices=devices,
             )
         driving.begun(folder.uri)
-        search.tell([*notices, *of_the_disk, *ready.notices])
+        of_the_images = of_the_data.notices if of_the_data else ()
+        search.tell([*notices, *of_the_disk, *of_the_images, *ready.notices])
         with telling.of(search.loop):
             return search.perform()
 
@@ -129,10 +134,12 @@ def resume(
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready)
+        looking = None if going_on.conclude_only else meanwhile(partial(look, ready))
         with (
             gpus_checked(ready, driving.address, driving.listeners) as notices,
             connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ):
+            of_the_data = None if looking is None else awaited(looking, interrupted)
             of_the_disk = _room_to_go_on(going_on, workers_of(resources, driving.concurrency, devices))
             if earlier.info["format"] < FORMAT:
                 bring_over_checkpoints(earlier.folder, earlier.events)
@@ -151,7 +158,8 @@ def resume(
                 )
                 _do_what_was_asked(search, going_on)
             driving.begun(earlier.folder.uri)
-            search.tell([*notices, *of_the_disk, *going_on.warnings])
+            write_data(earlier.folder, of_the_data)
+            search.tell([*notices, *of_the_disk, *going_on.warnings, *news_of(of_the_data, earlier.record.notices)])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
+from tuner.history.data_record import files_left_out
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config, full_length, saved_epochs, saved_share
 from tuner.html_report.elements import figures_of, render
@@ -115,6 +116,7 @@ def report_html(run: Run) -> str:
         wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
         unsure=mistakes.shown_least_sure(run),
         facts=_facts(run),
+        not_read=files_left_out(run.folder),
         damages=run.damages[:SHOWN_DAMAGES],
         more_damages=max(0, len(run.damages) - SHOWN_DAMAGES),
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from tuner.errors import DataError
 from tuner.inspection.best import LoadedModel, Prediction
 from tuner.train.data.images import read_image, resize
-from tuner.trial.sources import IMAGE_SUFFIXES
+from tuner.trial.image_folder import IMAGE_SUFFIXES
 
 AT_ONCE = 64
 LIST = "@"  # before the name of a file with a path in each line

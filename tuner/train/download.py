@@ -18,8 +18,9 @@ import torchvision
 
 from tuner.errors import DataError, WeightsError
 from tuner.trial import ImageClassifier
+from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
-from tuner.trial.sources import Cifar10, FashionMnist, Source
+from tuner.trial.sources import Cifar10, FashionMnist
 
 SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
 

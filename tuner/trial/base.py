@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from tuner.errors import StudyError
 from tuner.space import Space
 from tuner.trial.hyperparameter import Hyperparameter
+
+if TYPE_CHECKING:
+    from tuner.trial.folder_headers import FolderHeaders
 
 Direction = Literal["min", "max"]
 
@@ -96,6 +99,13 @@ class Trial(ABC):
     def missing_downloads(self) -> list[str]:
         """What would have to be downloaded before the first trial, in words; empty when everything is there."""
         return []
+
+    def look(self) -> FolderHeaders | None:
+        """What the headers of the trial's images tell within seconds; None where these aren't files of their own.
+
+        Raises DataError where they aren't laid out as they must be.
+        """
+        return None
 
     def fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""

@@ -11,15 +11,18 @@ from typing import Any, ClassVar
 from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, GridSearch, Space
 from tuner.space.values import is_number
-from tuner.trial import hyperparameters
+from tuner.trial import hyperparameters, splitting
 from tuner.trial.base import Direction, Trial
 from tuner.trial.checking import check_functions, check_space
+from tuner.trial.data_source import Source
+from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
+from tuner.trial.image_folder import Folder
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
 from tuner.trial.notices import notices
-from tuner.trial.sources import Source, find_source, function_name
+from tuner.trial.sources import Cifar10, find_source, function_name
 from tuner.trial.strategies import STRATEGIES
 
 METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
@@ -60,6 +63,10 @@ class ImageClassifier(Trial):
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
+        validation: share of the training images that is held out for validation, by class; "folder" for the data's own
+            val/ alone; None for val/ where there is one, else a tenth.
+        group: regular expression for file names of a folder: files whose first group (or whole match) is the same,
+            as those of one patient or one burst of a camera, are never on two sides of a cut.
         candidates: the models that the space has, set by the study.
 
     Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
@@ -76,6 +83,8 @@ class ImageClassifier(Trial):
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
+    validation: float | str | None = None
+    group: str | None = None
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -142,6 +151,13 @@ class ImageClassifier(Trial):
     def within(self, space: Space) -> ImageClassifier:
         """See `Trial.within`."""
         return replace(self, candidates=self.models_in(space))
+
+    @property
+    def image_folder(self) -> Folder | None:
+        """Where the images are files of their own."""
+        source = self.source
+        found = source.image_folder(self.data_folder) if isinstance(source, Cifar10) else source
+        return found if isinstance(found, Folder) else None
 
     @property
     def model_facts(self) -> ModelFacts:
@@ -246,6 +262,7 @@ class ImageClassifier(Trial):
 
     def _check_settings(self) -> None:
         """Raise StudyError for paths that are none, and for memory that is no amount."""
+        splitting.check_splitting(self.source, self.validation, self.group)
         memory = self.data_memory_gb
         if memory is not None and not (is_number(memory) and memory >= 0):
             raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
@@ -271,6 +288,7 @@ class ImageClassifier(Trial):
     def check_files(self) -> None:
         """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
         self.source.check(self.data_folder)
+        splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
         path = self.weights_file
         if path and not self.named_weights and not path.is_file():
             raise WeightsError(
@@ -287,15 +305,21 @@ class ImageClassifier(Trial):
             if weights and not weights.path.is_file()
         ]
 
+    def look(self) -> FolderHeaders | None:
+        """See `Trial.look`."""
+        return None if self.image_folder is None else folder_headers(self.image_folder)
+
     def fingerprint(self) -> str | None:
         """Of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
 
     def identity(self) -> dict[str, str]:
-        """Data, model and weights; a function by its name."""
+        """Data, model, weights, and a cut that was asked for; a function by its name."""
         data = self.data if isinstance(self.data, str) else f"{function_name(self.data)}()"
         told = {"data": data, "model": ", ".join(self.candidates) or self.model_name, "weights": str(self.weights)}
-        return told | ({"preprocessing": "of the weights"} if self.each[0].published else {})
+        told |= {"preprocessing": "of the weights"} if self.each[0].published else {}
+        cut = {"validation": self.validation, "group": self.group}
+        return told | {name: str(value) for name, value in cut.items() if value is not None}
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> ImageClassifier:
         """The same with other weights ("none" for random ones) or another folder of data sets."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,54 +13,9 @@ from typing import Any, ClassVar
 
 from tuner.errors import DataError, StudyError, shown
 from tuner.space.values import is_one_of
+from tuner.trial.data_source import Source
 from tuner.trial.hyperparameters import closest
-
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-
-ImageFiles = dict[str, dict[str, list[Path]]]  # split ("train" | "validation" | "test") -> class -> files, all sorted
-
-
-class Source(ABC):
-    """Where a data set's images come from.
-
-    `native_size` is the edge of its images in pixels (None: they differ), `default_size` the one that trials resize
-    them to unless the space says otherwise, `classes` their number (None: known after a look at the files).
-    """
-
-    name: str
-    channels: int
-    classes: int | None = None
-    native_size: int | None = None
-    default_size: int | None = None
-    downloadable: ClassVar[bool] = False
-
-    @abstractmethod
-    def files(self, data_dir: Path) -> list[Path]:
-        """The files that the data set consists of, sorted; those that are there."""
-
-    def missing(self, data_dir: Path) -> list[str]:
-        """What would have to be downloaded, in words; empty when everything is there."""
-        return []
-
-    @abstractmethod
-    def check(self, data_dir: Path) -> None:
-        """Raise DataError if what is there is damaged, or if it isn't there and can't be downloaded."""
-
-    def is_present(self, data_dir: Path) -> bool:
-        """Whether the data set can be read without a download."""
-        return not self.missing(data_dir)
-
-    def fingerprint(self, data_dir: Path) -> str | None:
-        """16 hexadecimal digits that change with the data: from names, sizes and contents of the files."""
-        return _digest((path.name, str(path.stat().st_size), _content(path)) for path in self.files(data_dir))
-
-    def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
-        """A cheap mark of what is on disk now, by modification times in ns; for caches within one process."""
-        return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
-
-    def count_classes(self) -> int | None:
-        """How many classes a quick look finds; None where it takes more."""
-        return self.classes
+from tuner.trial.image_folder import Folder
 
 
 @dataclass(frozen=True)
@@ -187,105 +140,6 @@ class Cifar10(Source):
 
 
 @dataclass(frozen=True)
-class Folder(Source):
-    """Image files, a class per subfolder: `PATH/<class>/*` or `PATH/train/<class>/*` with `test` and maybe `val`."""
-
-    path: Path
-    default_size: int | None = 64
-    channels: int = 3
-
-    SPLITS: ClassVar[dict[str, str]] = {
-        "train": "train",
-        "val": "validation",
-        "valid": "validation",
-        "validation": "validation",
-        "test": "test",
-    }
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """As the study file has it."""
-        return f"folder:{self.path}"
-
-    @property
-    def has_splits(self) -> bool:
-        """Whether the folder is split on disk: `train` holds classes (and isn't a class itself)."""
-        train = self.path / "train"
-        return train.is_dir() and bool(_subfolders(train))
-
-    def split_folders(self) -> dict[str, Path]:
-        """Split -> its folder.
-
-        Raises:
-            DataError: the folder isn't there, or holds other folders beside its splits.
-        """
-        if not self.path.is_dir():
-            raise DataError(f"folder:PATH needs a folder of images, got {self.path}, which isn't one; correct the path")
-        if not self.has_splits:
-            return {"train": self.path}
-        for folder in _subfolders(self.path):
-            if folder.name not in self.SPLITS:
-                raise DataError(
-                    f"next to train/ there may only be {', '.join(list(self.SPLITS)[1:])}, got {folder}; "
-                    "move or rename it"
-                )
-        return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
-
-    def count_classes(self) -> int | None:
-        """Folders of classes, whatever is in them."""
-        return len(_subfolders(self.split_folders()["train"]))
-
-    def scan(self) -> ImageFiles:
-        """The image files of every split and class.
-
-        Raises:
-            DataError: fewer than two classes, a class without images, a class that isn't in the training split.
-        """
-        found = {split: _classes(folder) for split, folder in self.split_folders().items()}
-        if len(found["train"]) < 2:
-            raise DataError(
-                f"a folder of images needs at least 2 classes, a subfolder each, got {sorted(found['train'])} "
-                f"in {self.path}; name the folder that holds the classes"
-            )
-        for split, classes in found.items():
-            self._check_classes(split, classes, set(found["train"]))
-        return found
-
-    def _check_classes(self, split: str, classes: dict[str, list[Path]], known: set[str]) -> None:
-        for name, images in classes.items():
-            if name not in known:
-                raise DataError(f"every class needs training images, got '{name}' in {split} only; add it to train/")
-            if not images:
-                raise DataError(
-                    f"a class needs images ({', '.join(sorted(IMAGE_SUFFIXES))}), got none in {split} for '{name}' "
-                    f"under {self.path}; add some or remove the subfolder"
-                )
-
-    def files(self, data_dir: Path) -> list[Path]:
-        """All image files."""
-        return [path for classes in self.scan().values() for images in classes.values() for path in images]
-
-    def check(self, data_dir: Path) -> None:
-        """Raise DataError if the folder isn't there or isn't laid out as a class per subfolder."""
-        self.scan()
-
-    def fingerprint(self, data_dir: Path) -> str:
-        """Of the images' relative names and sizes; contents aren't read."""
-        sizes = ((path.relative_to(self.path).as_posix(), str(path.stat().st_size)) for path in self.files(data_dir))
-        return _digest(sizes)
-
-    def content_key(self) -> str:
-        """16 hexadecimal digits that change with the images' names, sizes and times; contents aren't read."""
-        stats = ((path, path.stat()) for path in self.files(self.path))
-        return _digest((str(path.absolute()), str(stat.st_size), str(stat.st_mtime_ns)) for path, stat in stats)
-
-    def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
-        """Of the classes' folders, whose times change when files come or go."""
-        folders = [folder for split in self.split_folders().values() for folder in _subfolders(split)]
-        return tuple((str(folder), folder.stat().st_mtime_ns) for folder in folders)
-
-
-@dataclass(frozen=True)
 class FunctionSource(Source):
     """Images that a function of the user's returns: in the size they have, with whatever classes they show."""
 
@@ -346,29 +200,3 @@ def idx_is_whole(path: Path) -> bool:
         return False
     shape: tuple[int, ...] = struct.unpack(f">{head[3]}I", sizes)
     return path.stat().st_size == 4 + len(sizes) + math.prod(shape)
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
-
-
-def _classes(folder: Path) -> dict[str, list[Path]]:
-    return {child.name: _images(child) for child in _subfolders(folder)}
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(
-        path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
-    )
-
-
-def _content(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _digest(rows: Iterable[tuple[str, ...]]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update("\x1f".join(row).encode() + b"\x1e")
-    return digest.hexdigest()[:16]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
-from tuner.worker.implementation import WORKER, Implementation
+from tuner.worker.implementation import WORKER, DataLook, Implementation
 
 if TYPE_CHECKING:
     from tuner.train import Trainer
     from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
+
+OF_THE_DATA = ("data", "data_dir", "data_memory_gb", "validation", "group")  # what a look needs of the declaration
 
 
 class Classification(Implementation[ImageClassifier]):
@@ -39,6 +42,16 @@ class Classification(Implementation[ImageClassifier]):
         from tuner.train import download_missing
 
         download_missing(trial)
+
+    def look(self, trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
+        """See `Implementation.look`; of data whose images are files."""
+        from tuner.worker.looking import look_apart
+
+        if trial.image_folder is None:
+            return None
+        given = {name: value for name in OF_THE_DATA if (value := getattr(trial, name)) is not None}
+        framing = trial.of(config).framing(trial.asked_size(config))
+        return None if framing is None else look_apart({"trial": given, "seed": split_seed, "framing": asdict(framing)})
 
     def check_splits(
         self, trial: ImageClassifier, config: dict[str, Any], *, stages: int, splits: Sequence[Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Trial)
 
 WORKER = ("ray.tune",)  # what every worker imports to run a trial
+
+
+@dataclass(frozen=True)
+class DataLook:
+    """What is found of a study's data before its first trial.
+
+    Attributes:
+        record: as `data.json` in the run's folder has it
+        notices: sentences for the user
+    """
+
+    record: Mapping[str, Any]
+    notices: tuple[str, ...]
 
 
 class Implementation(ABC, Generic[T]):
@@ -45,6 +59,13 @@ class Implementation(ABC, Generic[T]):
     def download(self, trial: T) -> None:
         """Fetch what `trial.missing_downloads()` names; raises DataError or WeightsError. In the driver, before Ray."""
         return
+
+    def look(self, trial: T, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
+        """What there is to say of the data that trials like the one of `config` read; None if nothing is known.
+
+        In the driver, while Ray starts; raises DataError where no trial can work on it.
+        """
+        return None
 
     def check_splits(self, trial: T, config: dict[str, Any], *, stages: int, splits: Sequence[Any]) -> None:
         """Raise StudyError where a pipeline can't split the model of `config` into `stages`, for one of `splits`."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-SHARE = 0.1  # of a class's images, for validation and for test each
+SHARE = 0.1  # of a class's images, for validation and for test each, unless the study says otherwise
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 Keys = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 
-def quotas(labels: Labels, at_least: int) -> dict[int, int]:
-    """How many images of every class to hold out: a tenth, at least one, none of a class below `at_least` images."""
+def quotas(labels: Labels, at_least: int, share: float = SHARE) -> dict[int, int]:
+    """How many images of every class to hold out: `share`, at least one, none of a class below `at_least` images.
+
+    Of a class of two images or more one at least stays.
+    """
     classes, counts = np.unique(labels, return_counts=True)
     return {
-        int(label): max(1, round(SHARE * int(count))) if count >= at_least else 0
+        int(label): min(max(1, round(share * int(count))), max(1, int(count) - 1)) if count >= at_least else 0
         for label, count in zip(classes, counts, strict=True)
     }
 

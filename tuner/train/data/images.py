@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
 import warnings
@@ -13,19 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.errors import DataError
+from tuner.errors import DataError, one_line
 from tuner.trial import HYPERPARAMETERS
 from tuner.trial.framing import Framing, Interpolation
+from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large
 
-# Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
-
-MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while it is decoded
-MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
 LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
 LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
 LONGEST_SIDE = 8  # of an image as a multiple of its shorter side, before it is resized and cut
@@ -33,6 +28,14 @@ ROWS = 256  # of a large image are converted at once
 
 _ONE_LARGE = threading.Lock()
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # such images are refused here
+
+
+class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
+    """A file that is no image, or none that can be read; `reason` says why, after "it"."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 def read_image(path: Path, channels: int = 3) -> Tensor:
@@ -45,7 +48,8 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
         [channels, H, W] uint8; channels is 3 (RGB) or 1 (grey).
 
     Raises:
-        DataError: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS (120 million).
+        UnreadableImage: the file is no image, is cut off, or has more pixels than $TUNER_MAX_IMAGE_PIXELS.
+        DataError: the file is gone, or the disk fails.
     """
     limit = max_pixels()
     try:
@@ -58,7 +62,14 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
     except Image.DecompressionBombError as error:
         raise _too_large(path, int(re.findall(r"\d+", str(error))[0]), limit) from error
     except Exception as error:  # decoders raise whatever a damaged file leads them to
-        raise DataError(f"an image must be readable, got {path}: {error}; repair or remove it") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(
+                f"an image must be readable, got {path}: {error.strerror}; check the path and the disk"
+            ) from error
+        reason = _reason(path, error)
+        raise UnreadableImage(
+            f"an image must be readable, got {path}: it {reason}; repair or remove it", reason
+        ) from error
     return pixels.permute(2, 0, 1) if pixels.ndim == 3 else pixels[None]
 
 
@@ -68,19 +79,28 @@ def max_pixels() -> int:
     Raises:
         DataError: the variable is no whole number from 1.
     """
-    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
-    if not text.isdecimal() or int(text) < 1:
-        raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
+    limit = most_pixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow's own limit, which it takes from there alone
-        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(text))
-    return int(text)
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)
+    return limit
 
 
-def _too_large(path: Path, pixels: int, limit: int) -> DataError:
-    return DataError(
+def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
+    return UnreadableImage(
         f"an image must have at most {limit:,} pixels, got {path} with {pixels:,}, which would fill the memory; remove "
-        f"it, or set {MAX_PIXELS_VARIABLE} to read it"
+        f"it, or set {MAX_PIXELS_VARIABLE} to read it",
+        too_large(pixels, limit),
     )
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """What is wrong with a file that a decoder refuses."""
+    if path.stat().st_size == 0:
+        return "is empty"
+    if isinstance(error, UnidentifiedImageError):
+        return "is no image, or a damaged one"
+    cut_off = "truncated" in str(error).lower() or isinstance(error, EOFError)
+    return "is cut off" if cut_off else f"is damaged: {one_line(str(error)) or type(error).__name__}"
 
 
 def _pixels(image: Image.Image, mode: str) -> Tensor:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
-from tuner.errors import DataError
 from tuner.machine import this_machine
 from tuner.train.data.cache import cache_key
+from tuner.train.data.cutting import Cut, Rows, cut
+from tuner.train.data.folder_reading import ImageFiles
 from tuner.train.data.given import given_splits
-from tuner.train.data.holding_out import hold_out, quotas
 from tuner.train.data.normalisation import Normalisation
-from tuner.train.data.reading import PARTS, ImageFiles, Pool, read_pool
+from tuner.train.data.pool import PARTS, Pool
+from tuner.train.data.reading import read_pool
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
+from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
-from tuner.trial.sources import Source
-
-Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
@@ -53,7 +50,16 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
     source, folder = trial.source, trial.data_folder.absolute()
     fetch_data(source, folder)
     source.check(folder)
-    return _load(source, folder, source.signature(folder), seed, framing, _memory_bytes(trial))
+    scheme = Cut(seed, trial.validation, trial.group)
+    return _load(source, folder, source.signature(folder), scheme, framing, _memory_bytes(trial))
+
+
+def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
+    """All images of a data set by name, downloaded if need be; raises DataError as `load_splits` does."""
+    source, folder = trial.source, trial.data_folder.absolute()
+    fetch_data(source, folder)
+    source.check(folder)
+    return read_pool(source, folder, framing, _memory_bytes(trial))
 
 
 def _memory_bytes(trial: ImageClassifier) -> float:
@@ -64,11 +70,13 @@ def _memory_bytes(trial: ImageClassifier) -> float:
 
 
 @lru_cache(maxsize=3)
-def _load(source: Source, folder: Path, signature: object, seed: int, framing: Framing, memory_bytes: float) -> Splits:
+def _load(
+    source: Source, folder: Path, signature: object, scheme: Cut, framing: Framing, memory_bytes: float
+) -> Splits:
     pool = read_pool(source, folder, framing, memory_bytes)
-    rows = cut(pool, seed, source.name)
+    rows = cut(pool, scheme, source.name)
     train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
-    key = cache_key(pool.key, seed, framing.key)
+    key = cache_key(pool.key, *scheme.key, framing.key)
     return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing)
 
 
@@ -79,26 +87,3 @@ def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
         return StreamedSplit(ImageFiles(files, pool.labels[rows], framing), labels, deterministic=True)
     as_it_is = pool.images.shape[-2:] == (framing.pixels, framing.pixels)  # or framed as it was decoded
     return HeldSplit(pool.images, labels, torch.from_numpy(rows), None if as_it_is else framing)
-
-
-def cut(pool: Pool, seed: int, name: str) -> dict[str, Rows]:
-    """Rows of training, validation and test; those that the data lacks are cut from training, a tenth of it each.
-
-    Raises:
-        DataError: a split would be empty.
-    """
-    rows: dict[str, Any] = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
-    given = {part for part in PARTS if len(rows[part])}
-    whole = pool.labels[rows["train"]]
-    for stream, (part, at_least) in enumerate((("test", 3), ("validation", 2))):
-        if part not in given:
-            rest, generator = rows["train"], np.random.default_rng([seed, stream])
-            held = hold_out(pool.labels[rest], pool.keys[rest], quotas(whole, at_least), generator)
-            rows["train"], rows[part] = rest[~held], rest[held]
-    for part in ("test", "validation"):
-        if not len(rows[part]):
-            raise DataError(
-                f"data must leave images for training, validation and test, got none for {part} of {name}; "
-                "add images that differ, at least 3 a class"
-            )
-    return rows

@@ -1,0 +1,34 @@
+"""The study's data, looked at while Ray starts: what can't work is refused, what is left out is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from tuner.history.data_record import DATA_FILE
+from tuner.storage.folder import Folder
+from tuner.study import Study
+from tuner.worker.implementation import DataLook, implementation_of
+
+
+def look(study: Study) -> DataLook | None:
+    """What is found, None if there is nothing to say; raises DataError where no trial could work on the data.
+
+    The images are decoded as a first random configuration wants them.
+    """
+    config = study.search_space.sample(np.random.default_rng(study.seed))
+    return implementation_of(study.declared_trial).look(study.declared_trial, config, split_seed=study.seed)
+
+
+def write_data(folder: Folder, found: DataLook | None) -> None:
+    """Write data.json into a run's folder."""
+    if found is not None:
+        folder.write(DATA_FILE, f"{json.dumps(found.record, indent=1)}\n".encode())
+
+
+def news_of(found: DataLook | None, told: Iterable[str]) -> list[str]:
+    """The notices that the run hasn't got yet."""
+    known = set(told)
+    return [] if found is None else [notice for notice in found.notices if notice not in known]

@@ -1,0 +1,187 @@
+"""What a data set is, as a run tells it: its splits by class, what was left out, and what its user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import one_line
+from tuner.train.data.cutting import Cut, Rows
+from tuner.train.data.folder_reading import listed
+from tuner.train.data.pool import LEFT_OUT, PARTS, Pool
+from tuner.trial.image_folder import LeftOut
+from tuner.trial.splitting import OWN
+
+MOST_LISTED = 10_000  # files that are left out
+FEW = 50  # images of a split, below which its figures are coarse
+NAMED = 3  # examples in a sentence
+TOLD = {"train": "training", "validation": "validation", "test": "test"}
+FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set and its cut.
+
+    Attributes:
+        counts: images by class and split
+        left_out: files that it is read without
+        files: images and files left out
+        notices: sentences
+    """
+
+    counts: dict[str, dict[str, int]]
+    left_out: tuple[LeftOut, ...]
+    files: int
+    notices: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The same as plain data: data.json in a run's folder."""
+        return {
+            "classes": self.counts,
+            "images": {part: sum(each[part] for each in self.counts.values()) for part in PARTS},
+            "files": self.files,
+            "files_left_out": len(self.left_out),
+            "left_out": [{"path": each.path, "reason": f"it {each.reason}"} for each in self.left_out[:MOST_LISTED]],
+        }
+
+
+def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *, known: bool = False) -> DataFacts:
+    """What the run tells of a folder's images and their cut.
+
+    Args:
+        pool: all images
+        rows: of each split, as `cut` found them
+        scheme: how they were cut
+        root: the folder, which paths are told from
+        known: whether it is a data set by name, whose splits are as everybody expects
+    """
+    counts = {part: np.bincount(pool.labels[rows[part]], minlength=len(pool.classes)) for part in PARTS}
+    by_class = {name: {part: int(counts[part][label]) for part in PARTS} for label, name in enumerate(pool.classes)}
+    files = len(pool.files) + len(pool.left_out) - int((pool.parts == LEFT_OUT).sum())
+    notices = [
+        *_left_out(pool, files),
+        *([] if known else _cut_from_training(pool, rows, scheme)),
+        *_in_two_classes(pool, root),
+        *_on_two_sides(pool, root),
+        *_small_classes(by_class),
+        *_coarse(rows),
+    ]
+    return DataFacts(by_class, pool.left_out, files, tuple(map(one_line, notices)))
+
+
+def _left_out(pool: Pool, files: int) -> list[str]:
+    if not pool.left_out:
+        return []
+    count, folders = len(pool.left_out), any(each.path.endswith("/") for each in pool.left_out)
+    where = "; data.json in the run's folder lists them all" if count > NAMED else ""
+    return [
+        f"{count:,} of {files:,} files{' and folders' if folders else ''} {'was' if count == 1 else 'were'} left out: "
+        f"{listed(pool.left_out)}{where}"
+    ]
+
+
+def _cut_from_training(pool: Pool, rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
+    """Of data that brings some of its splits: the others come out of its training images."""
+    given = {part for index, part in enumerate(PARTS) if (pool.parts == index).any()}
+    whole = int((pool.parts == 0).sum())
+    if given == {"train"}:
+        return []
+    return [
+        f"there is no {FOLDERS[part]} beside train/, so {len(rows[part]):,} of its {whole:,} training images are held "
+        f"out for {part}; add {FOLDERS[part]} to keep them"
+        for part in PARTS
+        if part not in given and not (part == "validation" and scheme.validation not in (None, OWN))
+    ]
+
+
+def _in_two_classes(pool: Pool, root: Path) -> list[str]:
+    used = np.flatnonzero(pool.parts != LEFT_OUT)
+    groups = _sharing(pool.keys[used])
+    mixed = [
+        used[group][np.unique(pool.labels[used[group]], return_index=True)[1]]  # one of each class
+        for group in groups
+        if len(set(pool.labels[used[group]].tolist())) > 1
+    ]
+    if not mixed:
+        return []
+    mixed.sort(key=lambda group: int(group.min()))
+    one = len(mixed) == 1
+    return [
+        f"{len(mixed):,} image{' lies' if one else 's lie'} in two classes: {_examples(mixed, pool, root)}; no model "
+        f"can get both right, so delete the wrong one{'' if one else 's'}"
+    ]
+
+
+def _on_two_sides(pool: Pool, root: Path) -> list[str]:
+    """Identical images in two splits that the data came with: none of a cut's own."""
+    found = []
+    rows = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
+    for one, other in combinations(PARTS, 2):
+        shared = np.intersect1d(pool.keys[rows[one]], pool.keys[rows[other]])
+        if len(shared):
+            first = [dict(zip(pool.keys[rows[part]][::-1], rows[part][::-1], strict=True)) for part in (one, other)]
+            pairs = sorted(
+                (np.array([by_key[key] for by_key in first]) for key in shared), key=lambda pair: int(pair[0])
+            )
+            found.append(
+                f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {FOLDERS[one]} and in "
+                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; figures of {other} are too good by them"
+            )
+    return found
+
+
+def _sharing(keys: np.ndarray) -> list[np.ndarray]:
+    """Places of each group of two or more that share a key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order])) + 1
+    return [group for group in np.split(order, starts) if len(group) > 1]
+
+
+def _examples(groups: list[np.ndarray], pool: Pool, root: Path) -> str:
+    told = [
+        " = ".join(pool.files[row].relative_to(root).as_posix() for row in group[:2].tolist())
+        for group in groups[:NAMED]
+    ]
+    more = len(groups) - len(told)
+    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+
+
+def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Classes that a split says nothing of."""
+    found = []
+    single = [name for name, each in counts.items() if sum(each.values()) == 1]
+    if single:
+        found.append(
+            f"a class needs 3 images to be trained, validated and tested on, got 1 of {_named(single)}, which is for "
+            "training: no figure says anything of it; add images, or remove the class"
+        )
+    for part in ("validation", "test"):
+        without = [name for name, each in counts.items() if not each[part] and name not in single]
+        if without:
+            found.append(f"{part} has no image of {_named(without)}, so its figures say nothing of it; add images")
+    return found
+
+
+def _coarse(rows: Mapping[str, Rows]) -> list[str]:
+    few = {part: len(rows[part]) for part in ("validation", "test") if len(rows[part]) < FEW}
+    if not few:
+        return []
+    sizes = ", ".join(f"{len(rows[part]):,} for {TOLD[part]}" for part in PARTS)
+    fewest = min(few.values())
+    error = sqrt(0.9 * 0.1 / fewest)
+    return [
+        f"the images are few, {sizes}: an accuracy of 0.9 on {fewest} images has a standard error of "
+        f"{error:.2f}, so small differences between trials mean nothing; add images, or hold out more with validation="
+    ]
+
+
+def _named(classes: list[str]) -> str:
+    more = [f"and {len(classes) - NAMED} more"] if len(classes) > NAMED else []
+    return ", ".join([*(f"'{name}'" for name in classes[:NAMED]), *more])

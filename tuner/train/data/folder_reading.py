@@ -1,0 +1,142 @@
+"""A folder of images, decoded once per machine: what can't be read is left out, all of it found before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from tuner.errors import DataError
+from tuner.machine import this_machine
+from tuner.train.data.cache import Builder, cache_key
+from tuner.train.data.holding_out import Keys, Labels
+from tuner.train.data.images import UnreadableImage, max_pixels, pixel_key, read_image, resize
+from tuner.train.data.pool import IMAGES, KEYS, LABELS, LEFT_OUT, PART, PARTS, UNREADABLE, Pool, from_cache
+from tuner.trial.framing import Framing
+from tuner.trial.image_folder import Folder, Found, LeftOut
+
+MOST_LEFT_OUT = 0.5  # of a class's images in a split: with more, something else is wrong than single files
+NAMED = 3  # files in a message
+
+
+class ImageFiles(Dataset[tuple[Tensor, int]]):
+    """Image files as RGB of the size that `framing` says, decoded when asked for."""
+
+    def __init__(self, files: Sequence[Path], labels: Labels, framing: Framing) -> None:
+        self._files, self._labels, self._framing = files, labels, framing
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return resize(read_image(self._files[index])[None], self._framing)[0], int(self._labels[index])
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where every image file stands: class and split by their places in `classes` and PARTS."""
+
+    files: list[Path]
+    labels: Labels
+    parts: np.ndarray
+    classes: list[str]
+
+    @classmethod
+    def of(cls, found: Found) -> _Rows:
+        classes = list(found.images["train"])
+        rows = [
+            (path, classes.index(name), PARTS.index(part))
+            for part, files in found.images.items()
+            for name, paths in files.items()
+            for path in paths
+        ]
+        labels = np.array([label for _, label, _ in rows], dtype=np.int64)
+        return cls([path for path, _, _ in rows], labels, np.array([part for *_, part in rows], np.int8), classes)
+
+
+def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
+    """Image files of any size and mode, as RGB: decoded once if they fit into memory, else only looked through.
+
+    Raises:
+        DataError: the folder isn't laid out as a class per subfolder, most of a class's images can't be read, or the
+            disk fails.
+    """
+    found = folder.look()
+    rows = _Rows.of(found)
+    size = len(rows.files) * 3 * framing.pixels**2
+    held = size <= memory_bytes
+
+    def build(builder: Builder) -> None:
+        keys = builder.array(KEYS, (len(rows.files),), np.uint64)
+        images = builder.array(IMAGES, (len(rows.files), 3, framing.pixels, framing.pixels), np.uint8) if held else None
+        problems = _for_each(rows.files, lambda index, path: _decode(path, framing, images, keys, index))
+        parts = rows.parts.copy()
+        parts[list(problems)] = LEFT_OUT
+        builder.put(LABELS, rows.labels)
+        builder.put(PART, parts)
+        builder.facts["classes"] = rows.classes
+        builder.facts[UNREADABLE] = [(folder.relative(rows.files[index]), why) for index, why in problems.items()]
+
+    key = cache_key("folder, looked through", folder.content_key(), framing.key if held else None, max_pixels())
+    pool = from_cache(key, build, rows.files, size if held else 0)
+    _check_enough(folder, rows, pool)
+    pool = replace(pool, left_out=tuple(sorted((*pool.left_out, *found.left_out), key=lambda each: each.path)))
+    if held:
+        return pool
+    note = (
+        f"{len(rows.files):,} images of {framing.pixels} pixels take {size / 1e9:.1f} GB, more than the "
+        f"{memory_bytes / 1e9:.1f} GB that data may take: they are read from their files again in every epoch "
+        "(data_memory_gb sets the limit)"
+    )
+    return replace(pool, images=None, notes=(*pool.notes, note))
+
+
+def _check_enough(folder: Folder, rows: _Rows, pool: Pool) -> None:
+    """Raise DataError where more than half of a class's images in a split can't be read."""
+    reasons = {each.path: each for each in pool.left_out}
+    lost = pool.parts == LEFT_OUT
+    for part, label in sorted(set(zip(rows.parts[lost].tolist(), rows.labels[lost].tolist(), strict=True))):
+        here = (rows.parts == part) & (rows.labels == label)
+        if (lost & here).sum() > MOST_LEFT_OUT * here.sum():
+            named = [reasons[folder.relative(rows.files[row])] for row in np.flatnonzero(lost & here)]
+            raise DataError(
+                f"at least half of a class's images must be readable, got {len(named)} of {here.sum()} in "
+                f"{rows.files[np.flatnonzero(here)[0]].parent} that aren't: {listed(named)}; repair or remove them"
+            )
+
+
+def listed(left_out: Sequence[LeftOut]) -> str:
+    """The first few by name, and how many more there are."""
+    more = [f"and {len(left_out) - NAMED:,} more"] if len(left_out) > NAMED else []
+    return ", ".join([*map(str, left_out[:NAMED]), *more])
+
+
+def _for_each(files: Sequence[Path], work: Callable[[int, Path], None]) -> dict[int, str]:
+    """Run `work` on all files, on as many threads as there are CPUs: decoders let go of Python's lock.
+
+    Returns:
+        by index, why a file can't be read.
+    """
+
+    def tried(index: int, path: Path) -> str | None:
+        try:
+            work(index, path)
+        except UnreadableImage as error:
+            return error.reason
+        return None
+
+    with ThreadPoolExecutor(this_machine().cpus) as threads:
+        problems = list(threads.map(tried, range(len(files)), files))
+    return {index: problem for index, problem in enumerate(problems) if problem is not None}
+
+
+def _decode(path: Path, framing: Framing, images: np.ndarray | None, keys: Keys, index: int) -> None:
+    image = read_image(path)
+    keys[index] = pixel_key(image)
+    if images is not None:
+        images[index] = resize(image[None], framing)[0].numpy()

@@ -1,0 +1,69 @@
+"""A look at a folder of images before a search: `python -m tuner.train.data.looking`, a process of its own.
+
+It decodes the images into the machine's cache, as the first trial would, and tells what was found. The process takes a
+task as one line of JSON, answers by one line, and ends when its standard input does: with who asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.errors import DataError, describe_error
+from tuner.train.data.cutting import Cut, cut
+from tuner.train.data.facts import DataFacts, data_facts
+from tuner.train.data.loading import load_pool
+from tuner.trial import ImageClassifier
+from tuner.trial.framing import Framing
+
+
+def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | None:
+    """What a run tells of the trial's images; None where they aren't files in a folder.
+
+    Args:
+        trial: names the data and its cut
+        seed: decides the cut
+        framing: what the images are brought to as they are decoded
+
+    Raises:
+        DataError: the data is missing, damaged, or too little to cut.
+    """
+    folder = trial.image_folder
+    if folder is None:
+        return None
+    pool, scheme = load_pool(trial, framing), Cut(seed, trial.validation, trial.group)
+    rows = cut(pool, scheme, trial.source.name)
+    return data_facts(pool, rows, scheme, folder.path, known=trial.source != folder)
+
+
+def main() -> None:
+    """Do what the line of standard input says."""
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    try:
+        answer = _answer(task)
+    except DataError as error:
+        answer = {"refused": str(error)}
+    except Exception as error:
+        answer = {"failed": describe_error(error)}
+    print(json.dumps(answer), flush=True)
+
+
+def _answer(task: Mapping[str, Any]) -> dict[str, Any]:
+    found = look(ImageClassifier(**task["trial"]), seed=task["seed"], framing=Framing(**task["framing"]))
+    return {} if found is None else {"record": found.record(), "notices": found.notices}
+
+
+def _end_with_the_input() -> None:
+    """Who asked is gone: nobody waits for the answer."""
+    while os.read(sys.stdin.fileno(), 1000):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

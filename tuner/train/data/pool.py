@@ -1,0 +1,79 @@
+"""All images of a data set in one place: mapped from the machine's cache, or in this process's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable
+from tuner.train.data.holding_out import Keys, Labels
+from tuner.trial.image_folder import LeftOut
+
+PARTS = ("train", "validation", "test")  # as the files are split; `Pool.parts` holds indices of these
+LEFT_OUT = -1  # stands there for an image that is in none of them
+IMAGES, LABELS, KEYS, PART, UNREADABLE = "images", "labels", "keys", "parts", "unreadable"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All images of a data set, as the files have them.
+
+    Attributes:
+        images: [M, C, H, W] uint8; None if there are too many for memory
+        files: the file of every image; empty where images aren't files of their own
+        labels: [M] int64
+        keys: [M] uint64 that identical images share; of the pixels before any resizing, so that the cut is the same at
+            every image size
+        parts: [M] int8, index into PARTS; LEFT_OUT for an image that can't be read
+        classes: names
+        key: changes with all of the above
+        notes: what the user should know, in sentences
+        left_out: what the data set is read without
+    """
+
+    images: Tensor | None
+    files: Sequence[Path]
+    labels: Labels
+    keys: Keys
+    parts: np.ndarray
+    classes: tuple[str, ...]
+    key: str
+    notes: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def from_cache(key: str, build: Callable[[Builder], None], files: Sequence[Path] = (), size: int = 0) -> Pool:
+    """The pool that `build` fills, from the machine's cache; built in this process's memory where there is no room."""
+    try:
+        entry = ArrayCache().get(key, build, expected_bytes=size)
+        arrays, facts, notes = entry.arrays, entry.facts, entry.notes
+    except CacheUnavailable as error:
+        builder = InMemory()
+        build(builder)
+        arrays, facts = builder.arrays, builder.facts
+        notes = (f"the cache can't be used, so each trial decodes and holds the images itself: {error}",)
+    images = torch.from_numpy(arrays[IMAGES]) if IMAGES in arrays else None
+    return Pool(
+        *(images, files, arrays[LABELS], arrays[KEYS], arrays[PART], tuple(facts["classes"])),
+        key=key,
+        notes=notes,
+        left_out=tuple(LeftOut(*each) for each in facts.get(UNREADABLE, [])),
+    )
+
+
+class InMemory(Builder):
+    """Arrays as a cache entry has them, in this process's own memory."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self.facts = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+        """A new array."""
+        self.arrays[name] = np.zeros(shape, dtype)
+        return self.arrays[name]

@@ -1,0 +1,65 @@
+"""What a data set is, to the rest of tuner: which files it is made of, and what can be known of them without torch."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+
+class Source(ABC):
+    """Where a data set's images come from.
+
+    `native_size` is the edge of its images in pixels (None: they differ), `default_size` the one that trials resize
+    them to unless the space says otherwise, `classes` their number (None: known after a look at the files).
+    """
+
+    name: str
+    channels: int
+    classes: int | None = None
+    native_size: int | None = None
+    default_size: int | None = None
+    downloadable: ClassVar[bool] = False
+
+    @abstractmethod
+    def files(self, data_dir: Path) -> list[Path]:
+        """The files that the data set consists of, sorted; those that are there."""
+
+    def missing(self, data_dir: Path) -> list[str]:
+        """What would have to be downloaded, in words; empty when everything is there."""
+        return []
+
+    @abstractmethod
+    def check(self, data_dir: Path) -> None:
+        """Raise DataError if what is there is damaged, or if it isn't there and can't be downloaded."""
+
+    def is_present(self, data_dir: Path) -> bool:
+        """Whether the data set can be read without a download."""
+        return not self.missing(data_dir)
+
+    def fingerprint(self, data_dir: Path) -> str | None:
+        """16 hexadecimal digits that change with the data: from names, sizes and contents of the files."""
+        return digest((path.name, str(path.stat().st_size), _content(path)) for path in self.files(data_dir))
+
+    def signature(self, data_dir: Path) -> tuple[tuple[str, int], ...]:
+        """A cheap mark of what is on disk now, by modification times in ns; for caches within one process."""
+        return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
+
+    def count_classes(self) -> int | None:
+        """How many classes a quick look finds; None where it takes more."""
+        return self.classes
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(rows: Iterable[tuple[str, ...]]) -> str:
+    """16 hexadecimal digits that change with the rows and their order."""
+    found = hashlib.sha256()
+    for row in rows:
+        found.update("\x1f".join(row).encode("utf-8", "surrogateescape") + b"\x1e")
+    return found.hexdigest()[:16]

@@ -1,0 +1,183 @@
+"""What headers and file sizes tell of a folder of images, in seconds and without torch: what `tuner check` shows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.trial.image_folder import Folder, Found, LeftOut
+from tuner.trial.image_limits import FORMATS, most_pixels, too_large
+
+MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
+MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
+NAMED = 3  # examples in a sentence
+UNEVEN = 10  # the largest class has so many times the images of the smallest
+
+Place = tuple[str, str, Path]  # split, class, file
+
+
+@dataclass(frozen=True)
+class FolderHeaders:
+    """A folder of images as its files' names, sizes and headers tell it.
+
+    Attributes:
+        counts: images by class and split, those of the folder as it is
+        opened: images whose headers were read
+        sizes: width and height of the smallest, the middle and the largest of these; None without any
+        modes: how many of these have which of Pillow's modes, such as RGB and L
+        left_out: what a search would leave out, as far as it shows
+        notices: sentences
+    """
+
+    counts: dict[str, dict[str, int]]
+    opened: int
+    sizes: tuple[tuple[int, int], tuple[int, int], tuple[int, int]] | None
+    modes: dict[str, int]
+    left_out: tuple[LeftOut, ...]
+    notices: tuple[str, ...]
+
+    @property
+    def images(self) -> int:
+        """All of them."""
+        return sum(sum(each.values()) for each in self.counts.values())
+
+    def record(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "images": self.images,
+            "classes": self.counts,
+            "opened": self.opened,
+            "sizes": self.sizes,
+            "modes": self.modes,
+            "left_out": [{"path": each.path, "reason": f"it {each.reason}"} for each in self.left_out],
+            "notices": list(self.notices),
+        }
+
+
+def folder_headers(folder: Folder) -> FolderHeaders:
+    """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder."""
+    found = folder.look()
+    places = [
+        (part, name, path)
+        for part, classes in found.images.items()
+        for name, paths in classes.items()
+        for path in paths
+    ]
+    sizes, modes, unreadable = _opened(folder, places)
+    left_out = tuple(sorted((*found.left_out, *unreadable), key=lambda each: each.path))
+    counts = _counts(found)
+    return FolderHeaders(
+        counts,
+        sum(modes.values()) + len(unreadable),
+        (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
+        dict(modes.most_common()),
+        left_out,
+        (*_uneven(counts), *_single(counts), *_duplicates(folder, places)),
+    )
+
+
+def _counts(found: Found) -> dict[str, dict[str, int]]:
+    return {
+        name: {part: len(classes.get(name, ())) for part, classes in found.images.items()}
+        for name in found.images["train"]
+    }
+
+
+def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]], Counter[str], list[LeftOut]]:
+    """Sizes in pixels, the smallest first, modes, and what is no image; nothing where Pillow isn't installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return [], Counter(), []
+    sizes: list[tuple[int, int]] = []
+    modes: Counter[str] = Counter()
+    unreadable: list[LeftOut] = []
+    step = -(-len(places) // MOST_OPENED)
+    limit, pixels = most_pixels(), Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit: nothing is decoded here
+    try:
+        for _, _, path in places[:: max(1, step)]:
+            try:
+                with Image.open(path, formats=FORMATS) as image:
+                    size, mode = image.size, image.mode
+            except Exception:  # decoders raise whatever a damaged file leads them to
+                reason = "is no image, or a damaged one" if path.stat().st_size else "is empty"
+                unreadable.append(LeftOut(folder.relative(path), reason))
+                continue
+            if size[0] * size[1] > limit:
+                unreadable.append(LeftOut(folder.relative(path), too_large(size[0] * size[1], limit)))
+            else:
+                sizes.append(size)
+                modes[mode] += 1
+    finally:
+        Image.MAX_IMAGE_PIXELS = pixels
+    return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
+
+
+def _uneven(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    training = {name: each["train"] for name, each in counts.items()}
+    most, fewest = max(training, key=training.__getitem__), min(training, key=training.__getitem__)
+    if training[most] >= UNEVEN * training[fewest]:
+        yield (
+            f"the classes are uneven: '{most}' has {training[most]:,} images for training, '{fewest}' "
+            f"{training[fewest]:,}; class_weights may help, and val_f1 says more than val_accuracy"
+        )
+
+
+def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    single = [name for name, each in counts.items() if sum(each.values()) < 3]
+    if single:
+        yield (
+            "a class needs 3 images to be trained, validated and tested on, got fewer of "
+            f"{_listed(map(repr, single))}; add images, or remove the class"
+        )
+
+
+def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
+    """Files with the same content: in one class, in two, in two splits."""
+    within, across, leaks = [], [], []
+    for same in _same_content(places):
+        pair = " = ".join(folder.relative(path) for _, _, path in same[:2])
+        if len({name for _, name, _ in same}) > 1:
+            across.append(pair)
+        if len({part for part, _, _ in same}) > 1:
+            leaks.append(pair)
+        if len({(part, name) for part, name, _ in same}) == 1:
+            within.append(pair)
+    if within:
+        yield f"{_images(len(within))} more than once in a class (copies stay on one side of a cut): {_listed(within)}"
+    if across:
+        yield f"{_images(len(across))} in two classes: {_listed(across)}; delete the wrong ones"
+    if leaks:
+        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; the later split's figures are too good by them"
+
+
+def _same_content(places: list[Place]) -> Iterator[list[Place]]:
+    """Groups of two files or more that are the same byte for byte."""
+    by_size: dict[int, list[Place]] = defaultdict(list)
+    for place in places:
+        by_size[place[2].stat().st_size].append(place)
+    left = MOST_HASHED_BYTES
+    for size, alike in sorted(by_size.items()):
+        left -= size * len(alike) if len(alike) > 1 else 0
+        if len(alike) < 2 or size == 0 or left < 0:
+            continue
+        by_content: dict[bytes, list[Place]] = defaultdict(list)
+        for place in alike:
+            with place[2].open("rb") as file:
+                by_content[hashlib.file_digest(file, "sha256").digest()].append(place)
+        yield from (group for group in by_content.values() if len(group) > 1)
+
+
+def _images(count: int) -> str:
+    return "1 image is there" if count == 1 else f"{count:,} images are there"
+
+
+def _listed(names: Iterable[str]) -> str:
+    told = list(names)
+    more = [f"and {len(told) - NAMED:,} more"] if len(told) > NAMED else []
+    return ", ".join([*told[:NAMED], *more])

@@ -1,0 +1,30 @@
+"""Which image files are read: formats, and how many pixels one may have."""
+
+from __future__ import annotations
+
+import os
+
+from tuner.errors import DataError
+
+# Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
+
+MAX_PIXELS = 120_000_000  # of one image: as much as cameras take, 0.5 GB while it is decoded
+MAX_PIXELS_VARIABLE = "TUNER_MAX_IMAGE_PIXELS"
+
+
+def most_pixels() -> int:
+    """Most pixels of an image that is read: $TUNER_MAX_IMAGE_PIXELS, else 120 million.
+
+    Raises:
+        DataError: the variable is no whole number from 1.
+    """
+    text = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
+    if not text.isdecimal() or int(text) < 1:
+        raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
+    return int(text)
+
+
+def too_large(pixels: int, limit: int) -> str:
+    """What is wrong with an image of so many pixels, after "it"."""
+    return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"

@@ -1,0 +1,74 @@
+"""How a study asks for its images to be cut: a share for validation, the data's own split, groups on one side."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tuner.errors import DataError, StudyError, shown
+from tuner.space.values import is_number
+from tuner.trial.data_source import Source
+from tuner.trial.image_folder import Folder
+from tuner.trial.sources import FunctionSource
+
+OWN = "folder"  # the data's own validation split
+
+
+def check_splitting(source: Source, validation: object, group: object) -> None:
+    """Raise StudyError for a share or a pattern that can't work, or data that isn't cut."""
+    if validation is None and group is None:
+        return
+    if isinstance(source, FunctionSource):
+        raise StudyError(
+            f"validation and group are for data that tuner cuts, got the function {source.name}, which returns the "
+            "splits itself; leave them out"
+        )
+    if not (validation is None or validation == OWN or _is_share(validation)):
+        raise StudyError(
+            f"validation must be a share of the training images between 0 and 1, or 'folder', got {shown(validation)}; "
+            "write validation=0.2"
+        )
+    if group is not None:
+        _check_group(source, group)
+
+
+def check_given(validation: float | str | None, name: str, *, has_own: bool) -> None:
+    """Raise DataError where the data has a validation split of its own and a share is asked for, or the reverse."""
+    if validation == OWN and not has_own:
+        raise DataError(
+            f"validation='folder' needs a folder val/ beside train/, got {name} without one; add it, or give a share, "
+            "such as validation=0.2"
+        )
+    if _is_share(validation) and has_own:
+        raise DataError(
+            f"validation={validation} is cut from the training images, got {name}, which has a validation split of its "
+            "own; write validation='folder', or move val/ away"
+        )
+
+
+def check_files(source: Source, folder: Folder | None, validation: float | str | None, data_dir: Path) -> None:
+    """`check_given`, as far as the files tell before they are read; `folder` is where images are files of their own."""
+    if folder is not None:
+        check_given(validation, source.name, has_own="validation" in folder.scan())
+    elif source.is_present(data_dir):
+        check_given(validation, source.name, has_own=False)
+
+
+def _is_share(validation: object) -> bool:
+    return is_number(validation) and 0 < float(validation) < 1
+
+
+def _check_group(source: Source, group: object) -> None:
+    if not isinstance(source, Folder):
+        raise StudyError(
+            f"group is a pattern of file names, got data={source.name!r}, which isn't a folder; leave it out"
+        )
+    try:
+        if not isinstance(group, str) or not group:
+            raise TypeError("no text")
+        re.compile(group)
+    except (re.error, TypeError, RecursionError, OverflowError) as error:
+        raise StudyError(
+            f"group must be a regular expression for names of files, got {shown(group)} ({error}); "
+            "correct it, as in group=r'^([^_]+)_'"
+        ) from error

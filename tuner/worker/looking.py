@@ -1,0 +1,44 @@
+"""Has a process of its own look at the images of a study before its first trial, so that the driver loads no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.errors import DataError
+from tuner.machine import python_environment
+from tuner.worker.implementation import DataLook
+
+PROGRAM = "tuner.train.data.looking"
+
+
+def look_apart(task: Mapping[str, Any]) -> DataLook | None:
+    """What is found, None if the process died: its trials then say what is wrong.
+
+    Args:
+        task: "trial", fields of an image classifier that name the data and its cut, "seed" of the cut, and "framing",
+            fields of what the images are brought to
+
+    Raises:
+        DataError: the data is missing, damaged, or too little to cut.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=python_environment(),
+        start_new_session=True,  # a terminal's Ctrl-C is the driver's: this process ends with it
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{json.dumps(dict(task), default=str)}\n".encode())
+        process.stdin.flush()
+        line = process.stdout.readline()
+    answer: dict[str, Any] = json.loads(line) if line else {}
+    if "refused" in answer:
+        raise DataError(answer["refused"])
+    return DataLook(answer["record"], tuple(answer["notices"])) if "record" in answer else None
