@@ -24,7 +24,8 @@ def images():
     import torch
 
     if Path("slow").exists() and os.environ.get("SLOW"):
-        Path("scoring").write_text(str(os.getpid()))
+        Path("scoring.new").write_text(str(os.getpid()))
+        os.replace("scoring.new", "scoring")
         time.sleep(600)
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(96) % 4
@@ -50,6 +51,14 @@ study = Study(
 """
 
 
+def workers_beside(pid: int) -> list[str]:
+    """The command lines of other workers of the same raylet, but of trials that have ended and of Ray's agents."""
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    lines = [Path(f"/proc/{child}/cmdline").read_bytes().decode() for child in children if int(child) != pid]
+    return [line for line in lines if "default_worker.py" in line or line.startswith("ray::IDLE")]
+
+
 @pytest.mark.parametrize("end", ["kill -9", pytest.param("Ctrl-C", marks=pytest.mark.slow)])
 def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_concluded_by_resume(
     tmp_path: Path, end: str
@@ -68,6 +77,8 @@ def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_con
     wait_for(lambda: epochs_reported(tmp_path / "out") >= reported + 1)
     (tmp_path / "slow").touch()
     wait_for((tmp_path / "scoring").exists)
+    scoring = int((tmp_path / "scoring").read_text())
+    assert workers_beside(scoring) == []  # a second one would load torch, and do nothing
     os.kill(process.pid, signal.SIGKILL if end == "kill -9" else signal.SIGINT)
     _, err = process.communicate(timeout=300)
     before = load_run(tmp_path / "out")
