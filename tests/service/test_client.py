@@ -180,7 +180,7 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert f"@{study}" in lines[-1]
     assert run_main(capsys, "queue", "--why", f"@{study}")[1].startswith(f"study @{study} parabola.py is checking")
     assert run_main(capsys, "priority", study, "-4")[1] == f"study @{study} has priority -4 now\n"
-    assert run_main(capsys, "logs", study) == (0, "", f"study {study}: its driver printed nothing\n")
+    assert run_main(capsys, "logs", study) == (0, "", f"study @{study}: its driver printed nothing\n")
     assert run_main(capsys, "cancel", study)[1].startswith(f"study @{study} parabola.py is cancelled")
     assert json.loads(run_main(capsys, "cancel", study, "--json")[1])["state"] == "cancelled"
     assert run_main(capsys, "devices")[1].split()[:5] == ["device", "study", "user", "trial", "busy"]
