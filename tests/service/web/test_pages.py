@@ -156,6 +156,7 @@ def test_a_refined_study_is_shown_and_then_submitted_by_who_asks(served: Served,
     [
         ("https://wandb.ai/us/bowl/groups/bowl%2F1", "https://wandb.ai/us/bowl/groups/bowl%2F1"),
         ("javascript:alert(1)", None),
+        ("javascript://wandb.ai/%0Aalert(1)", None),
         ("https://user:word@wandb.ai/", None),
         (["https://wandb.ai"], None),
         (None, None),
