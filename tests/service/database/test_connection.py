@@ -6,6 +6,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.service.database import Database, studies
+from tuner.service.database.connection import MIGRATIONS
 from tuner.service.model import State
 
 ROW = {"name": "s", "user_id": 1, "user": "anne", "state": State.QUEUED, "submitted": 1.0, "changed": 1.0}
@@ -78,3 +79,9 @@ def test_a_full_database_refuses_in_a_sentence_and_takes_more_once_there_is_room
     database._writer.execute("PRAGMA max_page_count = 1000000")
     with database.changing() as connection:
         assert studies.insert(connection, **ROW) == 1
+
+
+def test_migrations_are_numbered_one_after_the_other() -> None:
+    """Two of one number, as of two changes that were merged, would leave one out."""
+    numbers = sorted(int(path.name[:4]) for path in MIGRATIONS.iterdir() if path.suffix == ".sql")
+    assert numbers == list(range(1, len(numbers) + 1))

@@ -14,6 +14,7 @@ from axe_playwright_python.base import AXE_FILE_PATH
 from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
+from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.results.text import with_error
 from tuner.service.database import foretold, studies
@@ -122,11 +123,40 @@ def test_studies_are_compared(served: Served, tmp_path: Path) -> None:
     assert guest.get("/api/v1/comparison", params={"study": two[0]}).status_code == 422
 
 
+REFINABLE = STUDY.replace(
+    '"x": tuner.uniform(0, 1)',
+    '"lr": tuner.loguniform(1e-4, 1e-1), "kind": tuner.choice(["a", "b"]), "depth": tuner.randint(1, 9), '
+    '"momentum": tuner.uniform(0, 1).when(kind="b"), "width": tuner.choice([16, 32, 64])',
+)
+
+
+def test_a_refined_study_is_shown_and_then_submitted_by_who_asks(served: Served, tmp_path: Path) -> None:
+    study = served.service.submit(submission(REFINABLE), served.users["anne"]).id
+    path, bert = f"/api/v1/studies/{study}:refine", served.client("bert", timeout=60)
+    assert bert.post(path, json={}).json()["fix"] == "wait for it"
+    run = a_run(tmp_path)
+    file = served.service.folder.bundle(study) / "parabola.py"
+    info = json.loads((Path(run.path) / "run.json").read_text())
+    (Path(run.path) / "run.json").write_text(json.dumps(info | {"study_file": str(file)}))
+    (Path(run.path) / "study.py").write_text(REFINABLE)
+    named(served, study, run=run.path)
+    shown = bert.post(path, json={"kind": "narrowed"}).json()
+    assert shown["study"] is None
+    assert "+    name='parabola-narrowed'," in shown["diff"]
+    assert served.service.studies().items[0].id == study
+    sent = bert.post(path, json={"kind": "narrowed", "submit": True}).json()
+    assert sent["diff"] == shown["diff"]
+    new = served.service.study(sent["study"]["id"])
+    assert (new.name, new.user, new.state) == ("parabola_narrowed.py", "bert", "checking")
+    assert (served.service.folder.bundle(new.id) / "parabola.py").read_text() == REFINABLE
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
         ("https://wandb.ai/us/bowl/groups/bowl%2F1", "https://wandb.ai/us/bowl/groups/bowl%2F1"),
         ("javascript:alert(1)", None),
+        ("javascript://wandb.ai/%0Aalert(1)", None),
         ("https://user:word@wandb.ai/", None),
         (["https://wandb.ai"], None),
         (None, None),

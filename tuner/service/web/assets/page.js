@@ -9,11 +9,12 @@ import { studyPage } from "./study.js";
 const LEAST = 1000; // milliseconds between two reloads
 const HIDDEN = 10000; // of a tab that nobody sees, whose title still tells
 const SHARE = 4; // times as long as a reload took, so that a slow server isn't asked all the time
+const MOST = 10000; // of that
 const AFTER_FAILURE = 5000;
 const main = document.getElementById("main");
 let timer = null; // of the next reload
 let loading = false;
-let took = 0;
+let took = null; // of the first time nothing is known: the script for figures comes then, too
 let due = false; // something changed while it was read
 let urgent = false; // and the user waits for it
 
@@ -41,7 +42,7 @@ async function reload() {
     due = true;
     told(error);
   }
-  took = performance.now() - begun;
+  took = took === null ? 0 : performance.now() - begun;
   loading = false;
   if (urgent) reload();
   else if (due) soon(least);
@@ -58,7 +59,7 @@ function told(error) {
 function soon(least = LEAST) {
   due = true;
   if (loading || timer !== null) return;
-  timer = setTimeout(reload, Math.max(document.hidden ? HIDDEN : least, SHARE * took));
+  timer = setTimeout(reload, Math.max(document.hidden ? HIDDEN : least, Math.min(SHARE * took, MOST)));
 }
 
 // At once, as the user has done something.
