@@ -1,8 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.service.submissions import STUDY
+from tests.service.submissions import FURNACE, STUDY
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import Facts, refuse_missing
 from tuner.service.errors import ServiceError
@@ -94,6 +95,22 @@ def test_facts_that_the_file_makes_up_are_refused(tmp_path: Path) -> None:
     for told in ('{"facts": {"name": 1}}', "[" * 5000):
         with pytest.raises(ServiceError, match=r"parabola\.py"):
             check(study_file(tmp_path, lie % told), {}, LIMITS)
+
+
+def test_each_kind_of_study_is_submitted_in_its_form(tmp_path: Path) -> None:
+    file = tmp_path / "space.py"
+    file.write_text(STUDY.replace("trial=train", "trial=tuner.External('furnace')"))
+    with pytest.raises(
+        ServiceError, match=r"a study file needs trials that the service runs, got .*; submit the study as"
+    ):
+        check(file, {}, Limits())
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps(FURNACE))
+    found = check(file, {"trials": 7}, Limits(), external=True)
+    assert (found.kind, found.trials, demand_of(found, [], None, 4)) == ("external", 7, Demand("external"))
+    file.write_text(json.dumps(FURNACE | {"resources": {"gpus": "auto"}}))
+    with pytest.raises(ServiceError, match=r"Resources\.gpus='auto' needs trials that the service runs"):
+        check(file, {}, Limits(), external=True)
 
 
 def test_secrets_of_the_server_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
