@@ -130,6 +130,7 @@ def test_a_job_that_is_cancelled_is_saved_and_not_put_into_the_queue(folder: Pat
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_job_whose_ray_does_not_start_ends_with_a_sentence(folder: Path, jobs: list[Job]) -> None:
     job = start(folder, jobs, nodes=1, SLURM_CPUS_PER_TASK="many")
     assert job.wait(120) == 1
