@@ -22,7 +22,6 @@ from ray.experimental import internal_kv
 from tuner.driver import packing
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
-from tuner.driver.nodes import check_nodes
 from tuner.driver.patching import changed, environment, quiet_loggers
 from tuner.driver.quick_start import Workers, any_worker_taken
 from tuner.driver.watchdog import Listening, Watchdog
@@ -73,9 +72,8 @@ def connected(
     and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
     No more workers are started than `concurrency` has trials run at once.
 
-    Raises StudyError where Ray doesn't start, nothing answers at the address, a trial of the study would never get what
-    it asks for, or a node of the cluster lacks what it needs; KeyboardInterrupt if a signal ends the search before Ray
-    has started.
+    Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
+    what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
     address, nice = driving.address, driving.nice
     _check_nice(nice, address)
@@ -107,10 +105,7 @@ def connected(
         machine = this_machine() if address is None else _cluster(study.resources)
         study.check_machine(machine, where="this machine" if address is None else "the cluster")
         stack.enter_context(Watchdog(interrupted, is_gone))
-        resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
-        if address is not None:
-            check_nodes(study, _nodes_for(resources))
-        yield resources, devices
+        yield study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu), devices
 
 
 def _check_nice(nice: int | None, address: str | None) -> None:
@@ -254,17 +249,6 @@ def _join(address: str) -> None:
             f"--address needs a running Ray cluster, got {address!r}, where no cluster answers; "
             f"start one with `ray start --head`, or leave --address out ({str(error).splitlines()[0]})"
         ) from error
-
-
-def _nodes_for(resources: Resources) -> list[dict[str, Any]]:
-    """The nodes of the connected cluster that can hold a trial, or a part of one that is spread."""
-    count = int(resources.devices) if resources.placement == "spread" else 1
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return [
-        node
-        for node in alive
-        if _on_node(resources, count, node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0))
-    ]
 
 
 def _cluster(resources: Resources) -> Machine:
