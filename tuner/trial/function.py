@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tuner.errors import StudyError
 from tuner.space import Space
 from tuner.trial.base import Trial
-from tuner.trial.source import source_fingerprint
+from tuner.trial.function_source import source_fingerprint
 
 
 @dataclass(frozen=True)
