@@ -59,7 +59,10 @@ print(json.dumps(told))
     ("limit", "size", "free", "told"),
     [
         (None, 1_000_000, 9_000_000, "a search needs room for its next checkpoints and events, 4 MB, got "),
-        (0.012, 3_000_000, 40_000_000, "disk_gb needs to hold the checkpoints that the search goes on from"),
+        pytest.param(
+            *(0.012, 3_000_000, 40_000_000, "disk_gb needs to hold the checkpoints that the search goes on from"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(None, 6_000_000, 5_000_000, "got none for that of epoch 1 of trial 00000", marks=pytest.mark.slow),
     ],
     ids=["fills up", "limit", "refuses a checkpoint"],

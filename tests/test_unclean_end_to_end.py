@@ -38,6 +38,7 @@ def test_a_search_on_unclean_images_runs_and_lists_what_it_left_out(tmp_path: Pa
     assert "dog/photo.heic" in (Path(run.path) / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_class_of_unreadable_images_is_refused_before_anything_starts(tmp_path: Path) -> None:
     root = write_unclean(tmp_path / "my photos")
     for index in range(14):

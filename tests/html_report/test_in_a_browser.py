@@ -50,8 +50,15 @@ def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "light"),
+        (1400, "dark"),
+        pytest.param(390, "dark", marks=pytest.mark.slow),
+        pytest.param(1400, "light", marks=pytest.mark.slow),
+    ],
+)
 def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
     visit = opened(browser, written, width=width, scheme=scheme)
     page = visit.page
