@@ -121,7 +121,7 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
         await asyncio.to_thread(web.webhooks.sender.close)
         leave()
         web.feeds.close()
-        await lines.close()
+        await web.workers.close()
 
 
 def _folder(service: Service, study: int) -> Folder | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +22,7 @@ LARGEST_METRICS = 100_000  # characters of one epoch's, as JSON
 AGAIN_SECONDS = {State.STARTING: 2.0, State.CHECKING: 2.0}
 LATER_SECONDS = 10.0  # until a worker should ask again a study that waits or is paused
 MOST_KNOWN = 10_000  # workers that are remembered as noted
+_Noted = tuple[int, int, str]  # a study, a user, and the user's worker
 
 
 class Workers:
@@ -27,7 +30,8 @@ class Workers:
 
     def __init__(self, service: Service, lines: Lines) -> None:
         self._service, self.lines = service, lines
-        self._noted: dict[tuple[int, int, str], None] = {}
+        self._noted: dict[_Noted, None] = {}
+        self._writing: set[asyncio.Task[None]] = set()
 
     async def tell(self, study: int, by: User, worker: str, verb: str, **fields: Any) -> dict[str, Any]:
         """The answer of the study's search. Raises ServiceError."""
@@ -38,19 +42,35 @@ class Workers:
         if found.state is not State.RUNNING:
             raise _not_now(found)
         if verb == "ask":
-            await self._note(found, by, worker)
+            self._note(found, by, worker)
         reply = await self.lines.ask(found, {"do": verb, "worker": f"{by.name}/{worker}", **fields})
         return _answer(reply)
 
-    async def _note(self, study: SubmittedStudy, by: User, worker: str) -> None:
-        """Write down, once, who works on a study; who had which trial is told by the run's events."""
+    async def close(self) -> None:
+        """Write down what is not written yet, then cut the lines."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+        await self.lines.close()
+
+    def _note(self, study: SubmittedStudy, by: User, worker: str) -> None:
+        """Write down, once, who works on a study; who had which trial is told by the run's events.
+
+        Nobody waits for it: dozens of workers that begin at once would wait for each other's writes.
+        """
         key = (study.id, by.id, worker)
         if key in self._noted:
             return
         self._noted[key] = None
         while len(self._noted) > MOST_KNOWN:
             self._noted.pop(next(iter(self._noted)))
-        await run_in_threadpool(self._write, study.id, by, worker)
+        task = asyncio.get_running_loop().create_task(self._write_down(key, by))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _write_down(self, key: _Noted, by: User) -> None:
+        try:
+            await run_in_threadpool(self._write, key[0], by, key[2])
+        except (OSError, sqlite3.Error):
+            self._noted.pop(key, None)  # with the worker's next request it is tried again
 
     def _write(self, study: int, by: User, worker: str) -> None:
         with self._service.database.changing() as connection:
