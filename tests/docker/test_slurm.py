@@ -103,7 +103,6 @@ def test_a_job_is_saved_before_its_limit_and_goes_on_when_it_is_put_into_the_que
     assert (folder / "requeued").read_text() == f"requeue {os.getpid()}\n"
     run = load_run(runs)
     assert (run.info["status"], run.info["end_reason"]) == ("interrupted", "SIGTERM")
-    assert run.info["machine"]["processor"] == "Ray cluster of 1 node"
     assert processes_of({first.pid}) == []
     before = {(trial.trial, epoch) for trial in run.record.trials.values() for epoch in trial.epochs}
 

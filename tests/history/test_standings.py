@@ -71,3 +71,7 @@ def test_the_saved_network_nearest_to_what_should_stand_stands() -> None:
 
 def test_a_failed_trial_is_never_ahead() -> None:
     assert winner(record_of((STEADY, "failed"), ([0.1], "stopped"))) == "00001"
+
+
+def test_values_whose_sum_is_no_number_any_more_are_compared() -> None:
+    assert winner(record_of(([1e308, 1e308, 1.2e308], "stopped"), ([0.7, 0.8, 0.9, 0.9], "completed"))) == "00000"

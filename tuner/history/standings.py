@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tuner.history.worth import Worth, late_half, of_full_length, of_shortened
@@ -144,7 +143,8 @@ class Standings:
         if trial.ended_by == TARGET:
             return True
         values = [value for _, value in self._values(trial)]
-        return len(values) > 1 and self._sign * fmean(values[-max(2, late_half(len(values))) :]) > self._highest
+        last = values[-max(2, late_half(len(values))) :]  # whose sum may be beyond what a number can hold
+        return len(values) > 1 and self._sign * sum(value / len(last) for value in last) > self._highest
 
     def _raise_highest(self, highest: float) -> None:
         if highest != self._highest:
