@@ -127,7 +127,8 @@ def sixty_trials() -> list[Event]:
 
 def test_a_terminal_shows_the_best_trials_on_about_a_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """60 trials took 510 lines on 80 columns, the worst first."""
-    lines = on_a_terminal(make(tmp_path, *sixty_trials()), monkeypatch)
+    (folder := tmp_path / ("a folder whose name takes most of a line" + 20 * "-")).mkdir()
+    lines = on_a_terminal(make(folder, *sixty_trials()), monkeypatch)
     assert len(lines) <= 24
     rows = [line for line in lines if line[:5].isdigit()]
     assert [row[:5] for row in rows] == [f"{number:05d}" for number in range(59, 59 - len(rows), -1)]

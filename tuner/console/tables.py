@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
 SHOWN_EARLIER = 10
-FEWEST_ROWS, BESIDE = 5, 5  # trials that are shown on the lowest terminal; lines for headings and what is left out
+FEWEST_ROWS, BESIDE = 5, 3  # trials that are shown on the lowest terminal; lines of the table's head and the prompt
 GAP = 2  # columns between two of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
 LEAST_MISSED = ("at", "time", "epochs", "status")  # columns that a narrow terminal goes without, the first first
@@ -114,14 +114,16 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
     trials = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
     wall, count = duration(record.wall_seconds), plural(len(record.trials), "trial")
     heading, below = f"{run.title} in {run.path}: {run.status}, {count}, {wall}", [*_told(run), *_winner(run)]
-    room = console.size.height - BESIDE - sum(-(-cell_len(line) // console.width) for line in (heading, *below))
-    shown = trials if every or not console.is_terminal else trials[: max(FEWEST_ROWS, room)]
+    shown = trials
+    if console.is_terminal and not every:
+        _, names, hidden = _columns_that_fit(run, trials[: console.size.height], console.width)
+        beside = (heading, *_left_out(run, len(trials), names, hidden), *below)
+        room = console.size.height - BESIDE - sum(len(Text(line).wrap(console, console.width)) for line in beside)
+        shown = trials[: max(FEWEST_ROWS, room)]
     columns, names, hidden = _columns_that_fit(run, shown, console.width)
-    table = _trials_table(run.metric, columns, console.width)
     console.print(heading)
-    console.print(table)
-    _print_what_is_left_out(run, len(trials) - len(shown), names, hidden, console)
-    for line in below:
+    console.print(_trials_table(run.metric, columns, console.width))
+    for line in (*_left_out(run, len(trials) - len(shown), names, hidden), *below):
         console.print(line)
 
 
@@ -207,18 +209,16 @@ def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> li
     return [name for name in every if name in kept]
 
 
-def _print_what_is_left_out(
-    run: Run, trials: int, names: Sequence[str], hidden: Sequence[str], console: Console
-) -> None:
+def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]) -> list[str]:
     """How many trials and settings of the table, and which of its columns, aren't shown, and how they are."""
     every = {name for trial in run.record.trials.values() for name in flat_config(trial.config)}
-    if trials > 0:
-        console.print(f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}")
+    lines = [f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}"] if trials else []
     missing = [f"column {name!r}" for name in hidden]
     if len(names) < len(every):
         missing.append(f"{plural(len(every) - len(names), 'setting')} of each trial")
     if missing:
-        console.print(f"{', '.join(missing)} left out, for want of room: see one with --trial ID, all in a pipe")
+        lines.append(f"{', '.join(missing)} left out, for want of room: see one with --trial ID, all in a pipe")
+    return lines
 
 
 def print_winner(run: Run) -> None:
