@@ -27,7 +27,7 @@ from contextlib import suppress
 
 LIMIT_BYTES, HEAD_BYTES, TAIL_BYTES = 10_000_000, 5_000_000, 2_500_000
 FLUSH_SECONDS = 0.5  # after which what was read is in the file
-BATCH_SECONDS = 0.01  # that a few lines wait for others: a process that is woken for each line costs the trial time
+BATCH_SECONDS = 0.01  # that a few lines wait for others, at most: a process woken for each line costs the trial time
 READ_BYTES, FEW_BYTES = 2**18, 2**14
 LINE_BYTES = 100_000  # of a line that isn't cut in two where the rest is left out
 DRAINED_READS = 16  # before an answer: a child that never stops printing can't hold it up
@@ -296,6 +296,23 @@ class Worker:
         return False
 
 
+class Pace:
+    """How long to wait until about READ_BYTES have come, so that no pipe fills up and holds the trial up."""
+
+    def __init__(self) -> None:
+        self._bytes, self._since = 0, 0.0
+
+    def read(self, found: int) -> None:
+        """So many bytes were read."""
+        self._bytes += max(found, 0)
+
+    def pause(self, now: float) -> float:
+        """Seconds to wait, by what came since the last pause began; BATCH_SECONDS at most."""
+        come, passed = self._bytes, now - self._since
+        self._bytes, self._since = 0, now
+        return min(BATCH_SECONDS, passed * READ_BYTES / come) if come else BATCH_SECONDS
+
+
 class Recorder:
     """Does what the messages say until the worker is gone."""
 
@@ -304,6 +321,7 @@ class Recorder:
         self._log: Log | None = None
         self._token = b""
         self._discarded = 0.0
+        self._pace = Pace()
         self._sources: dict[int, Source] = {}
         self._left: set[int] = set()  # pipes of trials that have ended, which their children still hold
 
@@ -312,13 +330,14 @@ class Recorder:
         while self._worker.lives():
             self._wait()
             read = [self._read(source) for source in list(self._sources.values())]
+            self._pace.read(sum(read))
             if not self._answer():
                 break
             if self._log is not None and time.monotonic() - self._log.flushed >= FLUSH_SECONDS:
                 self._log.flush()
             self._discard()
             if max(read, default=0) < FEW_BYTES:
-                select.select([self._control], [], [], BATCH_SECONDS)
+                select.select([self._control], [], [], self._pace.pause(time.monotonic()))
         self._answer()  # the worker may have been killed before this program began
         self._drain()
         if self._log is not None:
