@@ -59,7 +59,8 @@ def workers_beside(pid: int) -> list[str]:
     return [line for line in lines if "default_worker.py" in line or line.startswith("ray::IDLE")]
 
 
-@pytest.mark.parametrize("end", ["kill -9", pytest.param("Ctrl-C", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
 def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_concluded_by_resume(
     tmp_path: Path, end: str
 ) -> None:

@@ -255,12 +255,9 @@ def test_a_search_told_to_end_saves_prints_how_to_resume_and_leaves_no_process(t
     assert (Path(run.path) / "trials.csv").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [
-        pytest.param(signal.SIGINT, 130, id="Ctrl-C"),
-        pytest.param(signal.SIGKILL, -9, id="kill -9", marks=pytest.mark.slow),
-    ],
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, id="Ctrl-C"), pytest.param(signal.SIGKILL, -9, id="kill -9")]
 )
 def test_an_interrupted_search_goes_on_to_what_it_would_have_been(
     tmp_path: Path, number: signal.Signals, code: int

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ray
     [
         "driver killed",
         "worker killed past a rung",
-        pytest.param("driver killed in its conclusion", marks=pytest.mark.slow),
+        "driver killed in its conclusion",
     ],
 )
 def test_nothing_is_lost_by_a_kill(kind: str) -> None:

@@ -101,6 +101,7 @@ def test_a_search_in_the_background_ends_in_order_when_who_started_it_is_killed(
     assert load_run(tmp_path / "out").info["status"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_command_is_told_of_and_its_trial_replayed(tmp_path: Path) -> None:
     text = plain().removeprefix("\nimport torch")
     space = study_file(tmp_path, f"import torch\n{text}")

@@ -42,7 +42,7 @@ def test_a_search_among_models_ends_in_files_of_the_winner(tmp_path: Path, monke
         pixels = generator.integers(128 * (index % 2), 128 * (1 + index % 2), (40, 30 + index, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{index}.png")
     (tmp_path / "study.py").write_text(STUDY)
-    done = tuner("run", "study.py", "--wandb", "off", folder=tmp_path)
+    done = tuner("run", "study.py", "--wandb", "off", "--concurrency", "1", folder=tmp_path)
     assert done.code == 0, done.err
     assert "note: epochs=9 is cut to the budget's max_epochs=1" in done.err
     assert "note: model='vgg11' is never tried" in done.err

@@ -101,6 +101,7 @@ def train(config):
 """
 
 
+@pytest.mark.slow
 def test_failed_trials_run_again_with_the_file_that_was_mended(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(BROKEN, "search=Random(), scheduler=NoEarlyStopping()", trials=4))
     finished = tuner("run", space, "--storage", "out", "--json", folder=tmp_path)

@@ -147,6 +147,7 @@ print([sorted(run.trials["loss"]) for run in resumed])
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_searches_of_two_files_run_their_own_functions(tmp_path: Path) -> None:
     for number, folder in enumerate(("first", "second"), start=1):
         written(tmp_path / folder, number)

@@ -58,7 +58,7 @@ def test_a_model_and_data_of_ones_own_are_searched_in_parts_that_fit_into_memory
     tmp_path: Path,
 ) -> None:
     starved = OWN.replace("nn.Sequential(", "Starved(").replace("def blobs", f"{STARVED}\ndef blobs")
-    run = search(tmp_path, starved)
+    run = search(tmp_path, starved, "--concurrency", "1")
     assert run.best_metrics["test_accuracy"] > 0.9
     assert run.best is not None
     assert set(run.history["micro_batch_size"]) == {8}  # half of a half of 32

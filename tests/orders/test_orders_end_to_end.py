@@ -168,6 +168,7 @@ def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
     assert len(run_in(tmp_path).record.trials) == 5
 
 
+@pytest.mark.slow
 def test_a_driver_killed_right_after_an_order_has_obeyed_it_once_when_resumed(tmp_path: Path) -> None:
     process = started(tmp_path, TWO_AT_ONCE.replace("trials=6", "trials=3"))
     run = run_in(tmp_path)
