@@ -52,6 +52,12 @@ def test_the_last_epoch_may_win_by_the_mean_of_the_last_ones_though_another_had_
     assert choices(replace(ASSIGNMENT, to_beat=0.85), noisy)[-1] is None
 
 
+def test_the_mean_of_values_whose_sum_is_no_number_is_taken() -> None:
+    losses = replace(ASSIGNMENT, mode="min", to_beat=1.2e308)
+    assert choices(losses, [1e300] * 4 + [1.5e308] * 5)[-1] is None
+    assert choices(losses, [1e300] * 4 + [1.7e308, 1.7e308, 1.7e308, 1e308, 1.1e308])[-1] == "now"
+
+
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
     values = [0.1, 0.5, 0.3, 0.6]
     assert choices(replace(ASSIGNMENT, to_beat=0.5), values) == [None, "best", "now", "best"]

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.history.checkpoints import CheckpointStore
@@ -64,7 +63,7 @@ class SavingPolicy:
         if epoch < self._assignment.epochs:
             return False
         late = late_half(self._assignment.epochs)
-        means = (fmean(self._values[-count:]) for count in range(FEWEST_IN_A_MEAN, late + 1))
+        means = (sum(value / count for value in self._values[-count:]) for count in range(FEWEST_IN_A_MEAN, late + 1))
         return len(self._values) < late or any(map(self._may_win, means))
 
     def _may_win(self, value: float) -> bool:
