@@ -36,6 +36,7 @@ def test_another_curve_is_shown_with_its_differences_and_exit_code_1(tmp_path: P
     assert "said" in shown.err  # what the trial prints
 
 
+@pytest.mark.slow
 def test_epochs_and_threads_are_as_asked_for(tmp_path: Path, capfd: Any) -> None:
     searched(tmp_path / "run", plain())
     capfd.readouterr()

@@ -108,6 +108,7 @@ def talking(config: dict[str, Any]) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
 
 
+@pytest.mark.slow
 def test_what_the_process_of_another_node_prints_is_in_the_log_under_its_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
