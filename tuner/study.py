@@ -212,12 +212,14 @@ class Study:
         weights: str | None = None,
         data_dir: str | None = None,
         history: bool | None = None,
+        portfolio: bool | None = None,
         **limits: float | None,
     ) -> Study:
         """The study with command-line options laid over it; None leaves a setting as it is.
 
         `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False` leaves
-        earlier runs aside. Raises StudyError for an option that doesn't fit the study.
+        earlier runs aside, `portfolio=False` what tuner's own studies found. Raises StudyError for an option that
+        doesn't fit the study.
         """
         check_names(limits)
         changes: dict[str, Any] = {}
@@ -225,8 +227,9 @@ class Study:
             changes["name"] = name
         if seed is not None:
             changes["seed"] = seed
-        if history is False:
-            changes["warm_start"] = None
+        if self.warm_start is not None and False in (history, portfolio):
+            kept = self.warm_start if history is not False else replace(self.warm_start, studies=())
+            changes["warm_start"] = kept if portfolio is not False else replace(kept, portfolio=False)
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
         if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
