@@ -3,15 +3,15 @@
     python benchmarks/small_searches.py benchmarks/curves.jsonl.xz [--tasks design|check|all|NAME,…] [--seeds 40]
         [--trials 10 | --total-epochs 90] [--only default,portfolio] [--real --data-dir DIR --cache DIR] [--workers 2]
 
-The table is what `record.py` recorded. A search either trains its trials for real (`--real`), or reads their curves off
-a forest of the task's recorded trials, with the noise of as many validation images as the task has. The forest knows
-nothing but the recorded trials: between them it is flatter than the truth, and a configuration's curve has no noise of
-its own seed. So it serves to choose among variants; what is claimed is measured for real.
+The table is what `record.py` recorded. A search either trains its trials for real (`--real`), or has no other
+configurations than the recorded ones: each suggestion is replaced by the nearest of them that it hasn't had. So nothing
+is made up, but with a few dozen of them ten trials are a good part of all, and what a search algorithm suggests counts
+for little: it serves to choose how many trials a portfolio gets, and what is claimed is measured for real.
 
-The shipped studies that a search may use leave out those on the same data set. Its winner is what the product chooses;
-the regret is that of the winner's network on the test images: 0 is the best configuration known, 1 a random one in the
-middle. Errors are clustered by task and seed: intervals of 90 % are over tasks' means where there are several tasks,
-else over seeds. Each task has seeds of its own. The last line is one JSON object.
+The portfolio that a search may use is made, kernel and all, without the studies on the same data set. Its winner is
+what the product chooses; the regret is that of the winner's network on the test images: 0 is the best recorded
+configuration, 1 a random one in the middle. Errors are clustered by task and seed: intervals of 90 % are over tasks'
+means where there are several tasks, else over seeds. Each task has seeds of its own. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import math
 import multiprocessing
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -41,19 +41,12 @@ from tuner import ASHA, HyperOpt, MultiFidelityGP, NoEarlyStopping, Random
 from tuner.schedule import Decision, Scheduler
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.search.features import Features
-from tuner.search.portfolio import read_studies, suggested
+from tuner.search.history import greedy
+from tuner.search.portfolio import Portfolio, read, suggested_by_portfolio
 from tuner.space import Config
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 
 DEFAULTS = {name: row.default for name, row in HYPERPARAMETERS.items() if row.default is not None}
-VALIDATION = {
-    "digits": 200,
-    "fashion": 300,
-    "cifar": 300,
-    "vehicles": 200,
-    "cifar_features": 200,
-    "fashion_features": 200,
-}
 
 
 @dataclass(frozen=True)
@@ -64,7 +57,6 @@ class Strategy:
     scheduler: Scheduler = field(default_factory=ASHA)
     known: int = 0
     trusted: bool = True
-    nearest: bool = False
 
 
 STRATEGIES = {
@@ -83,41 +75,9 @@ STRATEGIES = {
 
 
 @cache
-def table() -> dict[str, list[dict[str, Any]]]:
+def table() -> portfolio.Rows:
     """The recorded trials."""
     return portfolio.rows_of(Path(os.environ["CURVES"]))
-
-
-@cache
-def forest(name: str) -> Callable[[Sequence[Config]], np.ndarray]:
-    """What a task's recorded trials say of others: configurations [n] to accuracies after each epoch [n, epochs]."""
-    from sklearn.ensemble import ExtraTreesRegressor
-
-    task, rows = task_of(name), table()[name]
-    features = Features(task.space)
-    worst = min(value for row in rows for value in row["test"] if value is not None)
-    curves = np.array([[worst if value is None else value for value in row["test"]] for row in rows])
-    model = ExtraTreesRegressor(200, min_samples_leaf=2, max_features=0.5, random_state=0)
-    model.fit(features.points(np.array([task.space.encode(row["config"]) for row in rows])), curves)
-
-    def expected(configs: Sequence[Config]) -> np.ndarray:
-        return np.asarray(model.predict(features.points(np.array([task.space.encode(config) for config in configs]))))
-
-    return expected
-
-
-@cache
-def scale(name: str, real: bool) -> tuple[float, float]:
-    """Accuracy of the best configuration known, and of a random one in the middle."""
-    task, rows = task_of(name), table()[name]
-    random = [row for row in rows if not row["searched"]]
-    if real:
-        ends = [row["test"][-1] or 0.0 for row in rows]
-        return max(ends), statistics.median(row["test"][-1] or 0.0 for row in random)
-    generator = np.random.default_rng(0)
-    drawn = forest(name)([task.space.sample(generator) for _ in range(2000)])[:, -1]
-    told = forest(name)([row["config"] for row in rows])[:, -1]
-    return float(max(drawn.max(), told.max())), float(np.median(drawn))
 
 
 def task_of(name: str) -> Task:
@@ -126,37 +86,56 @@ def task_of(name: str) -> Task:
 
 
 @cache
-def studies_beside(source: str) -> tuple[Any, ...]:
-    """The studies that would be shipped, without those on one data set."""
-    told = read_studies(json.dumps(portfolio.portfolio(table())))
-    return tuple(one for one in told if one.source != source)
+def beside(source: str) -> Portfolio:
+    """What would be shipped without a data set."""
+    path = Path(os.environ["PORTFOLIOS"]) / f"{source}.json"
+    return read(json.loads(path.read_text()))
+
+
+def write_portfolios(folder: Path) -> None:
+    """One without each data set, where they aren't there yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source in sorted({task.source for task in TASKS}):
+        if not (folder / f"{source}.json").exists():
+            others = {task.name: [] if task.source == source else table()[task.name] for task in TASKS}
+            told = portfolio.portfolio(others, portfolio.likeliest(others))
+            (folder / f"{source}.json").write_text(json.dumps(told))
 
 
 @cache
-def beginning(name: str, seed: int, top: int) -> tuple[Config, ...]:
-    """The portfolio's configurations for a task."""
+def beginning(name: str, seed: int, top: int, real: bool) -> tuple[Config, ...]:
+    """The portfolio's configurations for a task; of the recorded ones unless trials are trained for real."""
     task = task_of(name)
-    kind = portfolio.study(task, [])["kind"]
-    studies = [one for one in studies_beside(task.source) if one.kind == kind]
-    head = portfolio.study(task, [])["constants"]
-    return suggested(Problem(task.space, seed=seed), studies, {**DEFAULTS, **head}, top)
+    known, kinds, settings = beside(task.source), {portfolio.kind(task)}, portfolio.SETS[id(task.space)]
+    if real:
+        return suggested_by_portfolio(Problem(task.space, seed=seed), kinds, {**DEFAULTS, **settings}, top, known)
+    recorded = [row["config"] for row in table()[name]]
+    expected = known.expected([{**DEFAULTS, **settings, **config} for config in recorded], kinds)
+    return tuple(recorded[index] for index in greedy(np.clip(expected, 0, 1), top))
 
 
 class Trials:
-    """The trials of one search, trained for real or read off the forest."""
+    """The trials of one search, trained for real or recorded."""
 
     def __init__(self, task: Task, seed: int, real: bool) -> None:
         self._task, self._seed, self._real = task, seed, real
+        self._rest = list(table()[task.name])
+        self._features = Features(task.space)
         self._made: dict[str, Any] = {}
         self.true: dict[str, list[float]] = {}
         self.seen: dict[str, list[float]] = {}
-        self._draw = np.random.default_rng([seed, 1])
-        self._images = VALIDATION[task.data.__name__]
 
-    def begin(self, trial: str, config: Config) -> None:
-        """A new one."""
+    def begin(self, trial: str, config: Config) -> Config:
+        """A new one, of this configuration or the nearest recorded one, which is returned."""
         self.true[trial], self.seen[trial] = [], []
-        self._made[trial] = self._trainer(config, trial) if self._real else forest(self._task.name)([config])[0]
+        if self._real:
+            self._made[trial] = self._trainer(config, trial)
+            return config
+        points = self._features.points(
+            np.array([self._task.space.encode(one) for one in [config, *(row["config"] for row in self._rest)]])
+        )
+        self._made[trial] = row = self._rest.pop(int(np.argmin(((points[1:] - points[0]) ** 2).sum(1))))
+        return row["config"]  # type: ignore[no-any-return]
 
     def step(self, trial: str) -> float | None:
         """Its next epoch's validation accuracy; None where it diverged."""
@@ -170,10 +149,11 @@ class Trials:
                 return None
             self.true[trial].append(made.evaluate(made.splits.test).accuracy)
         else:
-            self.true[trial].append(float(made[len(self.true[trial])]))
-            self.seen[trial].append(
-                self._draw.binomial(self._images, min(max(self.true[trial][-1], 0), 1)) / self._images
-            )
+            epoch = len(self.seen[trial])
+            if made["val"][epoch] is None:
+                return None
+            self.seen[trial].append(made["val"][epoch])
+            self.true[trial].append(made["test"][epoch])
         return self.seen[trial][-1]
 
     def _trainer(self, config: Config, trial: str) -> Any:
@@ -189,7 +169,7 @@ def play(
     problem = Problem(
         task.space, seed=seed, trials=trials, max_epochs=EPOCHS, rungs=tuple(strategy.scheduler.rungs(EPOCHS))
     )
-    learned = beginning(task.name, seed, strategy.known) if strategy.known else ()
+    learned = beginning(task.name, seed, strategy.known, real) if strategy.known else ()
     proposals = Proposals(problem, strategy.search.build(problem), learned=learned)
     stopper = strategy.scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=trials)
     running = Trials(task, seed, real)
@@ -199,12 +179,13 @@ def play(
         for worker in tuple(idle):
             trial = stopper.resumable()
             if trial is None:
-                config = proposals.suggest(started)
+                config = proposals.propose(started)
                 if config is None:
                     break
                 trial = f"{started:05d}"
+                config = running.begin(trial, config)
+                proposals.adopt(started, config)
                 started += 1
-                running.begin(trial, config)
                 stopper.start(trial)
                 if strategy.trusted and proposals.is_learned(config):
                     stopper.trust(trial)
@@ -240,7 +221,7 @@ def outcome(job: tuple[str, str, int, dict[str, Any]]) -> tuple[float, int]:
         torch.set_num_threads(1)
     found = play(task_of(name), STRATEGIES[strategy], seed, **limits)
     trial, epoch = choice.product(found)
-    best, middle = scale(name, limits["real"])
+    best, middle = portfolio.scale(table()[name])
     return (best - found.true[trial][epoch]) / (best - middle), sum(map(len, found.seen.values()))
 
 
@@ -265,10 +246,13 @@ def main() -> None:
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--cache", type=Path, default=small_tasks.CACHE)
+    parser.add_argument("--portfolios", type=Path, help="a folder that keeps those without a data set")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     os.environ["CURVES"], os.environ["OMP_NUM_THREADS"] = str(options.table.resolve()), "1"
     small_tasks.DATA, small_tasks.CACHE = options.data_dir, options.cache
+    os.environ["PORTFOLIOS"] = str(options.portfolios or options.cache / "portfolios")
+    write_portfolios(Path(os.environ["PORTFOLIOS"]))
     trials = options.trials or (None if math.isfinite(options.total_epochs) else 10)
     limits = {"trials": trials, "total_epochs": options.total_epochs, "real": options.real, "workers": options.workers}
     tasks = [

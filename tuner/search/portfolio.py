@@ -1,7 +1,7 @@
-"""What is known before a first study: studies that are shipped, and the configurations that they suggest to start from.
+"""What is known before a first study: the configurations that shipped studies suggest to start from.
 
-`portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and models; the script
-that made it is benchmarks/portfolio.py.
+`portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and networks, with what
+benchmarks/portfolio.py found of how these matter.
 """
 
 from __future__ import annotations
@@ -9,110 +9,128 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tuner.errors import SpaceError
 from tuner.search.base import Floats, Problem
+from tuner.search.features import Features, unordered_options
 from tuner.search.history import greedy, moved_inside
-from tuner.search.multi_fidelity import MultiFidelityGPSearcher
 from tuner.space import Config, Space, constructors
 
 CANDIDATES = 256  # random configurations of the user's space, of which the most useful are taken
-OF_EACH = 3  # of a shipped study's best trials that are candidates too
+BEST = 8  # of each study's trials that are candidates too
 _STREAM = 4  # sets the random numbers that are drawn here apart
 
 
 @dataclass(frozen=True)
-class ShippedStudy:
-    """A study that comes with the package.
+class Kernel:
+    """Covariance of what two trials stay behind, each a configuration x in a study s.
 
-    Attributes:
-        name: data and network
-        source: the data set that its images come from
-        kind: "random" where its trials started from random weights, "weights" from pretrained ones
-        space: the hyperparameters that it searched
-        constants: what it had set
-        epochs: of its full trials
-        rungs: the epochs that its values are of
-        configs: of its trials
-        values: accuracy on many images at each rung, higher is better: [trials, rungs], nan where it had diverged
+    k = m(x, x')·(shared + own·[s = s']) + noise·[same trial], where m is Matérn 5/2 with a length for each
+    hyperparameter: what is good everywhere, and what is good in one study alone (the intrinsic model of Bonilla et al.
+    2007, with one correlation for all).
     """
 
-    name: str
-    source: str
-    kind: str
+    lengths: Mapping[str, float]
+    shared: float
+    own: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """Trials of several studies, and a model of them.
+
+    Attributes:
+        space: all hyperparameters that were searched
+        kernel: of the model
+        studies: their names
+        sources: for each the data set that its images come from
+        kinds: for each "random" where its trials started from random weights, "weights" from pretrained ones
+        study: of each trial, the number of its study: [trials]
+        configs: of each trial
+        regrets: of each trial, how far it stayed behind: 0 the best of its study, 1 a random one in the middle, 1.5 the
+            worst that counts: [trials]
+    """
+
     space: Space
-    constants: Mapping[str, Any]
-    epochs: int
-    rungs: tuple[int, ...]
+    kernel: Kernel
+    studies: tuple[str, ...]
+    sources: tuple[str, ...]
+    kinds: tuple[str, ...]
+    study: npt.NDArray[np.int64]
     configs: Sequence[Config]
-    values: Floats
+    regrets: Floats
 
-    @cached_property
-    def model(self) -> MultiFidelityGPSearcher:
-        """A model of its values."""
-        problem = Problem(self.space, max_epochs=self.epochs, rungs=self.rungs)
-        model = MultiFidelityGPSearcher(problem, startup=1, candidates=1)
-        for number, (config, values) in enumerate(zip(self.configs, self.values, strict=True)):
-            model.adopt(number, config)
-            for epoch, value in zip(self.rungs, values, strict=True):
-                if np.isfinite(value):
-                    model.observe(number, epoch, float(value))
-            model.end(number, "completed" if np.isfinite(values[-1]) else "failed")
-        return model
+    def without(self, source: str) -> Portfolio:
+        """What is left without the studies on one data set."""
+        kept = [index for index, one in enumerate(self.study) if self.sources[one] != source]
+        return Portfolio(
+            *(self.space, self.kernel, self.studies, self.sources, self.kinds),
+            *(self.study[kept], [self.configs[index] for index in kept], self.regrets[kept]),
+        )
 
-    @property
-    def best(self) -> list[Config]:
-        """The configurations of its best trials, the best first."""
-        order = np.argsort(-np.nan_to_num(self.values[:, -1], nan=-np.inf), kind="stable")
-        return [{**self.constants, **self.configs[index]} for index in order[:OF_EACH]]
+    def points(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
+        """Configurations [n], of any space, as points [n, columns], of which a unit is a length of the kernel."""
+        units = np.array([self.space.encode(moved_inside(self.space, config)) for config in configs])
+        lengths = [self.kernel.lengths[name] for name in self.space.dimensions]
+        columns = np.repeat(lengths, unordered_options(self.space))
+        return np.asarray(Features(self.space).points(units) / columns)
 
-    def regrets(self, units: Floats, configs: Sequence[Mapping[str, Any]]) -> Floats:
-        """How far configurations [n], at units [n, dimensions] of the study's space, are expected to stay behind.
+    def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
+        """How far configurations [n] are expected to stay behind in each study of these kinds: [studies, n]."""
+        from scipy.linalg import cho_factor, cho_solve
 
-        0 is as good as the best of them, 1 as bad as half of them, or worse; nan where the study, which had something
-        else set, says nothing of one.
-        """
-        expected = self.model.expect(units)
-        known = np.array([all(c.get(n, value) == value for n, value in self.constants.items()) for c in configs])
-        if not known.any():
-            return np.full(len(configs), np.nan)
-        best, usual = float(expected[known].max()), float(np.median(expected[known]))
-        return np.where(known, np.clip((best - expected) / max(best - usual, 1e-9), 0.0, 1.0), np.nan)
+        kernel, known = self.kernel, self.points(self.configs)
+        same = self.study[:, None] == self.study
+        covariance = matern(known, known) * (kernel.shared + kernel.own * same) + kernel.noise * np.eye(len(known))
+        middle = float(self.regrets.mean())
+        weights = cho_solve(cho_factor(covariance, lower=True), self.regrets - middle)
+        between = matern(self.points(configs), known)
+        told = [n for n in np.unique(self.study) if self.kinds[n] in kinds]
+        return np.array([middle + between @ (weights * (kernel.shared + kernel.own * (self.study == n))) for n in told])
+
+    def best(self, kinds: Collection[str]) -> list[Config]:
+        """The configurations of the best trials of each study."""
+        found = []
+        for number in np.unique(self.study):
+            if self.kinds[number] in kinds:
+                trials = np.flatnonzero(self.study == number)
+                found += [
+                    self.configs[index] for index in trials[np.argsort(self.regrets[trials], kind="stable")[:BEST]]
+                ]
+        return found
+
+
+def matern(one: Floats, other: Floats) -> Floats:
+    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]."""
+    squared = (one**2).sum(1)[:, None] + (other**2).sum(1) - 2 * one @ other.T
+    distance = np.sqrt(5 * np.maximum(squared, 0))
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
 
 
 @cache
-def shipped_studies() -> tuple[ShippedStudy, ...]:
+def shipped() -> Portfolio:
     """What `portfolio.json` has."""
-    return read_studies(files("tuner.search").joinpath("portfolio.json").read_text(encoding="utf-8"))
+    return read(json.loads(files("tuner.search").joinpath("portfolio.json").read_text(encoding="utf-8")))
 
 
-def read_studies(text: str) -> tuple[ShippedStudy, ...]:
-    """Studies as JSON has them."""
-    told = json.loads(text)
-    spaces = {name: Space({n: _domain(**one) for n, one in space.items()}) for name, space in told["spaces"].items()}
-    return tuple(
-        ShippedStudy(
-            *(one["name"], one["source"], one["kind"], spaces[one["space"]], one["constants"]),
-            *(told["epochs"], tuple(told["rungs"])),
-            [dict(zip(names, row, strict=True)) for names, row in _rows(one, spaces[one["space"]])],
-            np.array(one["values"], dtype=float) / told["scale"],
-        )
-        for one in told["studies"]
+def read(told: Mapping[str, Any]) -> Portfolio:
+    """A portfolio as JSON has it: of a hyperparameter that is no part of a configuration the value is null."""
+    space = Space({name: _domain(**one) for name, one in told["space"].items()})
+    names = list(told["space"])
+    configs = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in told["configs"]
+    ]
+    return Portfolio(
+        *(space, Kernel(**told["kernel"]), tuple(told["studies"]), tuple(told["sources"]), tuple(told["kinds"])),
+        *(np.array(told["study"], dtype=np.int64), configs, np.array(told["regrets"], dtype=float)),
     )
-
-
-def _rows(study: Mapping[str, Any], space: Space) -> list[tuple[list[str], list[Any]]]:
-    """Names and values of each trial: of a dimension that is no part of a configuration the value is null."""
-    found = []
-    for row in study["configs"]:
-        known = [(name, value) for name, value in zip(space.dimensions, row, strict=True) if value is not None]
-        found.append(([name for name, _ in known], [value for _, value in known]))
-    return found
 
 
 def _domain(kind: str, arguments: Sequence[Any], when: Mapping[str, Any] | None = None) -> Any:
@@ -121,54 +139,41 @@ def _domain(kind: str, arguments: Sequence[Any], when: Mapping[str, Any] | None 
 
 
 def suggested_by_portfolio(
-    problem: Problem, kinds: Collection[str], defaults: Mapping[str, Any], top: int
-) -> tuple[Config, ...]:
-    """`suggested` by the shipped studies of these kinds."""
-    return suggested(problem, [study for study in shipped_studies() if study.kind in kinds], defaults, top)
-
-
-def suggested(
     problem: Problem,
-    studies: Collection[ShippedStudy],
+    kinds: Collection[str],
     defaults: Mapping[str, Any],
     top: int,
+    portfolio: Portfolio | None = None,
 ) -> tuple[Config, ...]:
-    """The configurations of the problem's space that the studies expect most of, each helping where others do badly.
+    """The configurations of a space that the shipped studies expect most of, each helping where others do badly.
 
     Args:
         problem: what is searched
-        studies: those of such trials
+        kinds: of the studies that are about such trials
         defaults: what a hyperparameter is that the space doesn't have
         top: how many
+        portfolio: instead of the one that is shipped
     """
-    if top < 1 or not studies:
+    portfolio = portfolio or shipped()
+    if top < 1 or not set(portfolio.space.dimensions) & set(problem.space.dimensions):
         return ()
-    spaces = list({id(study.space): study.space for study in studies}.values())
-    if not {name for space in spaces for name in space.dimensions} & set(problem.space.dimensions):
-        return ()
-    candidates = _candidates(problem, spaces, [config for study in studies for config in study.best])
+    candidates = _candidates(problem, portfolio, kinds)
     if not candidates:
         return ()
     whole = [{**defaults, **problem.space.flatten(config)} for config in candidates]
-    units = {id(space): np.array([space.encode(moved_inside(space, config)) for config in whole]) for space in spaces}
-    regrets = np.array([study.regrets(units[id(study.space)], whole) for study in studies])
-    regrets = regrets[~np.isnan(regrets).all(axis=1)]
-    if not len(regrets):
-        return ()
-    chosen = greedy(np.where(np.isnan(regrets), np.nanmean(regrets, axis=1)[:, None], regrets), top)
+    chosen = greedy(np.clip(portfolio.expected(whole, kinds), 0, 1), top)
     return tuple({problem.space.key(candidates[index]): candidates[index] for index in chosen}.values())
 
 
-def _candidates(problem: Problem, spaces: Sequence[Space], best: Sequence[Config]) -> list[Config]:
-    """Random configurations of the problem's space, and good ones; as near as may be to what the spaces have."""
-    found = []
-    for index, config in enumerate([*({} for _ in range(CANDIDATES)), *best]):
+def _candidates(problem: Problem, portfolio: Portfolio, kinds: Collection[str]) -> list[Config]:
+    """Random configurations of the space, and good ones; as near as may be to what the studies have searched."""
+    space, found = problem.space, []
+    for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
         generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))
         try:
-            known = problem.space.flatten(problem.space.complete(moved_inside(problem.space, config), generator))
-            for space in spaces:
-                known |= space.flatten(moved_inside(space, known))
-            found.append(problem.space.complete(moved_inside(problem.space, known), generator))
+            drawn = space.flatten(space.complete(moved_inside(space, config), generator))
+            known = drawn | portfolio.space.flatten(moved_inside(portfolio.space, drawn))
+            found.append(space.complete(moved_inside(space, known), generator))
         except SpaceError:  # the constraint rules it out
             continue
     return found
