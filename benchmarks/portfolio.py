@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 from small_tasks import FEATURES, PRETRAINED, SCRATCH, TASKS, Task
 
-from tuner.search.portfolio import Portfolio, matern, read
+from tuner.search.portfolio import Kernel, Portfolio, columns_of, matern, read
 from tuner.space import Domain
 
 SETS = {id(SCRATCH): {"finetune": "all"}, id(FEATURES): {"finetune": "head"}, id(PRETRAINED): {}}
@@ -97,7 +97,7 @@ FIRST = {"shared": 0.5, "own": 0.5, "noise": 0.3}
 
 def kernel_of(values: np.ndarray) -> dict[str, Any]:
     """The kernel of logarithms: its three variances, then a length for each hyperparameter."""
-    found = [round(float(np.exp(value)), 4) for value in values]
+    found = [round(float(np.exp(value)), 6) for value in values]
     return {
         **dict(zip(FIRST, found[:3], strict=True)),
         "lengths": dict(zip(PRETRAINED.dimensions, found[3:], strict=True)),
@@ -107,19 +107,21 @@ def kernel_of(values: np.ndarray) -> dict[str, Any]:
 def likeliest(rows: Rows) -> dict[str, Any]:
     """The kernel that the trials are likeliest under, with a weak prior that hyperparameters matter little."""
     start = np.log([*FIRST.values(), *[1.5] * len(PRETRAINED.dimensions)])
+    made = read(portfolio(rows, kernel_of(np.zeros(len(start)))))  # lengths of 1
+    points = made.points(made.configs)
 
     def surprise(values: np.ndarray) -> float:
-        made = read(portfolio(rows, kernel_of(values)))
-        return unlikely(made) + 0.5 * float(((values - start) ** 2).sum())
+        kernel = Kernel(**kernel_of(values))
+        scaled = points / columns_of(made.space, kernel.lengths)
+        return unlikely(kernel, scaled, made) + 0.5 * float(((values - start) ** 2).sum())
 
     bounds, options = [(-5, 3)] * len(start), {"maxiter": 25, "eps": 1e-3}
     found = minimize(surprise, start, method="L-BFGS-B", bounds=bounds, options=options)
     return kernel_of(found.x)
 
 
-def unlikely(made: Portfolio) -> float:
-    """The negative logarithm of the likelihood of a portfolio's trials."""
-    kernel, points = made.kernel, made.points(made.configs)
+def unlikely(kernel: Kernel, points: np.ndarray, made: Portfolio) -> float:
+    """The negative logarithm of the likelihood of a portfolio's trials, which are at points."""
     same = made.study[:, None] == made.study
     covariance = matern(points, points) * (kernel.shared + kernel.own * same) + kernel.noise * np.eye(len(points))
     factor = cho_factor(covariance, lower=True)

@@ -78,9 +78,7 @@ class Portfolio:
     def points(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
         """Configurations [n], of any space, as points [n, columns], of which a unit is a length of the kernel."""
         units = np.array([self.space.encode(moved_inside(self.space, config)) for config in configs])
-        lengths = [self.kernel.lengths[name] for name in self.space.dimensions]
-        columns = np.repeat(lengths, unordered_options(self.space))
-        return np.asarray(Features(self.space).points(units) / columns)
+        return np.asarray(Features(self.space).points(units) / columns_of(self.space, self.kernel.lengths))
 
     def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
         """How far configurations [n] are expected to stay behind in each study of these kinds: [studies, n]."""
@@ -105,6 +103,11 @@ class Portfolio:
                     self.configs[index] for index in trials[np.argsort(self.regrets[trials], kind="stable")[:BEST]]
                 ]
         return found
+
+
+def columns_of(space: Space, lengths: Mapping[str, float]) -> Floats:
+    """The length of each column of points: [columns]."""
+    return np.repeat([lengths[name] for name in space.dimensions], unordered_options(space))
 
 
 def matern(one: Floats, other: Floats) -> Floats:
