@@ -35,6 +35,7 @@ def study(**changes: Any) -> Study:
         "search": Random(sobol=False),
         "scheduler": NoEarlyStopping(),
         "budget": Budget(trials=20, max_epochs=3),
+        "warm_start": History(portfolio=True),
     }
     return Study("photos", **{**settings, **changes})
 
@@ -78,7 +79,7 @@ def test_pretrained_weights_ask_other_studies(tmp_path: Path) -> None:
     [
         {"metric": "val_loss"},
         {"warm_start": None},
-        {"warm_start": History(portfolio=False)},
+        {"warm_start": History()},
         {"search": Grid(), "space": {"lr": grid_search([0.1, 0.01])}, "budget": Budget(trials=None, max_epochs=3)},
         {"space": {"image_size": choice([8, 16])}},
         {"budget": Budget(trials=1)},
@@ -92,17 +93,17 @@ def test_functions_learn_only_from_themselves(tmp_path: Path) -> None:
     assert learned(function(space={"lr": loguniform(1e-4, 1e-1)}, metric="val_accuracy"), tmp_path) == Learned()
 
 
-def test_options_take_either_off_or_both(tmp_path: Path) -> None:
-    declared = study()
-    assert declared.with_options(portfolio=False).warm_start == History(portfolio=False)
-    assert declared.with_options(history=False).warm_start == History(studies=())
-    both = declared.with_options(history=False, portfolio=False)
-    assert both.warm_start == History(studies=(), portfolio=False)
-    assert declared.with_options(history=True, portfolio=True) == declared
-    assert learned(both, tmp_path) == Learned()
+def test_options_take_it_and_earlier_runs_on_and_off(tmp_path: Path) -> None:
+    declared, plain, off = study(), study(warm_start=History(top=3)), study(warm_start=None)
+    assert declared.with_options(portfolio=False).warm_start == History()
+    assert plain.with_options(portfolio=True).warm_start == History(top=3, portfolio=True)
+    assert declared.with_options(history=False).warm_start == History(studies=(), portfolio=True)
+    assert plain.with_options(history=False).warm_start is None
+    assert declared.with_options(history=False, portfolio=False).warm_start is None
+    assert off.with_options(portfolio=True).warm_start == History(studies=(), portfolio=True)
+    assert off.with_options(portfolio=False).warm_start is None
+    assert learned(plain, tmp_path) == Learned()
     assert len(learned(declared.with_options(history=False), tmp_path).portfolio) == MOST
-    off = study(warm_start=None)
-    assert off.with_options(history=False, portfolio=False).warm_start is None
 
 
 def test_it_comes_after_starting_points_and_earlier_runs_and_is_told(tmp_path: Path) -> None:

@@ -145,5 +145,5 @@ def test_without_a_source_nothing_is_known_of_it() -> None:
 
 
 def test_the_switch_is_true_or_false() -> None:
-    with pytest.raises(StudyError, match=r"^History.portfolio needs True or False, got 'no'; use True$"):
+    with pytest.raises(StudyError, match=r"^History.portfolio needs True or False, got 'no'; use False$"):
         History(portfolio="no").check()  # type: ignore[arg-type]

@@ -48,11 +48,9 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
     )
     group.add_argument(
-        "--no-portfolio",
-        action="store_const",
-        const=False,
-        dest="portfolio",
-        help="don't start from what tuner's own studies found",
+        "--portfolio",
+        action=argparse.BooleanOptionalAction,
+        help="start from what tuner's own studies of small networks found",
     )
     group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
 
