@@ -23,7 +23,7 @@ from pathlib import Path
 import choice
 import numpy as np
 import search
-from peers import load_simulator
+from peers import load_simulator, seed_of
 
 IMAGES = 1000
 SETTINGS = [(10, 9), (20, 9), (10, 30)]
@@ -80,7 +80,8 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool() as pool:
         for trials, epochs in settings:
             first = options.first_seed
-            jobs = [(task, seed, (trials, epochs)) for task in tasks for seed in range(first, first + seeds)]
+            numbers = range(first, first + seeds)
+            jobs = [(task, seed_of(task, number), (trials, epochs)) for task in tasks for number in numbers]
             found = pool.map(outcomes, jobs, chunksize=2)
             name = f"N = {trials}, E = {epochs}, {len(found)} searches each"
             print(name, flush=True)

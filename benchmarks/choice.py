@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import search
-from peers import load_simulator
+from peers import load_simulator, seed_of
 
 from tuner import ASHA, MultiFidelityGP
 from tuner.history.records import RunRecord
@@ -170,7 +170,8 @@ def main() -> None:
     results: dict[str, dict[str, list[float]]] = {}
     with multiprocessing.get_context("spawn").Pool() as pool:
         for setting in settings:
-            jobs = [(task, seed, setting) for task in tasks for seed in range(first, first + seeds)]
+            numbers = range(first, first + seeds)
+            jobs = [(task, seed_of(task, number), setting) for task in tasks for number in numbers]
             by_task: dict[str, list[dict[str, float]]] = {}
             for (task, _, _), lost in zip(jobs, pool.map(losses, jobs, chunksize=2), strict=True):
                 by_task.setdefault(task, []).extend([lost] if lost is not None else [])

@@ -5,8 +5,9 @@
 DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
 development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. What is
 measured are the classes that a real search runs: `Proposals` over a searcher, and the early stopper of a scheduler,
-asked and told in the order in which `SearchLoop` does. Beside them other libraries, from `peers.py`, each in an
-environment of its own, made at first use under `.peers/`.
+asked and told in the order in which `SearchLoop` does. Each task has seeds of its own, and errors are clustered: the
+mean of a task's searches counts as one value, and the standard error is that of these means. Beside them other
+libraries, from `peers.py`, each in an environment of its own, made at first use under `.peers/`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import EPOCHS, PEERS, load_simulator, unit_of
+from peers import EPOCHS, PEERS, load_simulator, seed_of, unit_of
 
 from tuner import (
     ASHA,
@@ -131,22 +132,22 @@ PROMOTE, STOP = ASHA(rule="promote"), ASHA(rule="stop")
 DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 
 
-def with_history(task: str, seed: int, *, studies: int) -> Product:
+def with_history(task: str, number: int, *, studies: int) -> Product:
     """The default, after so many studies of other tasks, which are run and drawn anew for each seed."""
-    others = [study for study in earlier_studies()[seed] if study.name != task]
-    drawn = np.random.default_rng([seed, int(task)]).permutation(len(others))[:studies]
-    return DEFAULT(seed, [others[index] for index in sorted(drawn)])
+    others = [study for study in earlier_studies()[number] if study.name != task]
+    drawn = np.random.default_rng([number, int(task)]).permutation(len(others))[:studies]
+    return DEFAULT(seed_of(task, number), [others[index] for index in sorted(drawn)])
 
 
-def misled(task: str, seed: int) -> Product:
+def misled(task: str, number: int) -> Product:
     """The default, after one study of the same task in which the worst counted as the best."""
-    return DEFAULT(seed, [study_of((task, seed), sign=-1)])
+    return DEFAULT(seed_of(task, number), [study_of((task, number), sign=-1)])
 
 
 def study_of(job: tuple[str, int], *, sign: int = 1) -> EarlierStudy:
     """One default run on a task, as it is remembered; of other seeds than those that are measured."""
-    task, seed = job
-    strategy = DEFAULT(1000 + seed)
+    task, number = job
+    strategy = DEFAULT(seed_of(task, 1000 + number))
     told = strategy.report
     strategy.report = lambda trial, epoch, value: told(trial, epoch, sign * value)  # type: ignore[method-assign]
     lcbench().simulate(strategy, task)
@@ -164,8 +165,8 @@ def alone(strategy: Callable[[int], Product]) -> Callable[[str, int], Product]:
     return partial(_alone, strategy)
 
 
-def _alone(strategy: Callable[[int], Product], task: str, seed: int) -> Product:
-    return strategy(seed)
+def _alone(strategy: Callable[[int], Product], task: str, number: int) -> Product:
+    return strategy(seed_of(task, number))
 
 
 STRATEGIES: dict[str, Callable[[str, int], Product]] = {
@@ -188,9 +189,9 @@ STRATEGIES: dict[str, Callable[[str, int], Product]] = {
 
 
 def measure(job: tuple[str, str, int]) -> tuple[np.ndarray, float]:
-    """One strategy on one task with one seed: regret [80], milliseconds per suggestion."""
-    name, task, seed = job
-    strategy = STRATEGIES[name](task, seed)
+    """One strategy on one task, its search of that number: regret [80], milliseconds per suggestion."""
+    name, task, number = job
+    strategy = STRATEGIES[name](task, number)
     regret = lcbench().simulate(strategy, task)
     return regret, 1000 * strategy.seconds / max(strategy.decisions, 1)
 
@@ -237,9 +238,11 @@ def measure_all(options: argparse.Namespace, tasks: list[str], all_tasks: list[s
                 runs = [(name, task, seed) for task in tasks for seed in range(options.seeds)]
                 curves, milliseconds = zip(*pool.map(measure, runs, chunksize=1), strict=True)
             regrets[name] = np.array(curves)
-            results[name] = row = summary(regrets[name], float(np.mean(milliseconds)))
+            results[name] = row = summary(regrets[name], float(np.mean(milliseconds)), len(tasks))
             cells = "  ".join(f"{row[f'r{share}']:.3f} ±{row[f'se{share}']:.3f}" for share in (25, 50, 100))
-            print(f"{name:20} {len(curves):4} {cells} {row['ms']:6.1f}   {paired(regrets, name)}", flush=True)
+            print(
+                f"{name:20} {len(curves):4} {cells} {row['ms']:6.1f}   {paired(regrets, name, len(tasks))}", flush=True
+            )
     if "default" in options.only and not options.quick:
         print("milliseconds a suggestion of the default after so many trials:", milliseconds_by_trials())
     print(json.dumps(results))
@@ -288,22 +291,26 @@ def milliseconds_by_trials() -> dict[int, float]:
     return found
 
 
-def summary(curves: np.ndarray, milliseconds: float) -> dict[str, float]:
+def summary(curves: np.ndarray, milliseconds: float, tasks: int) -> dict[str, float]:
     """Mean regret [runs, 80] with its standard error at a quarter, half and all of the budget."""
     row = {}
     for share in (25, 50, 100):
-        column = curves[:, round(share / 100 * curves.shape[1]) - 1]
-        row[f"r{share}"] = round(float(column.mean()), 4)
-        row[f"se{share}"] = round(float(column.std(ddof=1) / len(column) ** 0.5), 4)
+        row[f"r{share}"], row[f"se{share}"] = clustered(curves[:, round(share / 100 * curves.shape[1]) - 1], tasks)
     return {**row, "ms": round(milliseconds, 2)}
 
 
-def paired(regrets: dict[str, np.ndarray], name: str) -> str:
-    """The difference in final regret to `default`, run by run: mean ± standard error."""
+def clustered(values: np.ndarray, tasks: int) -> tuple[float, float]:
+    """Mean of runs, ordered by tasks, and its standard error over the tasks' means; of one task over its runs."""
+    means = values.reshape(tasks, -1).mean(axis=1) if tasks > 1 else values
+    return round(float(values.mean()), 4), round(float(means.std(ddof=1) / len(means) ** 0.5), 4)
+
+
+def paired(regrets: dict[str, np.ndarray], name: str, tasks: int) -> str:
+    """The difference in final regret to `default`, run by run: mean ± standard error, clustered too."""
     if "default" not in regrets or name == "default":
         return ""
-    difference = regrets[name][:, -1] - regrets["default"][:, -1]
-    return f"{difference.mean():+.3f} ±{difference.std(ddof=1) / len(difference) ** 0.5:.3f}"
+    mean, error = clustered(regrets[name][:, -1] - regrets["default"][:, -1], tasks)
+    return f"{mean:+.3f} ±{error:.3f}"
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "Grid": ({}, "search={}, space={{'x': choice([1, 2])}}"),
     "Optuna": ({"sampler": "'TPESampler'", "options": "{'n_startup_trials': 2}"}, "search={}"),
     "MultiFidelityGP": ({"startup_trials": "4", "candidates": "20"}, "search={}"),
-    "History": ({"path": "None", "studies": "['a']", "top": "3"}, "warm_start={}"),
+    "History": ({"path": "None", "studies": "['a']", "top": "3", "portfolio": "True"}, "warm_start={}"),
     "ImageClassifier": (
         {
             "data": "'digits'",

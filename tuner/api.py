@@ -54,7 +54,7 @@ def run(
         progress: whether the search is shown while it runs: as a table and a curve in a notebook, else on stderr
         raise_on_failure: whether a search without any successful trial raises SearchFailed
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
-            dict of hyperparameters), weights, data_dir, history
+            dict of hyperparameters), weights, data_dir, history, portfolio
 
     Raises:
         StudyError: it can't work; nothing was started or written.

@@ -212,12 +212,14 @@ class Study:
         weights: str | None = None,
         data_dir: str | None = None,
         history: bool | None = None,
+        portfolio: bool | None = None,
         **limits: float | None,
     ) -> Study:
         """The study with command-line options laid over it; None leaves a setting as it is.
 
         `limits` are those of `Budget` by their names; `weights` is "imagenet", "none" or a path; `history=False` leaves
-        earlier runs aside. Raises StudyError for an option that doesn't fit the study.
+        earlier runs aside, `portfolio` says whether to start from what tuner's own studies found. Raises StudyError for
+        an option that doesn't fit the study.
         """
         check_names(limits)
         changes: dict[str, Any] = {}
@@ -225,8 +227,8 @@ class Study:
             changes["name"] = name
         if seed is not None:
             changes["seed"] = seed
-        if history is False:
-            changes["warm_start"] = None
+        if history is False or portfolio is not None:
+            changes["warm_start"] = self._started_from(history=history is not False, portfolio=portfolio)
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
         if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
@@ -238,6 +240,13 @@ class Study:
         if fixed:
             changes |= self._with_fixed(dict(fixed))
         return replace(self, **changes) if changes else self
+
+    def _started_from(self, *, history: bool, portfolio: bool | None) -> History | None:
+        """Where to start from, with the options laid over it; None for the portfolio leaves it as it is."""
+        found = self.warm_start or History(studies=())
+        kept = found if history else replace(found, studies=())
+        kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
+        return kept if kept.portfolio or kept.studies != () else None
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, and starting points follow it."""

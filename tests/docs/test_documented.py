@@ -26,7 +26,7 @@ from tuner.driver import gpus
 from tuner.history import event_lines, events, stacks
 from tuner.history.records import STATUSES
 from tuner.lifecycle import interruption
-from tuner.loop import limits, packing
+from tuner.loop import earlier, limits, packing
 from tuner.plots import Plots
 from tuner.results.export import Kind
 from tuner.schedule import Scheduler
@@ -179,7 +179,14 @@ def test_each_code_of_a_notice_is_in_the_troubleshooting() -> None:
     computed = [ast.unparse(value) for _, value in given if not isinstance(value, ast.Constant | ast.Name)]
     assert computed == ["news[1]"]  # of packing, whose codes are these constants
     codes = {constant(path, value) for path, value in given if ast.unparse(value) not in computed}
-    codes |= {packing.NO_MPS, packing.UNKNOWN, f"{packing.AT_ONCE}N", gpus.FIRST_LOOK}
+    codes |= {
+        earlier.LEARNED,
+        earlier.PORTFOLIO,
+        packing.NO_MPS,
+        packing.UNKNOWN,
+        f"{packing.AT_ONCE}N",
+        gpus.FIRST_LOOK,
+    }
     assert {"learned", "cannot_pause", "study_changed"} <= codes
     assert sorted(rows(section("troubleshooting.md", "Notices"))) == sorted(codes)
 

@@ -93,7 +93,8 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
     assert sources <= names
-    assert {"tuner/py.typed", "tuner/trial/models.json", "tuner/html_report/assets/run.html"} <= names
+    data = {"tuner/trial/models.json", "tuner/search/portfolio.json", "tuner/html_report/assets/run.html"}
+    assert {"tuner/py.typed", *data} <= names
     assert {name.partition("/")[0] for name in names} == {"tuner"}
 
 
@@ -102,6 +103,7 @@ def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "tuner/__init__.py", "tuner/trial/models.json"} <= names
+    assert "tuner/search/portfolio.json" in names
 
 
 def test_the_installed_package_says_its_version_and_checks_a_study(elsewhere: Path, tmp_path: Path) -> None:

@@ -71,5 +71,5 @@ def drive(
             saved = [epoch] if saves and saving(action.number) else []
             for each in saved:
                 CheckpointStore(loop.folder).write(trial, each, fill)
-            metrics = {"loss": curve(action.config, epoch)}
+            metrics = {loop.study.metric: curve(action.config, epoch)}
             decision = loop.report(trial, epoch, metrics, saved=saved, saves=bool(saved))

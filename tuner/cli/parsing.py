@@ -47,6 +47,11 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
     )
+    group.add_argument(
+        "--portfolio",
+        action=argparse.BooleanOptionalAction,
+        help="start from what tuner's own studies of small networks found",
+    )
     group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
 
 
@@ -88,7 +93,19 @@ def driver_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def study_options(options: argparse.Namespace) -> dict[str, Any]:
     """Those that were given, as `Study.with_options` takes them."""
-    names = (*budget.NAMES, "name", "cpus", "gpus", "strategy", "placement", "seed", "weights", "data_dir", "history")
+    names = (
+        *budget.NAMES,
+        "name",
+        "cpus",
+        "gpus",
+        "strategy",
+        "placement",
+        "seed",
+        "weights",
+        "data_dir",
+        "history",
+        "portfolio",
+    )
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     fixed = dict(assignment(text) for text in options.set)
     return {**given, "fixed": fixed} if fixed else given

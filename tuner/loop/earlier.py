@@ -9,10 +9,12 @@ from typing import Any
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
+from tuner.loop.portfolio import describe_portfolio, of_portfolio
 from tuner.results.run import Run, survey
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study import Study
 
+LEARNED, PORTFOLIO = "learned", "portfolio"  # codes of notices
 MOST_RUNS = 100  # the newest ones; reading more would hold up the start
 UNSAID = "an older version of tuner wrote it, which didn't say which function was run"
 
@@ -33,17 +35,22 @@ class Lesson:
 
 
 def learned(study: Study, storage: str | Path) -> Learned:
-    """The configurations that earlier runs under the storage folder suggest to start from.
+    """The configurations that earlier runs under the storage folder suggest to start from, then tuner's own studies.
 
     A run that can't be read, for any reason, is left out and counted: it must not prevent the search.
     """
     if study.warm_start is None:
         return Learned()
-    runs, refused = survey(study.warm_start.path or storage)
-    reasons = [_why_not_told_of(run, study, study.warm_start) for run in runs]
+    found = Learned() if study.warm_start.studies == () else _from_runs(study, study.warm_start, storage)
+    return replace(found, portfolio=of_portfolio(study, less=len(found.configs)))
+
+
+def _from_runs(study: Study, history: History, storage: str | Path) -> Learned:
+    runs, refused = survey(history.path or storage)
+    reasons = [_why_not_told_of(run, study, history) for run in runs]
     told = [run for run, reason in zip(runs, reasons, strict=True) if reason is None]
     read = [_as_study(run, study) for run in told[:MOST_RUNS]]
-    found, left_out = _learned_from([one for one in read if one is not None], study, study.warm_start.top)
+    found, left_out = _learned_from([one for one in read if one is not None], study, history.top)
     unread = len(refused) + read.count(None) + left_out
     return replace(found, passed_over=unread, unsaid=reasons.count(UNSAID))
 
@@ -53,7 +60,7 @@ def lessons(study: Study, storage: str | Path) -> list[Lesson]:
 
     Runs that aren't any are left out: `tuner runs` says what is wrong with them.
     """
-    if study.warm_start is None:
+    if study.warm_start is None or study.warm_start.studies == ():
         return []
     found: list[Lesson] = []
     read = 0
@@ -93,6 +100,12 @@ def _can_be_learned_from(one: EarlierStudy, study: Study) -> bool:
     except Exception:
         return False
     return True
+
+
+def said_of(found: Learned) -> list[tuple[str, str]]:
+    """What the user is told, each with the notice's code."""
+    told = [(describe(found), LEARNED)] if found.worth_saying else []
+    return told + ([(describe_portfolio(found.portfolio), PORTFOLIO)] if found.portfolio else [])
 
 
 def describe(found: Learned) -> str:

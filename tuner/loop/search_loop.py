@@ -15,7 +15,7 @@ from tuner.errors import NO_REPORT
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
-from tuner.loop.earlier import describe
+from tuner.loop.earlier import said_of
 from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
 from tuner.loop.judging import EARLY_STOPPING, Judge
@@ -32,8 +32,6 @@ from tuner.schedule import Decision, EarlyStopper
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
 from tuner.study import Study
-
-LEARNED = "learned"
 
 
 class SearchLoop:
@@ -73,7 +71,7 @@ class SearchLoop:
         self.announced: Collection[str] = ()
         self._listeners, self._before_writing, self._admission = list(listeners), before_writing, admission
         searcher = study.search.build(study.problem)
-        starts = learned.configs if learned and not history else learned_before(history)
+        starts = learned.starts if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
         self._stopping = Stopping(self._build_stopper)
         self._queue = Queue(
@@ -92,8 +90,8 @@ class SearchLoop:
         self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit)
         more = {"learned": starts, **(opening or {})} if starts and not history else opening or {}
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more)
-        if learned and learned.worth_saying and not history:
-            self.notice(describe(learned), code=LEARNED)
+        for message, code in said_of(learned) if learned and not history else ():
+            self.notice(message, code=code)
         self._carry_out_what_is_due()
         if history:
             self._keeper.compare_with_the_disk()

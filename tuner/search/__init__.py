@@ -7,6 +7,7 @@ from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, l
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.optuna import Optuna
+from tuner.search.portfolio import suggested_by_portfolio
 from tuner.search.proposals import Proposals
 from tuner.search.random import Random
 from tuner.search.refinement import Region, good_region, grid_of
@@ -31,5 +32,6 @@ __all__ = [
     "good_region",
     "grid_of",
     "learn",
+    "suggested_by_portfolio",
     "why_unfit",
 ]

@@ -27,12 +27,17 @@ class History:
     are those with the same metric whose trials have at least half of this study's hyperparameters; the best
     configuration of each is a candidate, and up to `top` are tried first (half of the budget's trials at most), each
     next one being that which helps most where those before it did badly (Wistuba et al. 2015, Sequential Model-Free
-    Hyperparameter Tuning). Test scores and failed trials are not looked at.
+    Hyperparameter Tuning). Test scores and failed trials are not looked at. `studies=()` takes none.
+
+    `portfolio`: then start from what tuner's own studies found for the hyperparameters of `ImageClassifier`, which
+    come with the package; without effect for other trials. Off unless asked for: nothing was measured on networks of
+    usual size, and from pretrained weights no gain is shown.
     """
 
     path: str | None = None
     studies: tuple[str, ...] | None = None
     top: int = 10
+    portfolio: bool = False
 
     def check(self) -> None:
         """Raise StudyError for settings that can't work."""
@@ -47,6 +52,8 @@ class History:
             raise StudyError(f"History.studies needs a list of names, got {shown(self.studies)}; write ['name']")
         if not is_count(self.top):
             raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
+        if not isinstance(self.portfolio, bool):
+            raise StudyError(f"History.portfolio needs True or False, got {shown(self.portfolio)}; use False")
 
 
 @dataclass(frozen=True)
@@ -71,17 +78,24 @@ class EarlierStudy:
 class Learned:
     """Configurations to start from, perhaps partial, the most useful first, and the studies that they come from.
 
-    `passed_over` counts the runs that can't be read, `unsaid` those that don't say which function they ran.
+    `passed_over` counts the runs that can't be read, `unsaid` those that don't say which function they ran. `portfolio`
+    are the configurations that the studies which tuner brings along suggest; they come after the others.
     """
 
     configs: tuple[Config, ...] = ()
     studies: tuple[str, ...] = ()
     passed_over: int = 0
     unsaid: int = 0
+    portfolio: tuple[Config, ...] = ()
+
+    @property
+    def starts(self) -> tuple[Config, ...]:
+        """All configurations to start from, in their order."""
+        return self.configs + self.portfolio
 
     @property
     def worth_saying(self) -> bool:
-        """Whether the user should know of it."""
+        """Whether the user should know of what earlier runs taught."""
         return bool(self.configs or self.passed_over or self.unsaid)
 
 
@@ -94,15 +108,25 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
         return Learned()
     candidates = np.array([memory.best for memory in memories])
     regrets = np.array([memory.regrets(candidates) for memory in memories])  # [studies, candidates]
+    chosen = greedy(regrets, top)
+    distinct = {problem.space.key(memories[index].config): memories[index].config for index in chosen}
+    return Learned(tuple(distinct.values()), tuple(memory.name for memory in memories))
+
+
+def greedy(regrets: Floats, top: int) -> list[int]:
+    """Up to `top` of the candidates, each next one that which helps most where those before it did badly.
+
+    `regrets` [studies, candidates] are from 0 to 1.
+    """
+    studies, candidates = regrets.shape
     chosen: list[int] = []
-    reached = np.ones(len(memories))
-    while len(chosen) < min(top, len(candidates)):
+    reached = np.ones(studies)
+    while len(chosen) < min(top, candidates):
         means = np.minimum(reached[:, None], regrets).mean(axis=0)
         means[chosen] = np.inf
         chosen.append(int(np.argmin(means)))
         reached = np.minimum(reached, regrets[:, chosen[-1]])
-    distinct = {problem.space.key(memories[index].config): memories[index].config for index in chosen}
-    return Learned(tuple(distinct.values()), tuple(memory.name for memory in memories))
+    return chosen
 
 
 def why_unfit(problem: Problem, study: EarlierStudy) -> str | None:
@@ -116,7 +140,7 @@ def why_unfit(problem: Problem, study: EarlierStudy) -> str | None:
     inside = sum(_placed(space, trial.config) is not None for trial in told)
     if inside < FEWEST_TRIALS:
         return f"{inside} of its trials lie in this study's space, and {FEWEST_TRIALS} are needed"
-    best = _moved_inside(space, _best(problem, told).config)
+    best = moved_inside(space, _best(problem, told).config)
     return None if _can_be_met(space, best) else "its best configuration doesn't meet this study's constraint"
 
 
@@ -150,7 +174,7 @@ class _Memory:
         told = _told(space, study)
         inside = [(placed, trial) for trial in told if (placed := _placed(space, trial.config)) is not None]
         earlier = Problem(space, mode=problem.mode, seed=problem.seed, max_epochs=study.max_epochs, rungs=study.rungs)
-        return cls(study.name, earlier, _moved_inside(space, _best(problem, told).config), inside)
+        return cls(study.name, earlier, moved_inside(space, _best(problem, told).config), inside)
 
     def regrets(self, units: Floats) -> Floats:
         """How far configurations [n, dimensions] are expected to stay behind the study's best: [n].
@@ -190,7 +214,7 @@ def _placed(space: Space, config: Mapping[str, Any]) -> Config | None:
     return space.project(space.unflatten(known))
 
 
-def _moved_inside(space: Space, config: Mapping[str, Any]) -> Config:
+def moved_inside(space: Space, config: Mapping[str, Any]) -> Config:
     """The configuration with numbers outside of the space moved to its border, and other values outside left out."""
     flat = space.flatten(config)
     moved = {

@@ -76,6 +76,14 @@ class Trial(ABC):
         return {}
 
     @property
+    def portfolio(self) -> tuple[str, ...]:
+        """Which kinds of the studies that tuner brings along are about such trials, by what they start from.
+
+        "random" weights, or pretrained "weights"; none for trials whose hyperparameters may mean anything.
+        """
+        return ()
+
+    @property
     def started_from(self) -> str | None:
         """The weights that every trial starts from, for people: figures are comparable only between the same."""
         return None

@@ -126,6 +126,13 @@ class ImageClassifier(Trial):
         return HYPERPARAMETERS
 
     @property
+    def portfolio(self) -> tuple[str, ...]:
+        """See `Trial.portfolio`; a function's model may come with any weights."""
+        if self.weights_file or (isinstance(self.model, str) and self.weights not in (None, "none")):
+            return ("weights",)
+        return ("random",) if isinstance(self.model, str) else ("random", "weights")
+
+    @property
     def started_from(self) -> str:
         """ImageNet weights, those of a file, or random ones."""
         if self.named_weights is None:

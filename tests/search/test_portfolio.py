@@ -1,0 +1,149 @@
+"""What shipped studies suggest; of studies whose good places are known, and of those that are really shipped."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.errors import StudyError
+from tuner.search import History, Problem, suggested_by_portfolio
+from tuner.search.portfolio import Kernel, Portfolio, shipped
+from tuner.space import Config, Space, choice, loguniform, uniform
+from tuner.trial.hyperparameters import HYPERPARAMETERS
+
+SPACE = Space(
+    {
+        "lr": loguniform(1e-4, 1e-1),
+        "optimizer": choice(["adam", "sgd"]),
+        "momentum": uniform(0.8, 0.99).when(optimizer="sgd"),
+    }
+)
+DEFAULTS = {"optimizer": "adam", "momentum": 0.9, "lr": 1e-3}
+
+
+def of(**good: Callable[[Config], float]) -> Portfolio:
+    """Studies by name, each with 60 trials that stay behind as the function says."""
+    generator = np.random.default_rng(0)
+    configs = [SPACE.sample(generator) for _ in range(60 * len(good))]
+    study = np.repeat(np.arange(len(good)), 60)
+    regrets = [min(1.5, list(good.values())[number](config)) for number, config in zip(study, configs, strict=True)]
+    kernel = Kernel(dict.fromkeys(SPACE.dimensions, 0.5), shared=0.1, own=0.1, noise=0.001)
+    kinds = tuple("weights" if name.startswith("weights") else "random" for name in good)
+    return Portfolio(SPACE, kernel, tuple(good), tuple(good), kinds, study, configs, np.array(regrets))
+
+
+def near(lr: float, optimizer: str = "adam") -> Callable[[Config], float]:
+    """Best at this rate, with the other optimizer at a hundredth of it."""
+    return lambda config: 0.7 * abs(math.log10(config["lr"] / lr) + 2 * (config["optimizer"] != optimizer))
+
+
+def suggested(space: dict[str, Any], portfolio: Portfolio, top: int = 1, kind: str = "random") -> list[Config]:
+    return list(suggested_by_portfolio(Problem(Space(space)), {kind}, DEFAULTS, top, portfolio))
+
+
+def test_what_was_good_comes_first_and_each_next_one_helps_where_the_first_did_badly() -> None:
+    known = of(one=near(0.05), two=near(0.05), three=near(0.05), other=near(0.0005))
+    first, second = suggested({"lr": loguniform(1e-4, 1e-1), "optimizer": "adam"}, known, 2)
+    assert first["lr"] == pytest.approx(0.05, rel=0.5)
+    assert second["lr"] == pytest.approx(0.0005, rel=0.7)
+
+
+def test_a_hyperparameter_that_the_space_lacks_counts_with_its_default() -> None:
+    known = of(one=near(0.05), two=near(0.05))  # sgd, as momentum says, wants a hundredth
+    (adam,) = suggested({"lr": loguniform(1e-4, 1e-1)}, known)
+    (sgd,) = suggested({"lr": loguniform(1e-4, 1e-1), "optimizer": "sgd"}, known)
+    assert adam["lr"] > 0.02
+    assert sgd["lr"] < 0.002
+    assert sgd["optimizer"] == "sgd"
+
+
+def test_values_stay_inside_of_the_space_and_as_near_as_may_be_to_what_was_searched() -> None:
+    known = of(one=near(0.1), two=near(0.1))
+    (wide,) = suggested({"lr": loguniform(1e-6, 10.0)}, known)
+    assert wide["lr"] == pytest.approx(0.1, rel=0.3)  # nothing is known of higher ones
+    (above,) = suggested({"lr": loguniform(0.5, 5.0)}, known)
+    assert above["lr"] == pytest.approx(0.5)
+    (below,) = suggested({"lr": loguniform(1e-6, 1e-5)}, known)
+    assert below["lr"] == pytest.approx(1e-5)
+    (listed,) = suggested({"lr": choice([0.001, 0.09, 7.0])}, known)
+    assert listed["lr"] == 0.09
+
+
+def test_conditions_and_constraints_hold() -> None:
+    known = of(one=near(0.01, "sgd"), two=near(0.01, "sgd"))
+    space = Space(
+        {
+            "optimizer": choice(["sgd", "lion"]),
+            "momentum": uniform(0.5, 0.85).when(optimizer="sgd"),
+            "lr": loguniform(1e-4, 1e-1),
+            "extra": uniform(0, 1),
+        },
+        lambda config: config["lr"] < 0.002,
+    )
+    found = suggested_by_portfolio(Problem(space), {"random"}, DEFAULTS, 5, known)
+    assert len(found) == 5
+    for config in found:
+        assert space.allows(config)
+        assert ("momentum" in config) == (config["optimizer"] == "sgd")
+        assert 0.8 <= config.get("momentum", 0.8) <= 0.85
+        assert space.key(space.check(config, "x")) == space.key(config)
+
+
+def test_studies_of_another_kind_are_not_asked() -> None:
+    known = of(one=near(0.05), weights=near(0.0005))
+    (random,) = suggested({"lr": loguniform(1e-4, 1e-1)}, known)
+    (weights,) = suggested({"lr": loguniform(1e-4, 1e-1)}, known, kind="weights")
+    assert random["lr"] > 0.02
+    assert weights["lr"] < 0.002
+
+
+def test_a_space_without_the_hyperparameters_gets_nothing() -> None:
+    assert suggested({"x": uniform(0, 1)}, of(one=near(0.05))) == []
+    assert suggested({"lr": loguniform(1e-4, 1e-1)}, of(one=near(0.05)), top=0) == []
+
+
+def test_the_same_seed_gives_the_same() -> None:
+    space = Space({"lr": loguniform(1e-4, 1e-1), "optimizer": choice(["adam", "sgd"])})
+    one, again, other = (
+        suggested_by_portfolio(Problem(space, seed=seed), {"random"}, DEFAULTS, 3) for seed in (0, 0, 1)
+    )
+    assert one == again
+    assert one != other
+
+
+# What is shipped
+
+
+def test_what_is_shipped_is_of_hyperparameters_that_there_are() -> None:
+    known = shipped()
+    assert set(known.space.dimensions) <= set(HYPERPARAMETERS)
+    for config in known.configs:
+        for name, value in config.items():
+            assert HYPERPARAMETERS[name].coerce(value) == value
+    assert len(known.configs) == len(known.regrets) == len(known.study) >= 300
+    assert set(known.kinds) == {"random", "weights"}
+    assert len(set(known.sources)) >= 3
+
+
+@pytest.mark.parametrize("kind", ["random", "weights"])
+def test_what_is_shipped_is_better_than_chance_where_it_was_recorded(kind: str) -> None:
+    known = shipped()
+    defaults = {name: row.default for name, row in HYPERPARAMETERS.items() if row.default is not None}
+    found = suggested_by_portfolio(Problem(known.space), {kind}, defaults, 1)
+    drawn = [known.space.sample(np.random.default_rng(seed)) for seed in range(30)]
+    expected = known.expected([{**defaults, **config} for config in (*found, *drawn)], {kind}).mean(axis=0)
+    assert expected[0] < expected[1:].min()
+
+
+def test_without_a_source_nothing_is_known_of_it() -> None:
+    known = shipped()
+    less = known.without("digits")
+    assert 0 < len(less.configs) < len(known.configs)
+    assert "digits" not in {known.sources[number] for number in less.study}
+
+
+def test_the_switch_is_true_or_false() -> None:
+    with pytest.raises(StudyError, match=r"^History.portfolio needs True or False, got 'no'; use False$"):
+        History(portfolio="no").check()  # type: ignore[arg-type]

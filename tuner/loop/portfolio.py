@@ -1,0 +1,40 @@
+"""What the studies that come with tuner suggest to start a study from."""
+
+from __future__ import annotations
+
+from tuner.search import Grid, suggested_by_portfolio
+from tuner.space import Config
+from tuner.study import Study
+
+MOST = 5  # of 1, 3 and 5 the best, if not by much (benchmarks/small_searches.py)
+METRICS = ("val_accuracy", "val_f1", "val_top5_accuracy")  # that what was good for accuracy is good for
+
+
+def of_portfolio(study: Study, *, less: int) -> tuple[Config, ...]:
+    """Configurations for a study of the trainer's own hyperparameters; empty for others.
+
+    With the `less` configurations of earlier runs before them they are half of the trials at most. A grid is tried
+    whole anyway.
+    """
+    trial = study.declared_trial
+    if study.warm_start is None or not study.warm_start.portfolio or not trial.portfolio:
+        return ()
+    if study.metric not in METRICS or isinstance(study.search, Grid):
+        return ()
+    defaults = {name: row.default for name, row in trial.known_hyperparameters.items() if row.default is not None}
+    most = min(MOST, _trials(study) // 2 - less)
+    return suggested_by_portfolio(study.problem, trial.portfolio, defaults, most)
+
+
+def describe_portfolio(configs: tuple[Config, ...]) -> str:
+    """The text of the notice."""
+    count = f"{len(configs)} configuration{'s' if len(configs) > 1 else ''}"
+    return f"starts with {count} that did well on other data (tuner's portfolio); --no-portfolio leaves them out"
+
+
+def _trials(study: Study) -> int:
+    """How many trials there will be, at least about."""
+    budget = study.budget
+    if study.trials is not None:
+        return study.trials
+    return 2 * MOST if budget.total_epochs is None else int(budget.total_epochs // budget.max_epochs)

@@ -1,0 +1,182 @@
+"""What is known before a first study: the configurations that shipped studies suggest to start from.
+
+`portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and networks, with what
+benchmarks/portfolio.py found of how these matter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.errors import SpaceError
+from tuner.search.base import Floats, Problem
+from tuner.search.features import Features, unordered_options
+from tuner.search.history import greedy, moved_inside
+from tuner.space import Config, Space, constructors
+
+CANDIDATES = 256  # random configurations of the user's space, of which the most useful are taken
+BEST = 8  # of each study's trials that are candidates too
+_STREAM = 4  # sets the random numbers that are drawn here apart
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Covariance of what two trials stay behind, each a configuration x in a study s.
+
+    k = m(x, x')·(shared + own·[s = s']) + noise·[same trial], where m is Matérn 5/2 with a length for each
+    hyperparameter: what is good everywhere, and what is good in one study alone (the intrinsic model of Bonilla et al.
+    2007, with one correlation for all).
+    """
+
+    lengths: Mapping[str, float]
+    shared: float
+    own: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """Trials of several studies, and a model of them.
+
+    Attributes:
+        space: all hyperparameters that were searched
+        kernel: of the model
+        studies: their names
+        sources: for each the data set that its images come from
+        kinds: for each "random" where its trials started from random weights, "weights" from pretrained ones
+        study: of each trial, the number of its study: [trials]
+        configs: of each trial
+        regrets: of each trial, how far it stayed behind: 0 the best of its study, 1 a random one in the middle, 1.5 the
+            worst that counts: [trials]
+    """
+
+    space: Space
+    kernel: Kernel
+    studies: tuple[str, ...]
+    sources: tuple[str, ...]
+    kinds: tuple[str, ...]
+    study: npt.NDArray[np.int64]
+    configs: Sequence[Config]
+    regrets: Floats
+
+    def without(self, source: str) -> Portfolio:
+        """What is left without the studies on one data set."""
+        kept = [index for index, one in enumerate(self.study) if self.sources[one] != source]
+        return Portfolio(
+            *(self.space, self.kernel, self.studies, self.sources, self.kinds),
+            *(self.study[kept], [self.configs[index] for index in kept], self.regrets[kept]),
+        )
+
+    def points(self, configs: Sequence[Mapping[str, Any]]) -> Floats:
+        """Configurations [n], of any space, as points [n, columns], of which a unit is a length of the kernel."""
+        units = np.array([self.space.encode(moved_inside(self.space, config)) for config in configs])
+        return np.asarray(Features(self.space).points(units) / columns_of(self.space, self.kernel.lengths))
+
+    def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
+        """How far configurations [n] are expected to stay behind in each study of these kinds: [studies, n]."""
+        from scipy.linalg import cho_factor, cho_solve
+
+        kernel, known = self.kernel, self.points(self.configs)
+        same = self.study[:, None] == self.study
+        covariance = matern(known, known) * (kernel.shared + kernel.own * same) + kernel.noise * np.eye(len(known))
+        middle = float(self.regrets.mean())
+        weights = cho_solve(cho_factor(covariance, lower=True), self.regrets - middle)
+        between = matern(self.points(configs), known)
+        told = [n for n in np.unique(self.study) if self.kinds[n] in kinds]
+        return np.array([middle + between @ (weights * (kernel.shared + kernel.own * (self.study == n))) for n in told])
+
+    def best(self, kinds: Collection[str]) -> list[Config]:
+        """The configurations of the best trials of each study."""
+        found = []
+        for number in np.unique(self.study):
+            if self.kinds[number] in kinds:
+                trials = np.flatnonzero(self.study == number)
+                found += [
+                    self.configs[index] for index in trials[np.argsort(self.regrets[trials], kind="stable")[:BEST]]
+                ]
+        return found
+
+
+def columns_of(space: Space, lengths: Mapping[str, float]) -> Floats:
+    """The length of each column of points: [columns]."""
+    return np.repeat([lengths[name] for name in space.dimensions], unordered_options(space))
+
+
+def matern(one: Floats, other: Floats) -> Floats:
+    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]."""
+    squared = (one**2).sum(1)[:, None] + (other**2).sum(1) - 2 * one @ other.T
+    distance = np.sqrt(5 * np.maximum(squared, 0))
+    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
+
+
+@cache
+def shipped() -> Portfolio:
+    """What `portfolio.json` has."""
+    return read(json.loads(files("tuner.search").joinpath("portfolio.json").read_text(encoding="utf-8")))
+
+
+def read(told: Mapping[str, Any]) -> Portfolio:
+    """A portfolio as JSON has it: of a hyperparameter that is no part of a configuration the value is null."""
+    space = Space({name: _domain(**one) for name, one in told["space"].items()})
+    names = list(told["space"])
+    configs = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None} for row in told["configs"]
+    ]
+    return Portfolio(
+        *(space, Kernel(**told["kernel"]), tuple(told["studies"]), tuple(told["sources"]), tuple(told["kinds"])),
+        *(np.array(told["study"], dtype=np.int64), configs, np.array(told["regrets"], dtype=float)),
+    )
+
+
+def _domain(kind: str, arguments: Sequence[Any], when: Mapping[str, Any] | None = None) -> Any:
+    domain = getattr(constructors, kind)(*arguments)
+    return domain.when(**when) if when else domain
+
+
+def suggested_by_portfolio(
+    problem: Problem,
+    kinds: Collection[str],
+    defaults: Mapping[str, Any],
+    top: int,
+    portfolio: Portfolio | None = None,
+) -> tuple[Config, ...]:
+    """The configurations of a space that the shipped studies expect most of, each helping where others do badly.
+
+    Args:
+        problem: what is searched
+        kinds: of the studies that are about such trials
+        defaults: what a hyperparameter is that the space doesn't have
+        top: how many
+        portfolio: instead of the one that is shipped
+    """
+    portfolio = portfolio or shipped()
+    if top < 1 or not set(portfolio.space.dimensions) & set(problem.space.dimensions):
+        return ()
+    candidates = _candidates(problem, portfolio, kinds)
+    if not candidates:
+        return ()
+    whole = [{**defaults, **problem.space.flatten(config)} for config in candidates]
+    chosen = greedy(np.clip(portfolio.expected(whole, kinds), 0, 1), top)
+    return tuple({problem.space.key(candidates[index]): candidates[index] for index in chosen}.values())
+
+
+def _candidates(problem: Problem, portfolio: Portfolio, kinds: Collection[str]) -> list[Config]:
+    """Random configurations of the space, and good ones; as near as may be to what the studies have searched."""
+    space, found = problem.space, []
+    for index, config in enumerate([*({} for _ in range(CANDIDATES)), *portfolio.best(kinds)]):
+        generator = np.random.default_rng(np.random.SeedSequence(problem.seed, spawn_key=(_STREAM, index)))
+        try:
+            drawn = space.flatten(space.complete(moved_inside(space, config), generator))
+            known = drawn | portfolio.space.flatten(moved_inside(portfolio.space, drawn))
+            found.append(space.complete(moved_inside(space, known), generator))
+        except SpaceError:  # the constraint rules it out
+            continue
+    return found
