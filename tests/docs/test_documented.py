@@ -34,7 +34,7 @@ from tuner.search import SearchAlgorithm, multi_fidelity
 from tuner.storage import lease
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
-from tuner.trial.classifier import METRICS
+from tuner.trial.metrics import METRICS
 
 GENERATED = pages()
 

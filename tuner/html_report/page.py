@@ -160,13 +160,16 @@ def _searched(run: Run) -> list[str]:
 
 
 def _test_metrics(run: Run) -> list[tuple[str, str]]:
-    """What the winner scored on the test split, a share with its standard error."""
-    images = run.images.get("test")
+    """What the winner scored on the test split, with its 95 % interval or, from older runs, a share with its error."""
+    images, intervals = run.images.get("test"), run.test_intervals
     told = []
     for name, value in run.best_metrics.items():
         if name.startswith("test_") and isinstance(value, int | float):
             share = images and name.endswith("_accuracy")
             error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
+            if name in intervals:
+                low, high, _ = intervals[name]
+                error = f" (95 % interval {short(low)} to {short(high)})"
             told.append((name, short(value) + error))
     return told
 

@@ -237,14 +237,15 @@ def _told(mistake: Mistake) -> dict[str, Any]:
 
 def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -> dict[str, Any]:
     """File name -> what it holds."""
-    scored = {f"test_{name}": value for name, value in asdict(score.test).items()}
+    intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
     return {
         CONFIG: config,
         "metrics.json": {
             **winner,
             **record,
-            "metrics": {**record.get("metrics", {}), **scored},
+            "metrics": {**record.get("metrics", {}), **score.test.by_name("test")},
+            "intervals": intervals,
             "images": score.images,
         },
         "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},

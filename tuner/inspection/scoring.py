@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tuner.inspection.calibration import Calibration, calibration
+from tuner.inspection.intervals import Interval, intervals
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.train.checkpoint import read_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
@@ -77,7 +78,8 @@ class Score:
     """What a trained model is worth.
 
     Attributes:
-        test: loss, accuracy, top-5 accuracy and macro F1 on the test split
+        test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
+        intervals: 95 % intervals of these, by name
         val_accuracy: share of correct answers on the validation split
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
@@ -89,6 +91,7 @@ class Score:
     """
 
     test: Metrics
+    intervals: dict[str, Interval]
     val_accuracy: float
     confusion: list[list[int]]
     classes: tuple[str, ...]
@@ -127,9 +130,11 @@ def score(
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
     validation = evaluator.logits(module, splits.validation, splits.normalisation).cpu()
+    asked = splits.test.labels, trial.chosen_metrics, splits.classes
     shown = ShownImages(splits, logits, _where_it_looked(trial, module, splits, torch.device(device)))
     return Score(
-        test=metrics_of(logits, splits.test.labels),
+        test=metrics_of(logits, *asked),
+        intervals=intervals(logits, *asked),
         val_accuracy=metrics_of(validation, splits.validation.labels).accuracy,
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,

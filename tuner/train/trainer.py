@@ -218,7 +218,8 @@ class Trainer:
 
     def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
         with self.parts.precision.kernels():
-            return metrics_of(self.parts.strategy.logits(self.parts.evaluator, module, split, normalise), split.labels)
+            logits = self.parts.strategy.logits(self.parts.evaluator, module, split, normalise)
+            return metrics_of(logits, split.labels, self.parts.trial.chosen_metrics, self.splits.classes)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once.
@@ -280,10 +281,7 @@ class Trainer:
         return EpochResult(
             epoch=self.epoch,
             train_loss=train_loss,
-            val_loss=metrics.loss,
-            val_accuracy=metrics.accuracy,
-            val_top5_accuracy=metrics.top5_accuracy,
-            val_f1=metrics.f1,
+            validation=metrics,
             learning_rate=self.learning_rate,
             seconds=seconds,
             images_per_second=images_per_second,

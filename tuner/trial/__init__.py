@@ -8,6 +8,7 @@ from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.memory import MemoryEstimate
+from tuner.trial.metrics import RecallAtPrecision
 from tuner.trial.strategies import STRATEGIES
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Hyperparameter",
     "ImageClassifier",
     "MemoryEstimate",
+    "RecallAtPrecision",
     "Trial",
     "as_trial",
 ]
