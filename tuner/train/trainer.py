@@ -25,6 +25,7 @@ from tuner.train.memory.watch import explained
 from tuner.train.optimisation import (
     set_learning_rate,
 )
+from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
@@ -97,6 +98,11 @@ class Trainer:
     def module(self) -> nn.Module:
         """The network that learns."""
         return self.parts.module
+
+    @property
+    def group(self) -> Group:
+        """The processes that train together."""
+        return self.parts.strategy.group
 
     @property
     def finished(self) -> bool:

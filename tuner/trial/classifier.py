@@ -32,6 +32,7 @@ from tuner.trial.metrics import (
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
 from tuner.trial.notices import notices
 from tuner.trial.sources import Cifar10, find_source, function_name
+from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
@@ -55,7 +56,7 @@ class ImageClassifier(Trial):
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
         validation: share of the training images that is held out for validation, by class; "folder" for the data's own
-            val/ alone; None for val/ where there is one, else a tenth.
+            val/ alone; `Folds(5)` for cross-validation; None for val/ where there is one, else a tenth.
         group: regular expression for file names of a folder: files whose first group (or whole match) is the same,
             as those of one patient or one burst of a camera, are never on two sides of a cut.
         metrics: names of metrics beside those that are always reported, such as "balanced_accuracy", "auroc",
@@ -68,14 +69,13 @@ class ImageClassifier(Trial):
     kind: ClassVar[str] = "image classifier"
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
-    strategies: ClassVar[tuple[str, ...]] = tuple(STRATEGIES)
 
     data: str | DataFunction = "digits"
     model: str | ModelFunction = "resnet18"
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
-    validation: float | str | None = None
+    validation: float | str | Folds | None = None
     group: str | None = None
     metrics: Sequence[str | ChosenMetric] = ()
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
@@ -98,6 +98,26 @@ class ImageClassifier(Trial):
     def model_name(self) -> str:
         """Torchvision's name, or the function's with brackets."""
         return self.model if isinstance(self.model, str) else f"{function_name(self.model)}()"
+
+    @property
+    def folds(self) -> int:
+        """How many networks a trial cross-validates; 0 where it trains one."""
+        folds = self.validation
+        return folds.count if isinstance(folds, Folds) and folds.part is None else 0
+
+    def fold(self, part: int) -> ImageClassifier:
+        """The trial that trains one network of a cross-validation, and is validated on this part."""
+        return replace(self, validation=Folds(self.folds, part))
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """All of them, but none that shares the networks of a cross-validation out."""
+        return () if self.folds else tuple(STRATEGIES)
+
+    @property
+    def without_strategies(self) -> str:
+        """See `Trial.without_strategies`."""
+        return f"whose validation={self.validation} trains several networks on one device; leave strategy out"
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -129,7 +149,7 @@ class ImageClassifier(Trial):
     @property
     def directions(self) -> Mapping[str, Direction | None]:
         """Which of them are better high, low, or no aim at all."""
-        return directions(self.chosen_metrics)
+        return directions(self.chosen_metrics, with_errors=bool(self.folds))
 
     @property
     def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:

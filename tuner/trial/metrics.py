@@ -29,6 +29,7 @@ METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whethe
     "device_utilisation": "max",
     "device_memory_bytes": "min",
 }
+STANDARD_ERROR = "_se"  # what the name of a metric's standard error ends in
 REPRODUCED = ("val_accuracy", "val_loss", "val_top5_accuracy", "val_f1", "train_loss", "learning_rate")
 OTHER_WORDS = {  # for what is always reported, or has another name here
     "accuracy": "val_accuracy",
@@ -170,9 +171,14 @@ def check_classes(chosen: Iterable[ChosenMetric], classes: Sequence[str]) -> Non
         metric.check_classes(classes)
 
 
-def directions(chosen: Iterable[ChosenMetric]) -> dict[str, Direction | None]:
-    """Every metric that is reported with these chosen ones, and whether it is better high or low."""
-    return METRICS | {f"val_{metric.name}": metric.direction for metric in chosen}
+def directions(chosen: Iterable[ChosenMetric], *, with_errors: bool = False) -> dict[str, Direction | None]:
+    """Every metric that is reported with these chosen ones, and whether it is better high or low.
+
+    `with_errors`: with the standard error of each metric of the validation images, as `val_accuracy_se`.
+    """
+    found = METRICS | {f"val_{metric.name}": metric.direction for metric in chosen}
+    validated = [name for name in found if name.startswith("val_")] if with_errors else []
+    return found | dict.fromkeys([f"{name}{STANDARD_ERROR}" for name in validated], None)
 
 
 def how_to_report(metric: str) -> str | None:

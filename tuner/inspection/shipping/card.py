@@ -62,9 +62,15 @@ def model_card(
 
 
 def _about(run: Run, loaded: LoadedModel) -> str:
+    together = (
+        f" It is {loaded.card.networks} networks of a cross-validation, whose probabilities are averaged: each was "
+        "trained on all training images but those of its part."
+    )
     return (
         f"An image classifier: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
+        + together
+        * (loaded.card.networks > 1)
     )
 
 

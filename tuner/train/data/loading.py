@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tuner.machine import this_machine
@@ -16,11 +18,12 @@ from tuner.train.data.given import given_splits
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.data.pool import PARTS, Pool
 from tuner.train.data.reading import read_pool
-from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
+from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit, Whole
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
+from tuner.trial.splitting import MOST_FOLDS, Folds
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
@@ -69,7 +72,7 @@ def _memory_bytes(trial: ImageClassifier) -> float:
     return this_machine().memory_bytes / 2
 
 
-@lru_cache(maxsize=3)
+@lru_cache(maxsize=MOST_FOLDS + 3)
 def _load(
     source: Source, folder: Path, signature: object, scheme: Cut, framing: Framing, memory_bytes: float
 ) -> Splits:
@@ -77,7 +80,15 @@ def _load(
     rows = cut(pool, scheme, source.name)
     train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
     key = cache_key(pool.key, *scheme.key, framing.key)
-    return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing)
+    whole = _whole(pool, rows, scheme, framing) if isinstance(scheme.validation, Folds) else None
+    return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing, whole=whole)
+
+
+def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:
+    """What the parts of a cross-validation are parts of."""
+    together = np.union1d(rows["train"], rows["validation"])
+    places = {part: torch.from_numpy(np.searchsorted(together, rows[part])) for part in ("train", "validation")}
+    return Whole(_split(pool, together, framing), cache_key(pool.key, *scheme.whole_key, framing.key), places)
 
 
 def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:
