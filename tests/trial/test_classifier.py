@@ -174,11 +174,13 @@ def test_a_resolved_trial_works_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
-    from tuner.train import EpochResult
+    from tuner.train import EpochResult, Metrics
 
-    names = {field.name for field in fields(EpochResult)}
-    assert set(ImageClassifier().metrics) == names - {
+    names = {field.name for field in fields(EpochResult)} | {f"val_{field.name}" for field in fields(Metrics)}
+    assert set(ImageClassifier().reports) == names - {
         "epoch",
+        "validation",
+        "val_chosen",
         "batch_norm",
         "step_path",
         "threads",

@@ -173,8 +173,8 @@ class CrossValidation:
         before = [trainer.snapshot() for trainer in self.trainers]
         try:
             for part, trainer in enumerate(self.trainers):
-                own = (_of(tensors, part) for tensors in (checkpoint.model, checkpoint.training))
-                trainer.restore(Checkpoint(*own, scalars[part]), source)
+                model, training = (_of(tensors, part) for tensors in (checkpoint.model, checkpoint.training))
+                trainer.restore(Checkpoint(model, training, scalars[part]), source)
             if len({trainer.epoch for trainer in self.trainers}) > 1:
                 raise TrialError(f"networks of a checkpoint must be of one epoch, got {source} of several; use another")
         except TrialError:

@@ -129,7 +129,8 @@ class _Headless:
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
-    return Features(*(_as_split(arrays, splits, part) for part in PARTS), notes=notes)
+    train, validation = (_as_split(arrays, splits, part) for part in PARTS)
+    return Features(train, validation, notes)
 
 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
