@@ -29,7 +29,7 @@ from tuner.trial.metrics import STANDARD_ERROR
 
 NETWORKS = "networks"  # what names of the networks' tensors start with in a checkpoint
 SUMMED = ("seconds", "oom_retries")
-HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_utilisation", "device_memory_bytes")
+HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
 
 
@@ -38,8 +38,8 @@ def corrected_error(values: Sequence[float]) -> float:
 
     After Nadeau and Bengio (2003), "Inference for the generalization error": the networks share most of their training
     images, so the variance of k values is taken times 1/k + 1/(k - 1), the second being the sizes of validation and
-    training, in place of 1/k. An interval is the mean plus and minus this times a quantile of Student's t with k - 1
-    degrees of freedom.
+    training, in place of 1/k. The mean plus and minus 1.645 of it is a 90 % interval: quantiles of Student's t, which
+    they take, made it too wide in `benchmarks/folds.py`, where the values are less dependent than they assume.
     """
     count = len(values)
     if not all(map(math.isfinite, values)):

@@ -117,3 +117,10 @@ def test_networks_of_a_cross_validation_are_not_shared_out_over_devices() -> Non
         "strategy='ddp' needs an ImageClassifier, got the image classifier 'resnet18 on digits', whose "
         "validation=Folds(count=5) trains several networks on one device; leave strategy out"
     )
+
+
+def test_images_that_memory_does_not_hold_are_not_cross_validated(tmp_path: Path) -> None:
+    root = images(tmp_path / "x", 10)
+    trial = ImageClassifier(f"folder:{root}", weights=None, validation=Folds(2), data_memory_gb=0)
+    with pytest.raises(DataError, match=r"needs images that memory holds, got folder:.*; raise data_memory_gb, or"):
+        load_splits(trial.fold(0), seed=0, image_size=8)

@@ -12,7 +12,7 @@ from tuner.train.data.folding import spread
 from tuner.train.data.grouping import Groups, hold_out_groups, name_groups
 from tuner.train.data.holding_out import SHARE, hold_out, quotas
 from tuner.train.data.pool import PARTS, Pool
-from tuner.trial.splitting import OWN, Folds, check_given
+from tuner.trial.splitting import Folds, check_given
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -41,6 +41,12 @@ class Cut:
         return (self.seed,) if given == (None, None) else (self.seed, *given)
 
     @property
+    def share(self) -> float:
+        """Of the training images that is for validation, where a share is."""
+        given = self.validation
+        return float(given) if isinstance(given, int | float) else SHARE
+
+    @property
     def whole_key(self) -> tuple[object, ...]:
         """What all images that are cross-validated depend on, in whatever parts they lie."""
         return self.seed, "cross-validated", self.group
@@ -65,11 +71,11 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     for stream, (part, at_least) in enumerate((("test", 3), ("validation", 2))):
         if part not in given:
             generator = np.random.default_rng([scheme.seed, stream])
-            share = SHARE if part == "test" or scheme.validation in (None, OWN) else scheme.validation
-            if isinstance(share, Folds):
-                rows |= _folded(pool, rows["train"], groups, share, generator)
+            if part == "validation" and isinstance(scheme.validation, Folds):
+                rows |= _folded(pool, rows["train"], groups, scheme.validation, generator)
                 continue
-            held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, float(share or 0)), generator)
+            share = SHARE if part == "test" else scheme.share
+            held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, share), generator)
             rows["train"], rows[part] = rows["train"][~held], rows["train"][held]
     lost = np.setdiff1d(whole, pool.labels[rows["train"]])
     if len(lost):
