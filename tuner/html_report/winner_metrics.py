@@ -18,18 +18,17 @@ NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie with
 def epoch_metrics(run: Run) -> list[tuple[str, str]]:
     """The winner's metrics at its epoch; those of a cross-validation with standard error and 90 % interval."""
     metrics = {name: value for name, value in run.best_metrics.items() if not name.startswith("test_")}
-    errors = {name: metrics[told] for name in metrics if (told := f"{name}{STANDARD_ERROR}") in metrics}
-    of_errors = {f"{name}{STANDARD_ERROR}" for name in errors}
+    errors = {f"{name}{STANDARD_ERROR}" for name in metrics} & metrics.keys()
     told = []
     for name, value in metrics.items():
-        if value is None or name in of_errors:
+        if value is None or name in errors:
             continue
-        error = errors.get(name)
-        if finite(value) and finite(error):
+        error = metrics.get(f"{name}{STANDARD_ERROR}")
+        spread = ""
+        if finite(value) and error is not None and finite(error):
             low, high = short(value - NORMAL_90 * error), short(value + NORMAL_90 * error)
-            told.append((name, f"{short(value)} ± {error:.2g} (90 % interval {low} to {high})"))
-        else:
-            told.append((name, short(value)))
+            spread = f" ± {error:.2g} (90 % interval {low} to {high})"
+        told.append((name, short(value) + spread))
     return told
 
 
