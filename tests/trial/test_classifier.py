@@ -235,7 +235,7 @@ def test_functions_that_cant_work_are_refused(trial: ImageClassifier, space: dic
 @pytest.mark.parametrize("validation", [0, 1, 1.5, -0.2, True, "0.2", "val", float("nan"), [0.2]])
 def test_a_share_for_validation_that_is_none_is_refused(validation: Any) -> None:
     assert refusal(ImageClassifier(validation=validation), {}) == (
-        "validation must be a share of the training images between 0 and 1, or 'folder', got "
+        "validation must be a share of the training images between 0 and 1, 'folder' or Folds(5), got "
         f"{validation!r}; write validation=0.2"
     )
 
