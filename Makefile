@@ -41,6 +41,7 @@ bench: $(STAMP)  ## the measured claims
 	$(BIN)/python benchmarks/results.py
 	$(BIN)/python benchmarks/multi_device.py
 	$(BIN)/python benchmarks/faults.py
+	$(BIN)/python benchmarks/folds.py
 	$(BIN)/python benchmarks/published.py --images 4000 --epochs-scale 0.34
 
 $(STAMP): pyproject.toml

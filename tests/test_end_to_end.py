@@ -368,7 +368,7 @@ study = Study(
         alone = trainer.run_epoch()
     metrics = fifth.epochs[1].metrics
     assert (metrics["train_loss"], metrics["val_loss"], metrics["val_accuracy"]) == (
-        *(alone.train_loss, alone.val_loss, alone.val_accuracy),
+        *(alone.train_loss, alone.validation.loss, alone.validation.accuracy),
     )
 
 

@@ -135,6 +135,50 @@ def test_a_killed_worker_goes_on_from_what_was_written_behind_its_back(tmp_path:
     assert 2 <= after[0] <= 5  # not from the beginning
 
 
+FOLDED = (
+    FRAGILE.split("def fragile", maxsplit=1)[0].replace("steps == 100", "steps == 20")
+    + """
+def fragile(config):
+    return Fragile(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+study = Study(
+    "folded", trial=ImageClassifier("digits", fragile, validation=Folds(3), metrics=["balanced_accuracy"]),
+    space={"lr": 1e-2, "image_size": 8, "batch_size": 256}, metric="val_balanced_accuracy", search=Random(),
+    scheduler=NoEarlyStopping(), budget=Budget(trials=1, max_epochs=5),
+)
+"""
+)
+
+
+def test_a_killed_cross_validation_goes_on_bit_for_bit_is_replayed_and_all_its_networks_win(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuner.train import CrossValidation
+    from tuner.worker.process import clean_process
+
+    run = search(tmp_path, FOLDED)  # its first network's 20th step, in the fourth epoch, kills the worker
+    trial = run.record.trials["00000"]
+    assert trial.losses == 1
+    monkeypatch.chdir(tmp_path)  # where the mark lies by which it is killed but once
+    study = run.declared_study(trust=True)
+    threads = int(trial.epochs[1].metrics["threads"])
+    with clean_process(seed=trial.seed, threads=threads):
+        alone = CrossValidation(study.trial, trial.config, epochs=5, seed=trial.seed, split_seed=0)  # type: ignore[arg-type]
+        told = [alone.run_epoch().metrics() for _ in range(5)]
+    names = ("val_balanced_accuracy", "val_balanced_accuracy_se", "val_loss", "val_accuracy_se", "train_loss")
+    assert [[e.metrics[name] for name in names] for e in trial.epochs.values()] == [
+        [one[name] for name in names] for one in told
+    ]
+    assert run.mode == "max"
+    model = load_model(run)
+    assert model.card.networks == 3
+    assert run.best_metrics["test_balanced_accuracy"] > 0.5
+    assert run.test_intervals["test_balanced_accuracy"][0] < run.best_metrics["test_balanced_accuracy"]
+    replayed = tuner("replay", "out", "0", "--epochs", "2", folder=tmp_path)
+    assert replayed.code == 0, replayed.err
+    assert "the curve is the same in 2 epochs" in replayed.out
+
+
 GREEDY = (
     OWN.split("def perceptron", maxsplit=1)[0]
     + """

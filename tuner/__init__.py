@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tuner.study import Study
     from tuner.study_file import load_study
     from tuner.study_json import study_from_json, study_to_json
-    from tuner.trial import External, ImageClassifier
+    from tuner.trial import External, Folds, ImageClassifier, RecallAtPrecision
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Comparison",
     "External",
     "Failures",
+    "Folds",
     "Grid",
     "History",
     "HyperBand",
@@ -65,6 +66,7 @@ __all__ = [
     "NoEarlyStopping",
     "Optuna",
     "Random",
+    "RecallAtPrecision",
     "ReportError",
     "Resources",
     "Run",
@@ -123,7 +125,7 @@ _ROOMS = {
     "tuner.study": "Study",
     "tuner.study_file": "load_study",
     "tuner.study_json": "study_from_json study_to_json",
-    "tuner.trial": "External ImageClassifier",
+    "tuner.trial": "External Folds ImageClassifier RecallAtPrecision",
 }  # each is loaded once somebody takes a name of it: the help of the command needs none
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 

@@ -141,8 +141,7 @@ class Resources:
         for strategy in strategies:
             if strategy not in trial.strategies:
                 raise StudyError(
-                    f"strategy={strategy!r} needs an ImageClassifier, got {trial.described}, which has "
-                    "to use several devices by itself; leave strategy out"
+                    f"strategy={strategy!r} needs an ImageClassifier, got {trial.described}, {trial.without_strategies}"
                 )
             self._check_devices(strategy)
             batch_size = trial.known_hyperparameters.get("batch_size")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tuner.budget import Budget, check_names
-from tuner.errors import SpaceError, StudyError, did_you_mean, shown
+from tuner.errors import SpaceError, StudyError, shown
 from tuner.failures import Failures
 from tuner.machine import Machine, this_machine
 from tuner.resources import Amount, Resources
@@ -255,11 +255,11 @@ class Study:
 
     def _check_metric(self) -> None:
         """Refuse what the trial doesn't report, what is no aim, and the wrong direction."""
-        metrics, directions = self.declared_trial.metrics, self.declared_trial.directions
+        metrics, directions = self.declared_trial.reports, self.declared_trial.directions
         if metrics is not None and self.metric not in metrics:
             raise StudyError(
                 f"metric needs to be one that {self.declared_trial.name} reports, got {self.metric!r}; "
-                f"{did_you_mean(self.metric, metrics)}"
+                f"{self.declared_trial.instead_of(self.metric)}"
             )
         if self.metric not in directions:
             return

@@ -34,7 +34,7 @@ from tuner.search import SearchAlgorithm, multi_fidelity
 from tuner.storage import lease
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
-from tuner.trial.classifier import METRICS
+from tuner.trial.metrics import METRICS, NAMED
 
 GENERATED = pages()
 
@@ -223,6 +223,7 @@ def test_each_event_is_in_the_reference() -> None:
 
 def test_each_metric_status_and_cause_is_in_the_reference() -> None:
     assert rows(section("reference/metrics-and-events.md", "Metrics of an image classifier")) == list(METRICS)
+    assert rows(section("reference/metrics-and-events.md", "Metrics by name")) == list(NAMED)
     assert missing(STATUSES, page("reference/run-folder.md")) == []
     causes = [
         "lost",

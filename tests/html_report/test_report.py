@@ -46,6 +46,20 @@ def test_it_says_what_won_and_how_to_do_it_again(run: Run) -> None:
         assert text in page
 
 
+def test_metrics_are_told_with_their_intervals(tmp_path: Path) -> None:
+    run = dressed(simulated(tmp_path))
+    found = run.scored("metrics.json")
+    assert found is not None
+    found["metrics"] |= {"val_f1": 0.8, "val_f1_se": 0.02, "test_f1": 0.75}
+    found["intervals"] = {"test_f1": {"low": 0.7, "high": 0.81, "method": "bootstrap"}}
+    run.folder.write("best/metrics.json", json.dumps(found).encode())
+    page = report_html(load_run(run.path))
+    assert "0.8 ± 0.02 (90 % interval 0.7671 to 0.8329)" in page
+    assert "0.75 (95 % interval 0.7 to 0.81)" in page
+    assert "val_f1_se" not in page.split("Metrics after epoch")[1].split("</table>")[0]
+    assert "Wilson (1927)" in page
+
+
 def test_where_noise_is_not_known_the_runner_up_is_named_without_a_verdict(run: Run) -> None:
     page = report_html(run)
     assert "The runner-up, trial" in page

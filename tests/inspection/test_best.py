@@ -43,7 +43,11 @@ def test_best_holds_what_the_contract_says(best: Path, trainer: Trainer, colours
         "model.safetensors",
     ]
     scored = trainer.evaluate(trainer.splits.test)
-    assert content(best / "metrics.json") == {
+    metrics = content(best / "metrics.json")
+    told = metrics.pop("intervals")
+    assert set(told) == {"test_accuracy", "test_top5_accuracy"}  # six images tell no more
+    assert told["test_accuracy"]["low"] < scored.accuracy <= told["test_accuracy"]["high"]
+    assert metrics == {
         "trial": "00003",
         "epoch": 3,
         "metrics": {

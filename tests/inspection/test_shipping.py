@@ -16,8 +16,8 @@ from PIL import Image
 
 from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model
+from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping import FORMS, forms, ship
-from tuner.inspection.shipping.card import wilson
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
 

@@ -141,7 +141,7 @@ def test_memory_that_runs_out_in_the_compiled_pass_costs_the_compiled_pass_alone
     running = trainer(small)
     result = running.run_epoch()
     assert (result.micro_batch_size, result.oom_retries, result.step_path) == (16, 1, "eager")
-    assert (result.train_loss, result.val_loss) == (expected.train_loss, expected.val_loss)
+    assert (result.train_loss, result.validation.loss) == (expected.train_loss, expected.validation.loss)
     assert running.notes[-1] == (
         "steps are no longer taken with torch.compile: CUDA out of memory. Tried to allocate 2 GiB"
     )

@@ -67,7 +67,7 @@ def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier
     assert torch.allclose(*answers, atol=1e-5)
     for left, right in zip(results[:3], results[3:], strict=True):
         assert left.train_loss == pytest.approx(right.train_loss, abs=1e-5)
-        assert left.val_loss == pytest.approx(right.val_loss, abs=1e-5)
+        assert left.validation.loss == pytest.approx(right.validation.loss, abs=1e-5)
 
 
 def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: ImageClassifier) -> None:

@@ -46,7 +46,7 @@ def trainer(trial: ImageClassifier, epochs: int = 2, **config: Any) -> Trainer:
 
 
 def curve(results: list[EpochResult]) -> list[tuple[float, float]]:
-    return [(result.train_loss, result.val_loss) for result in results]
+    return [(result.train_loss, result.validation.loss) for result in results]
 
 
 def held(running: Trainer) -> Iterator[Tensor]:

@@ -15,7 +15,7 @@ from tuner.errors import StudyError, TrialDiverged, TrialError, TrialOutOfMemory
 from tuner.train import EpochResult, Trainer
 from tuner.train.checkpoint import Checkpoint, load_first_whole, read_model, write_checkpoint
 from tuner.trial import ImageClassifier
-from tuner.trial.classifier import METRICS
+from tuner.trial.metrics import METRICS
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 16, "image_size": 12}
 
@@ -25,7 +25,7 @@ def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config:
 
 
 def curve(results: list[EpochResult]) -> list[tuple[int, float, float, float]]:
-    return [(result.epoch, result.train_loss, result.val_loss, result.val_accuracy) for result in results]
+    return [(result.epoch, result.train_loss, result.validation.loss, result.validation.accuracy) for result in results]
 
 
 def run(running: Trainer) -> list[EpochResult]:

@@ -34,7 +34,7 @@ class Curve(Trial):
         return f"curve at {self.lowest}"
 
     @property
-    def metrics(self) -> tuple[str, ...]:
+    def reports(self) -> tuple[str, ...]:
         return ("loss", "first")
 
     @property

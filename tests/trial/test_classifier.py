@@ -174,11 +174,13 @@ def test_a_resolved_trial_works_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_the_metrics_are_the_ones_that_an_epoch_reports() -> None:
-    from tuner.train import EpochResult
+    from tuner.train import EpochResult, Metrics
 
-    names = {field.name for field in fields(EpochResult)}
-    assert set(ImageClassifier().metrics) == names - {
+    names = {field.name for field in fields(EpochResult)} | {f"val_{field.name}" for field in fields(Metrics)}
+    assert set(ImageClassifier().reports) == names - {
         "epoch",
+        "validation",
+        "val_chosen",
         "batch_norm",
         "step_path",
         "threads",
@@ -233,7 +235,7 @@ def test_functions_that_cant_work_are_refused(trial: ImageClassifier, space: dic
 @pytest.mark.parametrize("validation", [0, 1, 1.5, -0.2, True, "0.2", "val", float("nan"), [0.2]])
 def test_a_share_for_validation_that_is_none_is_refused(validation: Any) -> None:
     assert refusal(ImageClassifier(validation=validation), {}) == (
-        "validation must be a share of the training images between 0 and 1, or 'folder', got "
+        "validation must be a share of the training images between 0 and 1, 'folder' or Folds(5), got "
         f"{validation!r}; write validation=0.2"
     )
 

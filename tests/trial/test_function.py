@@ -23,7 +23,7 @@ def test_a_function_is_a_trial_with_its_name_and_unknown_metrics() -> None:
     trial.check(SPACE)
     trial.check_files()
     assert trial == FunctionTrial(train)
-    assert (trial.name, trial.metrics, trial.missing_downloads(), trial.fingerprint()) == ("train", None, [], None)
+    assert (trial.name, trial.reports, trial.missing_downloads(), trial.fingerprint()) == ("train", None, [], None)
 
 
 def test_a_trial_stays_what_it_is() -> None:

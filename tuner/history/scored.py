@@ -42,6 +42,16 @@ def _are_metrics(content: Any) -> bool:
         and isinstance(content.get("metrics", {}), dict)
         and isinstance(images := content.get("images", {}), dict)
         and all(map(_is_count, images.values()))
+        and isinstance(intervals := content.get("intervals", {}), dict)
+        and all(map(_is_interval, intervals.values()))
+    )
+
+
+def _is_interval(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and all(finite(content.get(name)) for name in ("low", "high"))
+        and isinstance(content.get("method"), str)
     )
 
 

@@ -18,6 +18,7 @@ from tuner.html_report.elements import figures_of, render
 from tuner.html_report.first_screen import copies, sparkline
 from tuner.html_report.packing import packed
 from tuner.html_report.trial_data import metric_names, trial_data
+from tuner.html_report.winner_metrics import epoch_metrics, test_metrics
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
@@ -83,7 +84,8 @@ def report_html(run: Run) -> str:
         worth=best and run.record.worth_of(best.trial),
         certainty=findings.certainty(run),
         runner_up=findings.runner_up(run),
-        test=_test_metrics(run),
+        test=test_metrics(run),
+        epoch_metrics=epoch_metrics(run),
         winner_settings=in_utf8(flat_config(best.config)) if best else {},
         incumbent=best_so_far(run.record),
         ending=ending(run),
@@ -157,18 +159,6 @@ def _setting(flat: dict[str, Any], name: str) -> str:
 def _searched(run: Run) -> list[str]:
     names = dict.fromkeys(name for trial in run.record.trials.values() for name in flat_config(trial.config))
     return [name for name in names if name not in run.space.constants]
-
-
-def _test_metrics(run: Run) -> list[tuple[str, str]]:
-    """What the winner scored on the test split, a share with its standard error."""
-    images = run.images.get("test")
-    told = []
-    for name, value in run.best_metrics.items():
-        if name.startswith("test_") and isinstance(value, int | float):
-            share = images and name.endswith("_accuracy")
-            error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
-            told.append((name, short(value) + error))
-    return told
 
 
 def _dimensions(run: Run) -> list[tuple[str, str, str]]:

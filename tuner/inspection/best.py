@@ -22,9 +22,10 @@ from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize
 from tuner.train.data.splits import HeldSplit
 from tuner.train.evaluation import Evaluator, Metrics
-from tuner.train.models import empty_network, load_state, read_state
+from tuner.train.models import empty_model, load_state, read_state
 from tuner.trial import ImageClassifier
 from tuner.trial.models import looks_published
+from tuner.trial.splitting import Folds
 
 TOP = 5
 CONFIG = "config.json"
@@ -127,7 +128,10 @@ def write_best(
     shutil.copyfile(checkpoint / MODEL, beside / MODEL)
     for name, content in _contents(config, score, record).items():
         _write(beside / name, content)
-    card = ModelCard(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs)
+    card = ModelCard(
+        *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
+        networks=max(1, trial.folds),
+    )
     files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
     _put_in_place(beside, folder)
@@ -200,7 +204,11 @@ def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: to
 
 def _declared(card: ModelCard) -> ImageClassifier:
     """A trial of the same architecture, which some weights decide on."""
-    return ImageClassifier(model=card.model, weights=card.weights if looks_published(card.weights) else None)
+    return ImageClassifier(
+        model=card.model,
+        weights=card.weights if looks_published(card.weights) else None,
+        validation=Folds(card.networks) if card.networks > 1 else None,
+    )
 
 
 def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
@@ -211,11 +219,11 @@ def _module(best: Path, card: ModelCard, trial: ImageClassifier) -> nn.Module:
     largest = max((size for tensor in state.values() for size in tensor.shape), default=0)
     if max(card.inputs.channels, len(card.classes)) > largest:  # else a damaged number asks for all memory
         raise ValueError(f"{MODEL} isn't of {card.inputs.channels} channels and {len(card.classes)} classes")
-    network = empty_network(
+    module = empty_model(
         trial, channels=card.inputs.channels, classes=len(card.classes), config=trial.hyperparameters(plain)
     )
-    load_state(network.module, state, source=str(best / MODEL), name=card.model)
-    return network.module
+    load_state(module, state, source=str(best / MODEL), name=card.model)
+    return module
 
 
 def _user_trial(run: Run, *, trust: bool) -> ImageClassifier:
@@ -237,14 +245,15 @@ def _told(mistake: Mistake) -> dict[str, Any]:
 
 def _contents(config: dict[str, Any], score: Score, record: Mapping[str, Any]) -> dict[str, Any]:
     """File name -> what it holds."""
-    scored = {f"test_{name}": value for name, value in asdict(score.test).items()}
+    intervals = {f"test_{name}": asdict(interval) for name, interval in score.intervals.items()}
     winner = {"trial": record["trial"], "epoch": record["epoch"]}
     return {
         CONFIG: config,
         "metrics.json": {
             **winner,
             **record,
-            "metrics": {**record.get("metrics", {}), **scored},
+            "metrics": {**record.get("metrics", {}), **score.test.by_name("test")},
+            "intervals": intervals,
             "images": score.images,
         },
         "confusion_matrix.json": {"classes": list(score.classes), "counts": score.confusion},

@@ -15,6 +15,7 @@ from tuner.inspection.scoring import Inputs
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation
+from tuner.trial.splitting import MOST_FOLDS
 
 CARD = "model.json"
 FILES = "files"  # in it: name -> sha256 of all other files; runs from before it was there have none
@@ -32,6 +33,7 @@ class ModelCard:
         weights: what it started from, as the study file has it
         classes: names, in the order of its outputs
         inputs: what it takes
+        networks: how many answer together, those of a cross-validation; 1 for one
     """
 
     model: str
@@ -39,6 +41,7 @@ class ModelCard:
     weights: str
     classes: tuple[str, ...]
     inputs: Inputs
+    networks: int = 1
 
     @property
     def is_function(self) -> bool:
@@ -69,6 +72,7 @@ class ModelCard:
                 _resize(inputs),
                 _interpolation(inputs),
             ),
+            networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
         )
 
 

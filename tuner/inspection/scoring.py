@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tuner.inspection.calibration import Calibration, calibration
+from tuner.inspection.intervals import Interval, intervals
 from tuner.inspection.saliency import has_maps, overlay, saliency
 from tuner.train.checkpoint import read_model
 from tuner.train.data import Normalisation, Split, Splits, load_splits
 from tuner.train.evaluation import Evaluator, Metrics, metrics_of
-from tuner.train.models import empty_network, load_state
+from tuner.train.models import empty_model, load_state, networks_of
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing, Interpolation
 
@@ -77,7 +78,8 @@ class Score:
     """What a trained model is worth.
 
     Attributes:
-        test: loss, accuracy, top-5 accuracy and macro F1 on the test split
+        test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
+        intervals: 95 % intervals of these, by name
         val_accuracy: share of correct answers on the validation split
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
@@ -89,6 +91,7 @@ class Score:
     """
 
     test: Metrics
+    intervals: dict[str, Interval]
     val_accuracy: float
     confusion: list[list[int]]
     classes: tuple[str, ...]
@@ -126,19 +129,36 @@ def score(
     module = trained_module(trial, config, splits, checkpoint).to(device)
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validation = evaluator.logits(module, splits.validation, splits.normalisation).cpu()
+    validation, val_labels = _validation(trial, config, module, splits, evaluator, split_seed)
+    asked = splits.test.labels, trial.chosen_metrics, splits.classes
     shown = ShownImages(splits, logits, _where_it_looked(trial, module, splits, torch.device(device)))
     return Score(
-        test=metrics_of(logits, splits.test.labels),
-        val_accuracy=metrics_of(validation, splits.validation.labels).accuracy,
+        test=metrics_of(logits, *asked),
+        intervals=intervals(logits, *asked),
+        val_accuracy=metrics_of(validation, val_labels).accuracy,
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,
         mistakes=shown.of(confident_mistakes(splits.test, logits)),
         least_sure=shown.of(least_sure(logits)),
-        calibration=calibration(logits, splits.test.labels, validation, splits.validation.labels),
+        calibration=calibration(logits, splits.test.labels, validation, val_labels),
         inputs=_inputs(splits),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
+
+
+def _validation(
+    trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Logits [N, classes] for the validation images, and labels [N], on the CPU.
+
+    In a cross-validation each part's are those of the network that wasn't trained on it.
+    """
+    if not trial.folds:
+        return evaluator.logits(module, splits.validation, splits.normalisation).cpu(), splits.validation.labels
+    parts = [trial_splits(trial.fold(part), config, split_seed=seed).validation for part in range(trial.folds)]
+    answered = zip(networks_of(module), parts, strict=True)
+    logits = [evaluator.logits(network, part, splits.normalisation).cpu() for network, part in answered]
+    return torch.cat(logits), torch.cat([part.labels for part in parts])
 
 
 def trial_splits(trial: ImageClassifier, config: dict[str, Any], *, split_seed: int) -> Splits:
@@ -152,11 +172,11 @@ def _inputs(splits: Splits) -> Inputs:
 
 
 def trained_module(trial: ImageClassifier, config: dict[str, Any], splits: Splits, checkpoint: Path) -> nn.Module:
-    """The trial's model as the checkpoint left it, on the CPU."""
+    """The trial's model as the checkpoint left it, on the CPU; of a cross-validation all networks as one."""
     trial, chosen = trial.of(config), trial.hyperparameters(config)
-    network = empty_network(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
-    load_state(network.module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
-    return network.module
+    module = empty_model(trial, channels=splits.channels, classes=len(splits.classes), config=chosen)
+    load_state(module, read_model(checkpoint), source=str(checkpoint), name=trial.model_name)
+    return module
 
 
 def confusion_matrix(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
@@ -211,7 +231,15 @@ def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, 
     """Grad-CAM for convolutional networks by name; a user's function makes what nobody knows."""
     if not isinstance(trial.model, str) or not has_maps(trial.model):
         return lambda images, answers: None
-    return lambda images, answers: saliency(module, images, answers, splits.normalisation, device)
+    return lambda images, answers: _mean_map(
+        [saliency(network, images, answers, splits.normalisation, device) for network in networks_of(module)]
+    )
+
+
+def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:
+    """Of all networks; None where one has none."""
+    found = [one for one in maps if one is not None]
+    return torch.stack(found).mean(0) if len(found) == len(maps) else None
 
 
 def png_base64(image: Tensor) -> str:

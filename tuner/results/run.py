@@ -206,6 +206,12 @@ class Run(Steerable):
         return int(self.budget.get("max_epochs") or max((t.epoch for t in self.record.trials.values()), default=1))
 
     @property
+    def test_intervals(self) -> dict[str, tuple[float, float, str]]:
+        """Low and high end of the 95 % interval of each of the winner's test metrics, and by which method."""
+        told = (self.scored(METRICS) or {}).get("intervals", {})
+        return {name: (one["low"], one["high"], one["method"]) for name, one in told.items()}
+
+    @property
     def images(self) -> dict[str, int]:
         """How many images the splits "train", "validation" and "test" have; empty while no winner was scored."""
         return dict((self.scored(METRICS) or {}).get("images", {}))

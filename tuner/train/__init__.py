@@ -8,6 +8,7 @@ while not trainer.finished:
     print(trainer.run_epoch())
 """
 
+from tuner.train.cross_validation import CrossValidation, trainer_of
 from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing
 from tuner.train.epoch_result import EpochResult
@@ -16,6 +17,7 @@ from tuner.train.models import Network, build_network
 from tuner.train.trainer import Trainer
 
 __all__ = [
+    "CrossValidation",
     "EpochResult",
     "Evaluator",
     "HeldSplit",
@@ -30,4 +32,5 @@ __all__ = [
     "download_missing",
     "load_splits",
     "metrics_of",
+    "trainer_of",
 ]

@@ -34,6 +34,7 @@ from tuner.train.randomness import INITIAL_WEIGHTS, derive_seed
 from tuner.train.step import TrainingStep
 from tuner.train.stepping import Stepping
 from tuner.trial import ImageClassifier
+from tuner.trial.metrics import check_classes
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def assemble(
     notes = Notes([*splits.notes, *network.notes])
     precision = Precision(chosen["precision"], where)
     check_outputs(network.module, trial, splits)
+    check_classes(trial.chosen_metrics, splits.classes)
     check_images(len(splits.train), strategy.least_batch)
     evaluator = Evaluator(where, precision)
     with memory_errors("the model"):

@@ -194,7 +194,7 @@ def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
 
 def _go_on_from(trainer: Any, candidate: Path) -> str | None:
     """What is wrong with a checkpoint, None if the trainer goes on from it."""
-    group = trainer.parts.strategy.group
+    group = trainer.group
     checkpoint, problem = group.told(_try_to_read(candidate) if group.rank == 0 else [None, None])
     if checkpoint is None:
         return str(problem)

@@ -64,7 +64,7 @@ def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, chann
     size += _copies(chosen) * _size(learning)
     tensors = len(model) * (2 if chosen["ema_decay"] else 1)
     tensors += STATE_NAMES[chosen["optimizer"]] * len(learning) if _copies(chosen) else 0
-    return size + HEADER_BYTES * tensors
+    return max(1, trial.folds) * (size + HEADER_BYTES * tensors)
 
 
 def _copies(chosen: dict[str, Any]) -> int:

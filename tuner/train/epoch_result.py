@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from tuner.train.evaluation import Metrics
+
 
 @dataclass(frozen=True)
 class EpochResult:
@@ -12,10 +14,7 @@ class EpochResult:
     Attributes:
         epoch: finished epochs, this one included
         train_loss: mean over the epoch's images of what was minimised
-        val_loss: mean cross-entropy on the validation split
-        val_accuracy: share of correct answers there
-        val_top5_accuracy: share of answers there with the right class among the five likeliest
-        val_f1: macro F1 there
+        validation: what the answers to the validation split are worth
         learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training
@@ -34,10 +33,7 @@ class EpochResult:
 
     epoch: int
     train_loss: float
-    val_loss: float
-    val_accuracy: float
-    val_top5_accuracy: float
-    val_f1: float
+    validation: Metrics
     learning_rate: float
     seconds: float
     images_per_second: float
@@ -54,7 +50,8 @@ class EpochResult:
 
     def metrics(self) -> dict[str, float | str]:
         """Everything but the epoch's number, by name."""
-        return {name: value for name, value in asdict(self).items() if name != "epoch"}
+        plain = {name: value for name, value in asdict(self).items() if name not in ("epoch", "validation")}
+        return {"train_loss": plain.pop("train_loss"), **self.validation.by_name("val"), **plain}
 
 
 class Notes(list[str]):

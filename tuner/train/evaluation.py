@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tuner.train.chosen_metrics import values_of
 from tuner.train.data.splits import Split
 from tuner.train.memory.errors import is_out_of_memory
 from tuner.train.optimisation.precision import Precision
+from tuner.trial.metrics import ChosenMetric
 
 # Pixels, or features, at once: few on the CPU, whose caches are small, and on a GPU what keeps it busy.
 VALUES_PER_BATCH = {"cpu": 2**19, "cuda": 2**20}
@@ -28,12 +30,19 @@ class Metrics:
         accuracy: share of correct answers
         top5_accuracy: share of answers with the right class among the five likeliest
         f1: mean over the classes of the harmonic mean of precision and recall (macro F1)
+        chosen: those of the user's choice, by name
     """
 
     loss: float
     accuracy: float
     top5_accuracy: float
     f1: float
+    chosen: Mapping[str, float] = field(default_factory=dict)
+
+    def by_name(self, split: str) -> dict[str, float]:
+        """All of them, as in `val_accuracy` for the split "val"."""
+        plain = {name: value for name, value in asdict(self).items() if name != "chosen"}
+        return {f"{split}_{name}": value for name, value in {**plain, **self.chosen}.items()}
 
 
 class Evaluator:
@@ -119,11 +128,13 @@ def _values(split: Split) -> int:
     return example.numel() if example.ndim == 1 else example[0].numel()
 
 
-def metrics_of(logits: Tensor, labels: Tensor) -> Metrics:
-    """Loss and shares, of logits [N, classes] and labels [N] int64, on any devices.
+def metrics_of(
+    logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric] = (), names: Sequence[str] = ()
+) -> Metrics:
+    """Loss and shares, of logits [N, classes] and labels [N] int64, on any devices, and the user's `chosen` metrics.
 
-    With fewer than five classes the top-5 accuracy is 1. The formulas are those of torchmetrics, whose import takes
-    scipy's with it: most of a second, in every worker's first epoch.
+    With fewer than five classes the top-5 accuracy is 1. The formulas of the four are those of torchmetrics, whose
+    import takes scipy's with it: most of a second, in every worker's first epoch. `names` are those of the classes.
     """
     labels = labels.to(logits.device)
     classes = logits.shape[1]
@@ -134,7 +145,10 @@ def metrics_of(logits: Tensor, labels: Tensor) -> Metrics:
         likeliest = logits.topk(min(TOP, classes), dim=1).indices
         top5 = (likeliest == labels[:, None]).any(1).float().mean()
         f1 = _macro_f1(answers, labels, classes)
-    return Metrics(*torch.stack([loss, accuracy, top5, f1]).tolist())
+        further = values_of(chosen, logits, labels, names)
+    values = torch.cat([torch.stack([loss, accuracy, top5, f1]), further]).tolist()  # the host waits here, once
+    of_chosen = dict(zip((metric.name for metric in chosen), values[4:], strict=True))
+    return Metrics(values[0], values[1], values[2], values[3], of_chosen)
 
 
 def _macro_f1(answers: Tensor, labels: Tensor, classes: int) -> Tensor:

@@ -21,6 +21,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.train.models.network import Network
 
 PARTS = ("train", "validation")
+WHOLE = "whole"  # of a cross-validation
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
             other trial can have the same backbone
     """
     builder = _Extraction(network, splits, evaluator)
+    images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
-    if keep and splits.key is not None:
-        settings = network.head, splits.key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
+    if keep and images_key is not None:
+        settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
         key = cache_key("features", model, backbone_key(network), *settings)
         try:
             entry = ArrayCache().get(key, builder.build)
@@ -85,7 +87,7 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
             notes = (
                 f"the cache can't be used, so each trial computes and holds the backbone's features itself: {error}",
             )
-    return _as_splits({part: builder.array(getattr(splits, part)) for part in PARTS}, splits, notes)
+    return _as_splits({part: builder.array(split) for part, split in builder.parts.items()}, splits, notes)
 
 
 class _Extraction:
@@ -94,8 +96,14 @@ class _Extraction:
 
     def build(self, builder: Builder) -> None:
         """Fill a cache entry."""
-        for part in PARTS:
-            builder.put(part, self.array(getattr(self._splits, part)))
+        for part, split in self.parts.items():
+            builder.put(part, self.array(split))
+
+    @property
+    def parts(self) -> dict[str, Split]:
+        """The images whose features are found, by name: those of a cross-validation once for all its networks."""
+        whole = self._splits.whole
+        return {part: getattr(self._splits, part) for part in PARTS} if whole is None else {WHOLE: whole.split}
 
     def array(self, split: Split) -> np.ndarray:
         """What the head gets for each image of a split: [N, features] float32."""
@@ -121,5 +129,12 @@ class _Headless:
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
-    train, validation = (HeldSplit(torch.from_numpy(arrays[part]), getattr(splits, part).labels) for part in PARTS)
+    train, validation = (_as_split(arrays, splits, part) for part in PARTS)
     return Features(train, validation, notes)
+
+
+def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
+    labels = getattr(splits, part).labels
+    if splits.whole is None:
+        return HeldSplit(torch.from_numpy(arrays[part]), labels)
+    return HeldSplit(torch.from_numpy(arrays[WHOLE]), labels, splits.whole.places[part])

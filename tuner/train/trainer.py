@@ -25,6 +25,7 @@ from tuner.train.memory.watch import explained
 from tuner.train.optimisation import (
     set_learning_rate,
 )
+from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
@@ -97,6 +98,11 @@ class Trainer:
     def module(self) -> nn.Module:
         """The network that learns."""
         return self.parts.module
+
+    @property
+    def group(self) -> Group:
+        """The processes that train together."""
+        return self.parts.strategy.group
 
     @property
     def finished(self) -> bool:
@@ -218,7 +224,8 @@ class Trainer:
 
     def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
         with self.parts.precision.kernels():
-            return metrics_of(self.parts.strategy.logits(self.parts.evaluator, module, split, normalise), split.labels)
+            logits = self.parts.strategy.logits(self.parts.evaluator, module, split, normalise)
+            return metrics_of(logits, split.labels, self.parts.trial.chosen_metrics, self.splits.classes)
 
     def snapshot(self) -> Checkpoint:
         """Everything that the next step depends on, copied to the host: training may go on at once.
@@ -280,10 +287,7 @@ class Trainer:
         return EpochResult(
             epoch=self.epoch,
             train_loss=train_loss,
-            val_loss=metrics.loss,
-            val_accuracy=metrics.accuracy,
-            val_top5_accuracy=metrics.top5_accuracy,
-            val_f1=metrics.f1,
+            validation=metrics,
             learning_rate=self.learning_rate,
             seconds=seconds,
             images_per_second=images_per_second,

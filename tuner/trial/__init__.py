@@ -8,16 +8,20 @@ from tuner.trial.function import FunctionTrial
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.memory import MemoryEstimate
+from tuner.trial.metrics import RecallAtPrecision
+from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES
 
 __all__ = [
     "HYPERPARAMETERS",
     "STRATEGIES",
     "External",
+    "Folds",
     "FunctionTrial",
     "Hyperparameter",
     "ImageClassifier",
     "MemoryEstimate",
+    "RecallAtPrecision",
     "Trial",
     "as_trial",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from tuner.errors import StudyError
+from tuner.errors import StudyError, did_you_mean
 from tuner.space import Space
 from tuner.trial.hyperparameter import Hyperparameter
 
@@ -29,9 +29,6 @@ class Trial(ABC):
         implementation: "module:Class" of what does the work; imported by whoever needs work done, so that a
             declaration loads neither torch nor Ray
         uses_gpu: whether a trial gets a GPU without being asked to, where there is one
-        strategies: by which of `STRATEGIES` a trial can use several devices
-        reproduced: metrics that the same configuration and seed give again, on the CPU bit for bit; None if nothing is
-            promised
         is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
             `source_fingerprint`, say anything about its hyperparameters
         asked_for: whether the user's own program runs it and asks for it with `tuner.Search`, so that no worker can
@@ -40,8 +37,6 @@ class Trial(ABC):
     kind: ClassVar[str] = "trial"
     implementation: ClassVar[str]
     uses_gpu: ClassVar[bool] = False
-    strategies: ClassVar[tuple[str, ...]] = ()
-    reproduced: ClassVar[tuple[str, ...] | None] = None
     is_code: ClassVar[bool] = False
     asked_for: ClassVar[bool] = False
 
@@ -52,8 +47,30 @@ class Trial(ABC):
 
     @property
     @abstractmethod
-    def metrics(self) -> tuple[str, ...] | None:
+    def reports(self) -> tuple[str, ...] | None:
         """The metrics reported after every epoch; None if only running it tells."""
+
+    @property
+    def reproduced(self) -> tuple[str, ...] | None:
+        """Metrics that the same configuration and seed give again, on the CPU bit for bit.
+
+        None if nothing is promised.
+        """
+        return None
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """By which of `STRATEGIES` a trial can use several devices."""
+        return ()
+
+    @property
+    def without_strategies(self) -> str:
+        """Why a trial without strategies has none, and the fix, for messages."""
+        return "which has to use several devices by itself; leave strategy out"
+
+    def instead_of(self, metric: str) -> str:
+        """The end of a message about a metric that isn't reported: what to write."""
+        return did_you_mean(metric, self.reports or ())
 
     @property
     def described(self) -> str:

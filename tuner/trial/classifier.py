@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from tuner.errors import StudyError, WeightsError, shown
 from tuner.space import Choice, GridSearch, Space
@@ -20,28 +20,20 @@ from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
 from tuner.trial.image_folder import Folder
+from tuner.trial.metrics import (
+    METRICS,
+    REPRODUCED,
+    ChosenMetric,
+    check_classes,
+    chosen_metrics,
+    directions,
+    how_to_report,
+)
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
 from tuner.trial.notices import notices
 from tuner.trial.sources import Cifar10, find_source, function_name
+from tuner.trial.splitting import Folds
 from tuner.trial.strategies import STRATEGIES
-
-METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
-    "val_accuracy": "max",
-    "val_loss": "min",
-    "val_top5_accuracy": "max",
-    "val_f1": "max",
-    "train_loss": "min",
-    "learning_rate": None,
-    "seconds": "min",
-    "images_per_second": "max",
-    "micro_batch_size": None,
-    "oom_retries": "min",
-    "memory_peak_bytes": "min",
-    "memory_bytes": "min",
-    "device_utilisation": "max",
-    "device_memory_bytes": "min",
-}
-REPRODUCED = ("val_accuracy", "val_loss", "val_top5_accuracy", "val_f1", "train_loss", "learning_rate")
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
 ModelFunction = Callable[[dict[str, Any]], Any]
@@ -64,9 +56,11 @@ class ImageClassifier(Trial):
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
         validation: share of the training images that is held out for validation, by class; "folder" for the data's own
-            val/ alone; None for val/ where there is one, else a tenth.
+            val/ alone; `Folds(5)` for cross-validation; None for val/ where there is one, else a tenth.
         group: regular expression for file names of a folder: files whose first group (or whole match) is the same,
             as those of one patient or one burst of a camera, are never on two sides of a cut.
+        metrics: names of metrics beside those that are always reported, such as "balanced_accuracy", "auroc",
+            "cohen_kappa" or "calibration_error", and `RecallAtPrecision(0.9, of="cat")`; reported as `val_NAME`.
         candidates: the models that the space has, set by the study.
 
     Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
@@ -75,24 +69,24 @@ class ImageClassifier(Trial):
     kind: ClassVar[str] = "image classifier"
     implementation: ClassVar[str] = "tuner.worker.classification:Classification"
     uses_gpu: ClassVar[bool] = True
-    strategies: ClassVar[tuple[str, ...]] = tuple(STRATEGIES)
-    reproduced: ClassVar[tuple[str, ...] | None] = REPRODUCED
 
     data: str | DataFunction = "digits"
     model: str | ModelFunction = "resnet18"
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
-    validation: float | str | None = None
+    validation: float | str | Folds | None = None
     group: str | None = None
+    metrics: Sequence[str | ChosenMetric] = ()
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Take torchvision's enums, too, and their names with the class in front."""
+        """Take torchvision's enums, too, and their names with the class in front; look metrics' names up."""
         weights = self.weights.name if isinstance(self.weights, Enum) else self.weights
         if isinstance(weights, str) and looks_published(weights):
             weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
         object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "metrics", chosen_metrics(self.metrics))
 
     @property
     def name(self) -> str:
@@ -106,19 +100,56 @@ class ImageClassifier(Trial):
         return self.model if isinstance(self.model, str) else f"{function_name(self.model)}()"
 
     @property
+    def folds(self) -> int:
+        """How many networks a trial cross-validates; 0 where it trains one."""
+        folds = self.validation
+        return folds.count if isinstance(folds, Folds) and folds.part is None else 0
+
+    def fold(self, part: int) -> ImageClassifier:
+        """The trial that trains one network of a cross-validation, and is validated on this part."""
+        return replace(self, validation=Folds(self.folds, part))
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """All of them, but none that shares the networks of a cross-validation out."""
+        return () if self.folds else tuple(STRATEGIES)
+
+    @property
+    def without_strategies(self) -> str:
+        """See `Trial.without_strategies`."""
+        return f"whose validation={self.validation} trains several networks on one device; leave strategy out"
+
+    @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """What of the declaration is the user's code."""
         return tuple(part for part in (self.data, self.model) if not isinstance(part, str))
 
     @property
-    def metrics(self) -> tuple[str, ...]:
+    def reports(self) -> tuple[str, ...]:
         """What every epoch reports."""
-        return tuple(METRICS)
+        return tuple(self.directions)
+
+    @property
+    def reproduced(self) -> tuple[str, ...]:
+        """See `Trial.reproduced`."""
+        return (*REPRODUCED, *(name for name in self.directions if name not in METRICS))
+
+    def instead_of(self, metric: str) -> str:
+        """See `Trial.instead_of`."""
+        short = f"val_{metric}"
+        if short in self.directions:
+            return f"did you mean {short!r}?"
+        return how_to_report(metric) or super().instead_of(metric)
+
+    @property
+    def chosen_metrics(self) -> tuple[ChosenMetric, ...]:
+        """`metrics`, looked up."""
+        return cast(tuple[ChosenMetric, ...], self.metrics)
 
     @property
     def directions(self) -> Mapping[str, Direction | None]:
         """Which of them are better high, low, or no aim at all."""
-        return METRICS
+        return directions(self.chosen_metrics, with_errors=bool(self.folds))
 
     @property
     def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:
@@ -293,8 +324,13 @@ class ImageClassifier(Trial):
         return None if meant in (None, "model") else hyperparameters.find(name)  # `model` is the function's own word
 
     def check_files(self) -> None:
-        """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
+        """Raise DataError or WeightsError for files that are damaged, or missing where no download can help.
+
+        StudyError for a metric of a class that the data hasn't.
+        """
         self.source.check(self.data_folder)
+        if self.metrics and (classes := self.source.class_names()):
+            check_classes(self.chosen_metrics, classes)
         splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
         path = self.weights_file
         if path and not self.named_weights and not path.is_file():

@@ -34,7 +34,7 @@ class External(Trial):
             )
 
     @property
-    def metrics(self) -> None:
+    def reports(self) -> None:
         """Unknown until the first report."""
         return
 

@@ -29,7 +29,7 @@ class FunctionTrial(Trial):
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     @property
-    def metrics(self) -> None:
+    def reports(self) -> None:
         """Unknown until it runs."""
         return
 

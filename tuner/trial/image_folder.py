@@ -92,6 +92,10 @@ class Folder(Source):
                 )
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
+    def class_names(self) -> tuple[str, ...]:
+        """Of the classes that have training images."""
+        return tuple(self.scan()["train"])
+
     def count_classes(self) -> int | None:
         """Classes that have training images."""
         return len(self.scan()["train"])

@@ -35,6 +35,10 @@ class Digits(Source):
             raise DataError("digits need scikit-learn, which isn't installed; pip install scikit-learn")
         return [Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"]
 
+    def class_names(self) -> tuple[str, ...]:
+        """The digits."""
+        return tuple("0123456789")
+
     def check(self, data_dir: Path) -> None:
         """Raise DataError if scikit-learn isn't there."""
         self.files(data_dir)

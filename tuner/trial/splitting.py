@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.errors import DataError, StudyError, shown
@@ -12,6 +13,30 @@ from tuner.trial.image_folder import Folder
 from tuner.trial.sources import FunctionSource
 
 OWN = "folder"  # the data's own validation split
+MOST_FOLDS = 50
+
+
+@dataclass(frozen=True)
+class Folds:
+    """K-fold cross-validation as one trial: `count` networks, each validated on the part that it wasn't trained on.
+
+    Every epoch of the trial trains an epoch of each, and reports the means over the parts with their standard errors.
+    Classes are spread evenly over the parts; identical images, and those of a `group`, lie in one.
+
+    Attributes:
+        count: 2 to 50
+        part: of which alone is spoken; None for all. tuner sets it
+    """
+
+    count: int
+    part: int | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise StudyError for a number of parts that can't be."""
+        if type(self.count) is not int or not 2 <= self.count <= MOST_FOLDS:
+            raise StudyError(
+                f"Folds needs a whole number from 2 to {MOST_FOLDS}, got {shown(self.count)}; write Folds(5)"
+            )
 
 
 def check_splitting(source: Source, validation: object, group: object) -> None:
@@ -23,30 +48,30 @@ def check_splitting(source: Source, validation: object, group: object) -> None:
             f"validation and group are for data that tuner cuts, got the function {source.name}, which returns the "
             "splits itself; leave them out"
         )
-    if not (validation is None or validation == OWN or _is_share(validation)):
+    if not (validation is None or validation == OWN or isinstance(validation, Folds) or _is_share(validation)):
         raise StudyError(
-            f"validation must be a share of the training images between 0 and 1, or 'folder', got {shown(validation)}; "
-            "write validation=0.2"
+            f"validation must be a share of the training images between 0 and 1, 'folder' or Folds(5), got "
+            f"{shown(validation)}; write validation=0.2"
         )
     if group is not None:
         _check_group(source, group)
 
 
-def check_given(validation: float | str | None, name: str, *, has_own: bool) -> None:
-    """Raise DataError where the data has a validation split of its own and a share is asked for, or the reverse."""
+def check_given(validation: float | str | Folds | None, name: str, *, has_own: bool) -> None:
+    """Raise DataError where the data has a validation split of its own and another is asked for, or the reverse."""
     if validation == OWN and not has_own:
         raise DataError(
             f"validation='folder' needs a folder val/ beside train/, got {name} without one; add it, or give a share, "
             "such as validation=0.2"
         )
-    if _is_share(validation) and has_own:
+    if validation not in (None, OWN) and has_own:
         raise DataError(
             f"validation={validation} is cut from the training images, got {name}, which has a validation split of its "
             "own; write validation='folder', or move val/ away"
         )
 
 
-def check_files(source: Source, folder: Folder | None, validation: float | str | None, data_dir: Path) -> None:
+def check_files(source: Source, folder: Folder | None, validation: float | str | Folds | None, data_dir: Path) -> None:
     """`check_given`, as far as the files tell before they are read; `folder` is where images are files of their own."""
     if folder is not None:
         check_given(validation, source.name, has_own="validation" in folder.scan())

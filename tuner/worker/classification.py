@@ -11,7 +11,7 @@ from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 
 if TYPE_CHECKING:
-    from tuner.train import Trainer
+    from tuner.train import CrossValidation, Trainer
     from tuner.trial.strategies import DeviceStrategy
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
@@ -50,6 +50,8 @@ class Classification(Implementation[ImageClassifier]):
         if trial.image_folder is None:
             return None
         given = {name: value for name in OF_THE_DATA if (value := getattr(trial, name)) is not None}
+        if trial.folds:
+            given["folds"] = given.pop("validation").count
         framing = trial.of(config).framing(trial.asked_size(config))
         return None if framing is None else look_apart({"trial": given, "seed": split_seed, "framing": asdict(framing)})
 
@@ -108,9 +110,9 @@ class Classification(Implementation[ImageClassifier]):
 def _train_in_this_process(
     trial: ImageClassifier, assignment: Assignment, session: WorkerSession, strategy: DeviceStrategy | None
 ) -> None:
-    from tuner.train import Trainer
+    from tuner.train import trainer_of
 
-    trainer = Trainer(
+    trainer = trainer_of(
         trial,
         assignment.config,
         epochs=assignment.epochs,
@@ -126,7 +128,7 @@ def _train_in_this_process(
         trainer.close()
 
 
-def _train(trainer: Trainer, assignment: Assignment, session: WorkerSession) -> None:
+def _train(trainer: Trainer | CrossValidation, assignment: Assignment, session: WorkerSession) -> None:
     from tuner.train.checkpoint import load_first_whole
     from tuner.worker.saving import SavingPolicy
 

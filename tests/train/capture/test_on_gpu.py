@@ -43,7 +43,7 @@ def run(running: Trainer) -> list[EpochResult]:
 
 
 def losses(results: list[EpochResult]) -> list[float]:
-    return [value for result in results for value in (result.train_loss, result.val_loss)]
+    return [value for result in results for value in (result.train_loss, result.validation.loss)]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

@@ -107,7 +107,7 @@ def test_a_trial_of_functions_alone_trains(colours: ImageClassifier) -> None:
     running = Trainer(trial, {"width": 16, "lr": 1e-2, "batch_size": 16}, epochs=5, seed=0, split_seed=0)
     while not running.finished:
         result = running.run_epoch()
-    assert result.val_accuracy == 1.0
+    assert result.validation.accuracy == 1.0
     frozen = Trainer(trial, {"width": 16, "finetune": "head"}, epochs=2, seed=0, split_seed=0)
     before = frozen.module.state_dict()["1.weight"].clone()
     frozen.run_epoch()
@@ -154,7 +154,7 @@ def test_a_random_data_set_goes_on_as_if_it_had_never_stopped(tmp_path: Path, st
     second.load(tmp_path)
     for result in expected[1:]:
         again = second.run_epoch()
-        assert (again.train_loss, again.val_loss) == (result.train_loss, result.val_loss)
+        assert (again.train_loss, again.validation.loss) == (result.train_loss, result.validation.loss)
     assert torch.equal(whole.module.state_dict()["1.weight"], second.module.state_dict()["1.weight"])
 
 

@@ -179,7 +179,8 @@ def test_few_images_are_told_with_what_they_can_tell(tmp_path: Path) -> None:
     assert found is not None
     assert found.notices == (
         "the images are few, 39 for training, 6 for validation, 6 for test: an accuracy of 0.9 on 6 images has a standard "
-        "error of 0.12, so small differences between trials mean nothing; add images, or hold out more with validation=",
+        "error of 0.12, so small differences between trials mean nothing; add images, or validate on more of them, with "
+        "validation=0.2 or validation=Folds(5)",
     )
     assert look(trial(write_colours(tmp_path / "more", images=200)), seed=0, framing=Framing(8)).notices == ()
 

@@ -88,7 +88,7 @@ def test_each_process_sees_its_own_gpu_alone(visible: dict[str, str], own: str) 
 
 def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     alone = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
-    expected = [alone.run_epoch().val_loss for _ in range(3)]
+    expected = [alone.run_epoch().validation.loss for _ in range(3)]
     with Ranks(task(), here()) as ranks:
         found = [ranks.next_epoch() for _ in range(2)]
         ranks.save(tmp_path / "saved")
@@ -103,7 +103,7 @@ def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_
     plain = Trainer(ImageClassifier(data, network), CONFIG, epochs=3, seed=1)
     plain.load(tmp_path / "saved")
     assert plain.parts.training_step.micro_batch_size == 8  # not the half that each of the processes had
-    assert plain.run_epoch().val_loss == pytest.approx(expected[2], rel=1e-4)
+    assert plain.run_epoch().validation.loss == pytest.approx(expected[2], rel=1e-4)
 
 
 def outcome(given: Task, *, epochs: int = 1, kill: int | None = None) -> tuple[BaseException | None, list[int]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from tuner.inspection.best import LoadedModel
+from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.results.run import Run
 from tuner.results.text import plural, settings
@@ -15,6 +15,7 @@ from tuner.trial.models import IMAGENET, find_model, looks_published
 
 SHOWN_CONFUSIONS = 10
 SHOWN_CLASSES = 200
+SOURCES = {"wilson": "Wilson (1927)", "bootstrap": "bootstrap (Efron and Tibshirani 1993)"}
 UNNAMED = (
     "torchvision names no licence for them beside its own (BSD 3-Clause); they were trained on ImageNet, whose images "
     "are for research that is not commercial"
@@ -60,18 +61,16 @@ def model_card(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def wilson(right: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share, after Wilson (1927); total > 0."""
-    share = right / total
-    middle = share + z**2 / (2 * total)
-    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
-
-
 def _about(run: Run, loaded: LoadedModel) -> str:
+    together = (
+        f" It is {loaded.card.networks} networks of a cross-validation, whose probabilities are averaged: each was "
+        "trained on all training images but those of its part."
+    )
     return (
         f"An image classifier: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
+        + together
+        * (loaded.card.networks > 1)
     )
 
 
@@ -124,11 +123,11 @@ def _metrics(run: Run) -> Iterator[str]:
         yield "It was not scored on a test split."
         return
     low, high = wilson(round(metrics["test_accuracy"] * images), images)
-    told = {name: metrics[name] for name in ("test_f1", "test_top5_accuracy", "test_loss") if name in metrics}
     yield (
         f"Accuracy on {images:,} test images that no trial saw: **{metrics['test_accuracy']:.4f}**, 95 % interval "
-        f"{low:.4f} to {high:.4f}. " + ", ".join(f"{name} {value:.4f}" for name, value in told.items()) + "."
+        f"{low:.4f} to {high:.4f} (Wilson)."
     )
+    yield from _other_metrics(metrics, run.test_intervals)
     matrix = run.scored("confusion_matrix.json")
     if matrix:
         yield from _classes(matrix["classes"], matrix["counts"])
@@ -139,6 +138,17 @@ def _metrics(run: Run) -> Iterator[str]:
             f"{calibration['accuracy']:.3f} (expected calibration error {calibration['ece']:.3f}; "
             f"{calibration['scaled_ece']:.3f} with logits divided by {calibration['temperature']:.3g})."
         )
+
+
+def _other_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:
+    rows = ["| metric | value | 95 % interval | by |", "|---|---|---|---|"]
+    for name, value in metrics.items():
+        if not name.startswith("test_") or name == "test_accuracy" or not isinstance(value, int | float):
+            continue
+        low, high, method = intervals.get(name, (None, None, ""))
+        told = "–" if low is None else f"{low:.4f} to {high:.4f}"  # noqa: RUF001
+        rows.append(f"| {name} | {value:.4f} | {told} | {SOURCES.get(method, method)} |")
+    yield "\n".join(rows)
 
 
 def _classes(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Iterator[str]:

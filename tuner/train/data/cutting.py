@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from tuner.errors import DataError
+from tuner.train.data.folding import spread
 from tuner.train.data.grouping import Groups, hold_out_groups, name_groups
 from tuner.train.data.holding_out import SHARE, hold_out, quotas
 from tuner.train.data.pool import PARTS, Pool
-from tuner.trial.splitting import OWN, check_given
+from tuner.trial.splitting import Folds, check_given
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -22,19 +23,33 @@ class Cut:
 
     Attributes:
         seed: decides which images are held out
-        validation: share of the training images, "folder" for the data's own split, None for that or a tenth
+        validation: share of the training images, "folder" for the data's own split, None for that or a tenth; of
+            `Folds` one part, or all of them, whose images are then for training and for validation
         group: pattern of names of files that stay on one side; None for none
     """
 
     seed: int
-    validation: float | str | None = None
+    validation: float | str | Folds | None = None
     group: str | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
         """What caches of the cut depend on."""
-        given = (self.validation, self.group)
+        validation = self.validation
+        how = ("folds", validation.count, validation.part) if isinstance(validation, Folds) else validation
+        given = (how, self.group)
         return (self.seed,) if given == (None, None) else (self.seed, *given)
+
+    @property
+    def share(self) -> float:
+        """Of the training images that is for validation, where a share is."""
+        given = self.validation
+        return float(given) if isinstance(given, int | float) else SHARE
+
+    @property
+    def whole_key(self) -> tuple[object, ...]:
+        """What all images that are cross-validated depend on, in whatever parts they lie."""
+        return self.seed, "cross-validated", self.group
 
 
 def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
@@ -51,13 +66,16 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     rows: dict[str, Any] = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     given = {part for part in PARTS if len(rows[part])}
     check_given(scheme.validation, name, has_own="validation" in given)
-    share = SHARE if scheme.validation in (None, OWN) else float(scheme.validation)
     groups = name_groups(pool.files, scheme.group) if scheme.group is not None and pool.files else None
     whole = pool.labels[rows["train"]]
-    for stream, (part, at_least, each) in enumerate((("test", 3, SHARE), ("validation", 2, share))):
+    for stream, (part, at_least) in enumerate((("test", 3), ("validation", 2))):
         if part not in given:
             generator = np.random.default_rng([scheme.seed, stream])
-            held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, each), generator)
+            if part == "validation" and isinstance(scheme.validation, Folds):
+                rows |= _folded(pool, rows["train"], groups, scheme.validation, generator)
+                continue
+            share = SHARE if part == "test" else scheme.share
+            held = _held_out(pool, rows["train"], groups, quotas(whole, at_least, share), generator)
             rows["train"], rows[part] = rows["train"][~held], rows["train"][held]
     lost = np.setdiff1d(whole, pool.labels[rows["train"]])
     if len(lost):
@@ -72,6 +90,23 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
                 f"add images that differ, at least 3 a class{', or groups' if groups is not None else ''}"
             )
     return rows
+
+
+def _folded(
+    pool: Pool, rest: Rows, groups: Groups | None, folds: Folds, generator: np.random.Generator
+) -> dict[str, Rows]:
+    """Training and validation of one part, or all images as both."""
+    labels, keys = pool.labels[rest], pool.keys[rest]
+    parts = spread(labels, keys, np.arange(len(rest)) if groups is None else groups[rest], folds.count, generator)
+    empty = np.setdiff1d(np.arange(folds.count), parts)
+    if len(empty):
+        raise DataError(
+            f"each part of a cross-validation needs images, got {folds}, of which {len(empty)} would have none; use "
+            "fewer, or add images"
+        )
+    if folds.part is None:
+        return {"train": rest, "validation": rest}
+    return {"train": rest[parts != folds.part], "validation": rest[parts == folds.part]}
 
 
 def _held_out(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from tuner.errors import DataError
 from tuner.machine import this_machine
 from tuner.train.data.cache import cache_key
 from tuner.train.data.cutting import Cut, Rows, cut
@@ -16,11 +19,12 @@ from tuner.train.data.given import given_splits
 from tuner.train.data.normalisation import Normalisation
 from tuner.train.data.pool import PARTS, Pool
 from tuner.train.data.reading import read_pool
-from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
+from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit, Whole
 from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
+from tuner.trial.splitting import Folds
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
@@ -51,7 +55,7 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
     fetch_data(source, folder)
     source.check(folder)
     scheme = Cut(seed, trial.validation, trial.group)
-    return _load(source, folder, source.signature(folder), scheme, framing, _memory_bytes(trial))
+    return _load(source, folder, source.signature(folder), framing, _memory_bytes(trial)).splits(scheme)
 
 
 def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
@@ -69,15 +73,43 @@ def _memory_bytes(trial: ImageClassifier) -> float:
     return this_machine().memory_bytes / 2
 
 
+class _Loaded:
+    """The images of a data set, and the ways in which they were cut."""
+
+    def __init__(self, pool: Pool, name: str, framing: Framing) -> None:
+        self._pool, self._name, self._framing = pool, name, framing
+        self._cut: dict[Cut, Splits] = {}
+
+    def splits(self, scheme: Cut) -> Splits:
+        """Cut so, the same ones each time; raises DataError as `cut` does, or where too many processes would read."""
+        if scheme not in self._cut:
+            self._cut[scheme] = self._made(scheme)
+        return self._cut[scheme]
+
+    def _made(self, scheme: Cut) -> Splits:
+        pool, framing, folded = self._pool, self._framing, isinstance(scheme.validation, Folds)
+        if folded and pool.images is None:
+            raise DataError(
+                f"validation={scheme.validation} needs images that memory holds, got {self._name}, which is read from "
+                "its files in every epoch; raise data_memory_gb, or give a share, such as validation=0.2"
+            )
+        rows = cut(pool, scheme, self._name)
+        train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
+        key = cache_key(pool.key, *scheme.key, framing.key)
+        whole = _whole(pool, rows, scheme, framing) if folded else None
+        return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing, whole=whole)
+
+
 @lru_cache(maxsize=3)
-def _load(
-    source: Source, folder: Path, signature: object, scheme: Cut, framing: Framing, memory_bytes: float
-) -> Splits:
-    pool = read_pool(source, folder, framing, memory_bytes)
-    rows = cut(pool, scheme, source.name)
-    train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
-    key = cache_key(pool.key, *scheme.key, framing.key)
-    return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing)
+def _load(source: Source, folder: Path, signature: object, framing: Framing, memory_bytes: float) -> _Loaded:
+    return _Loaded(read_pool(source, folder, framing, memory_bytes), source.name, framing)
+
+
+def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:
+    """What the parts of a cross-validation are parts of."""
+    together = np.union1d(rows["train"], rows["validation"])
+    places = {part: torch.from_numpy(np.searchsorted(together, rows[part])) for part in ("train", "validation")}
+    return Whole(_split(pool, together, framing), cache_key(pool.key, *scheme.whole_key, framing.key), places)
 
 
 def _split(pool: Pool, rows: Rows, framing: Framing) -> Split:

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tuner.errors import DataError, describe_error
@@ -19,6 +20,7 @@ from tuner.train.data.facts import DataFacts, data_facts
 from tuner.train.data.loading import load_pool
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing
+from tuner.trial.splitting import Folds
 
 
 def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | None:
@@ -54,7 +56,10 @@ def main() -> None:
 
 
 def _answer(task: Mapping[str, Any]) -> dict[str, Any]:
-    found = look(ImageClassifier(**task["trial"]), seed=task["seed"], framing=Framing(**task["framing"]))
+    trial = ImageClassifier(**{name: value for name, value in task["trial"].items() if name != "folds"})
+    if folds := task["trial"].get("folds"):
+        trial = replace(trial, validation=Folds(folds))
+    found = look(trial, seed=task["seed"], framing=Framing(**task["framing"]))
     return {} if found is None else {"record": found.record(), "notices": found.notices}
 
 

@@ -258,6 +258,21 @@ def in_chunks(count: int, size: int) -> list[Tensor]:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """All images that are cross-validated, which the training and validation images of each part are among.
+
+    Attributes:
+        split: the images
+        key: changes with them and their order
+        places: where those of "train" and "validation" are in it, each [N] int64
+    """
+
+    split: Split
+    key: str
+    places: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Splits:
     """A data set, cut: search sees training and validation, the winner is scored once on test.
 
@@ -267,6 +282,7 @@ class Splits:
         key: changes with the images, their order and their cut; None if that isn't known
         prescribed: what the weights expect in place of the training images' own statistics
         framing: how the images came to their size; None where they came in it
+        whole: in a cross-validation, all images of it; None otherwise
     """
 
     train: Split
@@ -277,6 +293,7 @@ class Splits:
     key: str | None = None
     prescribed: Normalisation | None = None
     framing: Framing | None = None
+    whole: Whole | None = None
 
     @cached_property
     def _example(self) -> Tensor:
@@ -296,7 +313,10 @@ class Splits:
     def normalisation(self) -> Normalisation:
         """The weights' own, or the statistics of the training images; validation and test take no part in them.
 
-        Weights can say nothing of images with other channels, nor of floats, which may be normalised already.
+        In a cross-validation, whose networks share their images' features and answer together, they are those of all
+        its images. Weights can say nothing of images with other channels, nor of floats, which may be normalised.
         """
         fits = self.prescribed and self.channels == len(self.prescribed.mean) and self._example.dtype == torch.uint8
-        return self.prescribed if self.prescribed and fits else self.train.normalisation()
+        if self.prescribed and fits:
+            return self.prescribed
+        return (self.train if self.whole is None else self.whole.split).normalisation()

@@ -153,9 +153,10 @@ def estimate_memory(
         training = _Training(network, chosen, images.classes, total_epochs)
         step = training.measure(batch, images)
         answers = training.measure_answers(asked, images)
+    waiting = step.before * max(0, trial.folds - 1)  # the other networks of a cross-validation
     return MemoryEstimate(
-        peak_bytes=max(step.peak, answers.peak) + (images.held_bytes + features if device == "cuda" else 0),
-        least_bytes=max(step.for_one(batch), answers.for_one(asked)),
+        peak_bytes=waiting + max(step.peak, answers.peak) + (images.held_bytes + features if device == "cuda" else 0),
+        least_bytes=waiting + max(step.for_one(batch), answers.for_one(asked)),
     )
 
 

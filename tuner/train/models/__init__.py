@@ -1,5 +1,6 @@
 """Torchvision's classification models, fitted to a data set."""
 
+from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
 from tuner.train.models.network import (
     Network,
     build_network,
@@ -12,11 +13,14 @@ from tuner.train.models.network import (
 )
 
 __all__ = [
+    "Ensemble",
     "Network",
     "build_network",
+    "empty_model",
     "empty_network",
     "fitting_state",
     "load_state",
+    "networks_of",
     "pretrained_network",
     "random_network",
     "read_state",

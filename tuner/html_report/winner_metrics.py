@@ -1,0 +1,47 @@
+"""The winner's metrics as text, with how far they can be believed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tuner.history.event_lines import finite
+from tuner.results import findings
+from tuner.results.text import short
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+STANDARD_ERROR = "_se"  # what a cross-validation's standard error of a metric is called after
+NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
+
+
+def epoch_metrics(run: Run) -> list[tuple[str, str]]:
+    """The winner's metrics at its epoch; those of a cross-validation with standard error and 90 % interval."""
+    metrics = {name: value for name, value in run.best_metrics.items() if not name.startswith("test_")}
+    errors = {f"{name}{STANDARD_ERROR}" for name in metrics} & metrics.keys()
+    told = []
+    for name, value in metrics.items():
+        if value is None or name in errors:
+            continue
+        error = metrics.get(f"{name}{STANDARD_ERROR}")
+        spread = ""
+        if finite(value) and error is not None and finite(error):
+            low, high = short(value - NORMAL_90 * error), short(value + NORMAL_90 * error)
+            spread = f" ± {error:.2g} (90 % interval {low} to {high})"
+        told.append((name, short(value) + spread))
+    return told
+
+
+def test_metrics(run: Run) -> list[tuple[str, str]]:
+    """What the winner scored on the test split, with its 95 % interval or, from older runs, a share with its error."""
+    images, intervals = run.images.get("test"), run.test_intervals
+    told = []
+    for name, value in run.best_metrics.items():
+        if name.startswith("test_") and isinstance(value, int | float):
+            share = images and name.endswith("_accuracy")
+            error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
+            if name in intervals:
+                low, high, _ = intervals[name]
+                error = f" (95 % interval {short(low)} to {short(high)})"
+            told.append((name, short(value) + error))
+    return told

@@ -1,0 +1,91 @@
+"""How far a metric of the test split can be believed: a 95 % interval for each.
+
+A share of right answers gets Wilson's interval (Wilson 1927); any other metric that of the bootstrap, whose samples are
+as many test images, drawn with replacement: from the 2.5th to the 97.5th percentile of their values (Efron and
+Tibshirani 1993, chapter 13). A calibration error is higher in such samples than in the images they come from, so the
+percentiles are reflected about its value (the basic interval of Davison and Hinkley 1997, chapter 5). They tell the
+luck of the test images, not that of another training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tuner.train.evaluation import Metrics, metrics_of
+from tuner.trial.metrics import ChosenMetric
+
+LEVEL = 0.95
+Z = 1.96
+SAMPLES = 500
+FEWEST_SAMPLES = 100
+IMAGES_DRAWN = 500_000  # in all samples together, so that large test splits get fewer
+FEWEST_IMAGES = 10  # of which a bootstrap can say something
+SHARES = ("accuracy", "top5_accuracy")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a metric of the test split lies with 95 % confidence; `method` is "wilson" or "bootstrap"."""
+
+    low: float
+    high: float
+    method: str
+
+
+def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
+    """The 95 % interval of a share, after Wilson (1927); total > 0."""
+    share = right / total
+    middle = share + z**2 / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return max(0.0, (middle - half) / (1 + z**2 / total)), min(1.0, (middle + half) / (1 + z**2 / total))
+
+
+def intervals(
+    logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]
+) -> dict[str, Interval]:
+    """The interval of each metric of `metrics_of` with these arguments, by its name; those that can't be told miss."""
+    found = metrics_of(logits, labels, chosen, names)
+    told = {
+        name: Interval(*wilson(round(getattr(found, name) * len(labels)), len(labels)), "wilson") for name in SHARES
+    }
+    if len(labels) < FEWEST_IMAGES:
+        return told
+    samples = _samples(logits, labels, chosen, names)
+    rising = {metric.name for metric in chosen if metric.rises_when_resampled}
+    for name, value in {"loss": found.loss, "f1": found.f1, **found.chosen}.items():
+        drawn = torch.tensor([_values(sample)[name] for sample in samples], dtype=torch.float64)
+        interval = _reflected(drawn, value) if name in rising else _percentiles(drawn)
+        if all(map(math.isfinite, (*interval, value))):
+            told[name] = Interval(*interval, "bootstrap")
+    return told
+
+
+def _samples(logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]) -> list[Metrics]:
+    count = len(labels)
+    generator = torch.Generator().manual_seed(0)  # the same images get the same intervals
+    times = min(SAMPLES, max(FEWEST_SAMPLES, IMAGES_DRAWN // count))
+    drawn = (torch.randint(count, (count,), generator=generator) for _ in range(times))
+    return [metrics_of(logits[rows], labels[rows], chosen, names) for rows in drawn]
+
+
+def _values(metrics: Metrics) -> dict[str, float]:
+    return {"loss": metrics.loss, "f1": metrics.f1, **metrics.chosen}
+
+
+def _percentiles(drawn: Tensor) -> tuple[float, float]:
+    """Of the samples that tell a value: some may lack a class."""
+    told = drawn[drawn.isfinite()]
+    if len(told) < len(drawn) / 2:
+        return math.nan, math.nan
+    low, high = torch.quantile(told, torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=told.dtype)).tolist()
+    return low, high
+
+
+def _reflected(drawn: Tensor, value: float) -> tuple[float, float]:
+    low, high = _percentiles(drawn)
+    return max(0.0, 2 * value - high), max(0.0, 2 * value - low)

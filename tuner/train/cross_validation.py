@@ -1,0 +1,208 @@
+"""K-fold cross-validation as one trial: a network for each part, all trained an epoch at a time.
+
+So an epoch means the same as in other trials, to early stopping, checkpoints and the search: after it every network has
+seen its training images as often, and what is reported is the mean over the parts. What comes in between is as if each
+network were a trial of its own, with a seed of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tuner.errors import TrialError
+from tuner.train.checkpoint import INDEX, Checkpoint, read_checkpoint, write_checkpoint
+from tuner.train.epoch_result import EpochResult, Notes
+from tuner.train.parallel.group import Group
+from tuner.train.parallel.strategy import Strategy
+from tuner.train.randomness import PARTS, derive_seed
+from tuner.train.trainer import Trainer
+from tuner.trial import ImageClassifier
+from tuner.trial.metrics import STANDARD_ERROR
+
+NETWORKS = "networks"  # what names of the networks' tensors start with in a checkpoint
+SUMMED = ("seconds", "oom_retries")
+HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
+LOWEST = ("micro_batch_size",)
+
+
+def corrected_error(values: Sequence[float]) -> float:
+    """The standard error of the mean of a metric over the k parts of a cross-validation; NaN where one isn't known.
+
+    After Nadeau and Bengio (2003), "Inference for the generalization error": the networks share most of their training
+    images, so the variance of k values is taken times 1/k + 1/(k - 1), the second being the sizes of validation and
+    training, in place of 1/k. The mean plus and minus 1.645 of it is a 90 % interval: quantiles of Student's t, which
+    they take, made it too wide in `benchmarks/folds.py`, where the values are less dependent than they assume.
+    """
+    count = len(values)
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    return math.sqrt(1 / count + 1 / (count - 1)) * stdev(values)
+
+
+@dataclass(frozen=True)
+class CrossValidated:
+    """What one epoch of each network came to."""
+
+    each: tuple[EpochResult, ...]
+
+    def metrics(self) -> dict[str, float | str]:
+        """Means over the parts, with the standard errors of those of validation, under the names of one network's.
+
+        Seconds and steps taken again are those of all networks, memory and images at once those of the extreme one.
+        """
+        told = [result.metrics() for result in self.each]
+        by_name: dict[str, list[Any]] = {name: [one[name] for one in told] for name in told[0]}
+        found = {name: _together(name, values) for name, values in by_name.items()}
+        images = [one * seconds for one, seconds in zip(by_name["images_per_second"], by_name["seconds"], strict=True)]
+        found["images_per_second"] = sum(images) / sum(by_name["seconds"])
+        validated = [name for name in by_name if name.startswith("val_")]
+        return found | {f"{name}{STANDARD_ERROR}": corrected_error(by_name[name]) for name in validated}
+
+
+class CrossValidation:
+    """Trains the networks of one trial, as a `Trainer` does one.
+
+    They start from the same weights where these are given. Each has a seed of its own, by the trial's and its part.
+    """
+
+    def __init__(
+        self,
+        trial: ImageClassifier,
+        config: dict[str, Any],
+        *,
+        epochs: int,
+        seed: int = 0,
+        split_seed: int = 0,
+        device: torch.device | str = "cpu",
+        strategy: Strategy | None = None,
+        step_path: str | None = None,
+    ) -> None:
+        """Load data and models, ready for the first epoch; arguments and errors as those of `Trainer`."""
+        self.trainers = [
+            Trainer(
+                trial.fold(part),
+                config,
+                epochs=epochs,
+                seed=derive_seed(seed, PARTS, part),
+                split_seed=split_seed,
+                device=device,
+                strategy=strategy,
+                step_path=step_path,
+            )
+            for part in range(trial.folds)
+        ]
+
+    @property
+    def group(self) -> Group:
+        """Of one process."""
+        return self.trainers[0].group
+
+    @property
+    def epoch(self) -> int:
+        """Finished epochs, of all networks."""
+        return self.trainers[-1].epoch
+
+    @property
+    def total_epochs(self) -> int:
+        """Length of the trial."""
+        return self.trainers[0].total_epochs
+
+    @property
+    def finished(self) -> bool:
+        """Whether all epochs are done."""
+        return self.epoch >= self.total_epochs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know, each sentence once."""
+        found = Notes()
+        for note in (note for trainer in self.trainers for note in trainer.notes):
+            found.add(note)
+        return tuple(found)
+
+    def run_epoch(self) -> CrossValidated:
+        """Train an epoch of each network, and validate each on its part; raises as `Trainer.run_epoch`."""
+        return CrossValidated(tuple(trainer.run_epoch() for trainer in self.trainers))
+
+    def halve_micro_batch(self, times: int) -> None:
+        """As if memory had run out so often."""
+        for trainer in self.trainers:
+            trainer.halve_micro_batch(times)
+
+    def close(self) -> None:
+        """See `Trainer.close`."""
+        for trainer in self.trainers:
+            trainer.close()
+
+    def snapshot(self) -> Checkpoint:
+        """Everything that the next epoch depends on, of all networks."""
+        each = [trainer.snapshot() for trainer in self.trainers]
+        return Checkpoint(
+            _joined([one.model for one in each]),
+            _joined([one.training for one in each]),
+            {"epoch": self.epoch, NETWORKS: [one.scalars for one in each]},
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write everything that training goes on from."""
+        write_checkpoint(folder, self.snapshot())
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote; raises TrialError as `Trainer.load` does."""
+        self.restore(read_checkpoint(folder), str(folder))
+
+    def restore(self, checkpoint: Checkpoint, source: str = "another trial's") -> None:
+        """Go on from a checkpoint that was read.
+
+        Raises:
+            TrialError: it doesn't fit; all networks are as they were.
+        """
+        scalars = checkpoint.scalars.get(NETWORKS)
+        if not isinstance(scalars, list) or len(scalars) != len(self.trainers):
+            raise TrialError(
+                f"a checkpoint must fit the trial, got {source}, whose {INDEX} isn't of {len(self.trainers)} networks"
+            )
+        before = [trainer.snapshot() for trainer in self.trainers]
+        try:
+            for part, trainer in enumerate(self.trainers):
+                model, training = (_of(tensors, part) for tensors in (checkpoint.model, checkpoint.training))
+                trainer.restore(Checkpoint(model, training, scalars[part]), source)
+            if len({trainer.epoch for trainer in self.trainers}) > 1:
+                raise TrialError(f"networks of a checkpoint must be of one epoch, got {source} of several; use another")
+        except TrialError:
+            for trainer, earlier in zip(self.trainers, before, strict=True):
+                trainer.restore(earlier)
+            raise
+
+
+def trainer_of(trial: ImageClassifier, config: dict[str, Any], **how: Any) -> Trainer | CrossValidation:
+    """What trains a trial: one network, or one for each part of its cross-validation; `how` as in `Trainer`."""
+    return CrossValidation(trial, config, **how) if trial.folds else Trainer(trial, config, **how)
+
+
+def _together(name: str, values: list[Any]) -> Any:
+    """One value for all networks."""
+    if name in SUMMED:
+        return sum(values)
+    if name in HIGHEST:
+        return max(values)
+    if name in LOWEST:
+        return min(values)
+    return values[-1] if isinstance(values[-1], str) or name == "threads" else fmean(values)
+
+
+def _joined(each: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {f"{NETWORKS}.{part}.{name}": one for part, tensors in enumerate(each) for name, one in tensors.items()}
+
+
+def _of(tensors: Mapping[str, Tensor], part: int) -> dict[str, Tensor]:
+    prefix = f"{NETWORKS}.{part}."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,40 @@
+"""The networks of a cross-validation as one: their probabilities are averaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.models.network import empty_network
+from tuner.trial import ImageClassifier
+
+
+class Ensemble(nn.Module):
+    """Networks of the same inputs and classes; its outputs are logits whose softmax is the mean of theirs."""
+
+    def __init__(self, networks: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, classes] float32 of normalised images."""
+        each = torch.stack([network(images).float().log_softmax(1) for network in self.networks])
+        return each.logsumexp(0) - math.log(len(self.networks))
+
+
+def networks_of(module: nn.Module) -> list[nn.Module]:
+    """Those that answer together, or the one network."""
+    return list(module.networks) if isinstance(module, Ensemble) else [module]
+
+
+def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: dict[str, Any]) -> nn.Module:
+    """What a trial of this configuration is used as, without its weights: one network, or an ensemble of them."""
+    each = [
+        empty_network(trial, channels=channels, classes=classes, config=config).module
+        for _ in range(max(1, trial.folds))
+    ]
+    return Ensemble(each) if trial.folds else each[0]
