@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.budget import GB
 from tuner.driver.rehearsal import Rehearsal, rehearse
 from tuner.machine import this_machine
 from tuner.study import Study
@@ -98,20 +97,30 @@ def measured_speeds(
     study: Study, workers: int, *, seconds: float = KIND_SECONDS, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[Speeds | None, list[str]]:
     """What the study's trials cost on this machine, and why that isn't known where it isn't."""
-    generator = np.random.default_rng(study.seed)
-    configs = [study.search_space.sample(generator) for _ in range(SAMPLES)]
-    trial = study.declared_trial
-    implementation = implementation_of(trial)
-    counted = Counter(implementation.cost_kind(trial, config) for config in configs)
-    first = {implementation.cost_kind(trial, config): config for config in configs[::-1]}
+    first, counted = kinds_of(study)
     kinds = [kind for kind, _ in counted.most_common(MOST_KINDS)]
     found = measure(study, [first[kind] for kind in kinds], workers, seconds=seconds, tell=tell)
     by_kind = {kind: speed for kind, speed in zip(kinds, found.speeds, strict=True) if speed is not None}
     if not by_kind:
-        return None, found.problems or [f"what {trial.described} takes is unknown before it runs"]
+        return None, found.problems or [f"what {study.declared_trial.described} takes is unknown before it runs"]
     left = len(counted) - len(by_kind)
     notes = [f"{left} of {len(counted)} kinds of configurations count like others that are alike"] if left else []
-    return Speeds(by_kind, lambda config: implementation.cost_kind(trial, config), found.ready_seconds), notes
+    return Speeds(by_kind, speeds_kind(study), found.ready_seconds), notes
+
+
+def kinds_of(study: Study) -> tuple[dict[str, dict[str, Any]], Counter[str]]:
+    """The kinds of configurations that a study's space has: one of each, and how many there are among a hundred."""
+    generator = np.random.default_rng(study.seed)
+    configs = [study.search_space.sample(generator) for _ in range(SAMPLES)]
+    kind = speeds_kind(study)
+    return {kind(config): config for config in configs[::-1]}, Counter(map(kind, configs))
+
+
+def speeds_kind(study: Study) -> Kind:
+    """Of a study's configurations, their kind."""
+    trial = study.declared_trial
+    implementation = implementation_of(trial)
+    return lambda config: implementation.cost_kind(trial, config)
 
 
 def measure(
@@ -136,6 +145,21 @@ def measure(
         seconds=seconds,
         tell=tell,
     )
+
+
+def measured_cost(
+    study: Study, workers: int, *, tell: Callable[[str], None] = lambda said: None
+) -> tuple[SearchCost | None, list[str]]:
+    """What the study costs on this machine, and why that isn't known where it isn't; `tell` hears what is measured."""
+    if study.strategies:
+        return None, [f"what trials on several devices take isn't measured (strategy {', '.join(study.strategies)})"]
+    if not implementation_of(study.declared_trial).scores:
+        return None, [f"what {study.declared_trial.described} takes is known after its first epochs"]
+    speeds, notes = measured_speeds(study, workers, tell=tell)
+    if speeds is None:
+        return None, notes
+    cost = search_cost(study, workers, speeds, notes)
+    return cost, [] if cost else ["no limit says how long the search is; set trials, total_epochs or minutes"]
 
 
 def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | None = None) -> SearchCost | None:
@@ -176,8 +200,3 @@ def _interval(seconds: list[float]) -> tuple[float, float, float]:
 def _ends(played: list[Rehearsal], name: str) -> tuple[int, int]:
     values = [getattr(play, name) for play in played]
     return min(values), max(values)
-
-
-def told_bytes(size: float) -> str:
-    """Such as 1.2 GB."""
-    return f"{size / GB:.2g} GB" if size >= GB / 10 else f"{size / 1e6:.0f} MB"
