@@ -24,7 +24,7 @@ from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
 from tuner.first_study.looking import FirstLook
 from tuner.first_study.plan import Plan, Setting
-from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, least_epochs, plan
+from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, held_out, least_epochs, plan
 from tuner.machine import this_machine
 from tuner.space import choice, loguniform
 from tuner.study import Study
@@ -91,7 +91,12 @@ def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tu
     learning: dict[str, Any] = {} if wishes.random else {"finetune": "head"}
     probe = Study(
         "init",
-        trial=ImageClassifier(f"folder:{look.folder.path}", names[0], None if wishes.random else IMAGENET),
+        trial=ImageClassifier(
+            f"folder:{look.folder.path}",
+            names[0],
+            None if wishes.random else IMAGENET,
+            validation=held_out(look),
+        ),
         space={"model": choice(names), "lr": loguniform(1e-4, 1e-2), **learning},
     )
     workers = trials_at_once(probe)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from tuner.first_study.pictures import Picture, pixels_of
 
-BITS = 7  # of 128 that may differ: then one of the eight parts of 16 bits is the same at least
-PARTS = 8
-LEVELS = 6.0  # of 255 that thumbnails differ by on average at most, brightness aside
+BITS = 15  # of 128 that may differ: then one of the 16 bytes is the same at least
+PARTS = 16
+CORRELATED = 0.98  # thumbnails, at least: brightness and contrast aside
 FLAT = 6.0  # standard deviation of a thumbnail's levels, below which a hash is noise
 BLOCK = 2_000  # images that are compared with others at once
 MOST_COMPARED = 300_000_000  # pairs of hashes
@@ -102,8 +102,8 @@ def _contrast(picture: Picture | str) -> float:
     return float(_thumbnail(picture).mean(axis=2).std())
 
 
-def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
-    """Difference hashes of [N, 16, 16, 3]: [N, 8] uint16, 64 bits along rows and 64 along columns."""
+def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Difference hashes of [N, 16, 16, 3]: [N, 16] uint8, 64 bits along rows and 64 along columns."""
     grey = thumbnails.mean(axis=3)
     nine = np.linspace(0, grey.shape[1] - 1, 9).round().astype(int)
     eight = np.linspace(0, grey.shape[1] - 1, 8).round().astype(int)
@@ -116,7 +116,7 @@ def hashes_of(thumbnails: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint16]:
         ],
         axis=1,
     )
-    return np.ascontiguousarray(np.packbits(bits, axis=1)).view(np.uint16)
+    return np.packbits(bits, axis=1)
 
 
 def _near(thumbnails: list[npt.NDArray[np.uint8]]) -> tuple[Pairs, bool]:
@@ -128,11 +128,12 @@ def _near(thumbnails: list[npt.NDArray[np.uint8]]) -> tuple[Pairs, bool]:
     pairs, whole = _close(hashes)
     small = stacked.reshape(len(stacked), -1).astype(np.float32)
     small -= small.mean(axis=1, keepdims=True)
-    differ = np.array([np.abs(small[one] - small[other]).mean() for one, other in pairs], dtype=float)
-    return pairs[differ <= LEVELS], whole
+    small /= np.linalg.norm(small, axis=1, keepdims=True)  # none is flat
+    correlation = np.array([small[one] @ small[other] for one, other in pairs], dtype=float)
+    return pairs[correlation >= CORRELATED], whole
 
 
-def _close(hashes: npt.NDArray[np.uint16]) -> tuple[Pairs, bool]:
+def _close(hashes: npt.NDArray[np.uint8]) -> tuple[Pairs, bool]:
     """Pairs whose hashes differ in few bits: only images that share one part of their hash are compared."""
     found: list[Pairs] = []
     left = MOST_COMPARED
@@ -148,7 +149,7 @@ def _close(hashes: npt.NDArray[np.uint16]) -> tuple[Pairs, bool]:
     return _unique(found), True
 
 
-def _pairs(hashes: npt.NDArray[np.uint16], group: npt.NDArray[np.int64], start: int) -> Pairs:
+def _pairs(hashes: npt.NDArray[np.uint8], group: npt.NDArray[np.int64], start: int) -> Pairs:
     """Of some images of a group with those after them."""
     block, after = group[start : start + BLOCK], group[start:]
     bits = np.zeros((len(block), len(after)), np.uint8)

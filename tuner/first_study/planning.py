@@ -112,7 +112,7 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
 
 def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
     seconds = max(10.0, 60 * wishes.minutes * 0.85 - means.around)
-    train = _training_images(look, wishes)
+    train = _training_images(look)
     if wishes.random:
         return _from_random_weights(look, means)
     best_first = sorted(means.candidates, key=lambda each: (-(each.accuracy or 0.0), each.model))
@@ -152,15 +152,15 @@ def _all_images(look: FirstLook) -> int:
     return sum(map(look.count, look.splits))
 
 
-def _share(look: FirstLook, wishes: Wishes) -> float | str:
+def held_out(look: FirstLook) -> float | str:
     """For `validation=`."""
     if "validation" in look.splits:
         return "folder"
     return 0.2 if look.count("train") < FEW_IMAGES else 0.1
 
 
-def _training_images(look: FirstLook, wishes: Wishes) -> int:
-    share = _share(look, wishes)
+def _training_images(look: FirstLook) -> int:
+    share = held_out(look)
     held = (0.0 if isinstance(share, str) else share) + (0.0 if "test" in look.splits else 0.1)
     return max(1, round(look.count("train") * (1 - held)))
 
@@ -173,7 +173,7 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
         Setting("data", quoted(f"folder:{data}"), _data_reason(look)),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
         Setting("weights", quoted(chosen.models[0].weights), _weights_reason(chosen.models)),
-        Setting("validation", quoted(_share(look, wishes)), _validation_reason(look, wishes)),
+        Setting("validation", quoted(held_out(look)), _validation_reason(look)),
     ]
     group = wishes.group or look.group
     if group is not None:
@@ -215,8 +215,8 @@ def _weights_reason(models: Sequence[Candidate]) -> str:
     return "torchvision's, downloaded once when the search begins"
 
 
-def _validation_reason(look: FirstLook, wishes: Wishes) -> str:
-    share = _share(look, wishes)
+def _validation_reason(look: FirstLook) -> str:
+    share = held_out(look)
     test = "test/ is used once, for the winner"
     if "test" not in look.splits:
         test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"
@@ -260,7 +260,7 @@ def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
         ),
         Setting("optimizer", '"adamw"', "does well with any of the rates below"),
         Setting("lr", "loguniform(3e-4, 3e-2)", "of a last layer on features that stay the same"),
-        Setting("batch_size", _batches(look, wishes, (16, 32, 64)), "small batches take more steps of an epoch"),
+        Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
         Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against learning few images by heart"),
         Setting("dropout", "choice([0.0, 0.3])", "likewise"),
         Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
@@ -279,7 +279,7 @@ def _gradual(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
         Setting("lr", "loguniform(2e-4, 5e-3)", "of the last layer"),
         Setting("backbone_lr_scale", "loguniform(0.03, 1)", "stages with published weights learn more slowly"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
-        Setting("batch_size", _batches(look, wishes, (16, 32)), "small batches take more steps of an epoch"),
+        Setting("batch_size", _batches(look, (16, 32)), "small batches take more steps of an epoch"),
         Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
         Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
         _flip(wishes),
@@ -291,7 +291,7 @@ def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Settin
         Setting("optimizer", '"adamw"', "does well with any of the rates below"),
         Setting("lr", "loguniform(3e-4, 1e-2)", f"all layers learn: {chosen.why}"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
-        Setting("batch_size", _batches(look, wishes, (16, 32, 64)), "small batches take more steps of an epoch"),
+        Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
         Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
         _flip(wishes),
     ]
@@ -305,8 +305,8 @@ def _flip(wishes: Wishes) -> Setting:
     return Setting("flip", "0.0", "no image is mirrored, as that may change its class")
 
 
-def _batches(look: FirstLook, wishes: Wishes, sizes: Sequence[int]) -> str:
-    train = _training_images(look, wishes)
+def _batches(look: FirstLook, sizes: Sequence[int]) -> str:
+    train = _training_images(look)
     fitting = [size for size in sizes if size <= max(sizes[0], train // 4)]
     return str(fitting[0]) if len(fitting) == 1 else f"choice({fitting})"
 
