@@ -79,7 +79,7 @@ def run(
             workers = workers_of(resources, driving.concurrency, devices)
             of_the_disk = room_checked(ready, open_folder(storage), workers, awaited(sizing, interrupted))
         if reads and not looking.done():
-            tell(driving.listeners, OPENING, step=f"Ray has started; reading {reads}")
+            tell(driving.listeners, OPENING, step=f"reading {reads}")
         of_the_data = awaited(looking, interrupted)
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)

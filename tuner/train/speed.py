@@ -22,6 +22,7 @@ from tuner.train.data import load_splits
 from tuner.train.data.holding_out import SHARE, quotas
 from tuner.train.data.images import UnreadableImage, read_image, resize
 from tuner.train.data.pool import PARTS
+from tuner.train.features import backbone_key
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
@@ -74,6 +75,8 @@ def measure_trial(
         trainer, starting = _trainer(ready, config, sample, epochs, device)
     per_image = _answering(trainer, sample, seconds / 4)
     once, lengths = _training(trainer, sample, per_image, seconds)
+    memory = _memory(trainer, config, sample, device)
+    starting += _between_trials(trainer, features=once > 0)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     train, validation, test = sample.sizes
     stored = sum(sample.sizes) * sample.images[0].numel()
@@ -87,7 +90,7 @@ def measure_trial(
         score_seconds=test * per_image,
         look_seconds=sum(sample.sizes) * sample.read_seconds,
         cache_bytes=0 if streamed or not sample.read_seconds else stored,
-        memory_bytes=_memory(trainer, config, sample, device),
+        memory_bytes=memory,
         images=(train, validation, test),
         images_per_second=1 / per_image,
         busy=busy,
@@ -178,6 +181,15 @@ def _trainer(
     like = replace(trial, data=stand_in, validation=None, group=None)
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
+
+
+def _between_trials(trainer: Trainer, *, features: bool) -> float:
+    """Seconds beside the steps: the key of stored features, and what a trial leaves behind."""
+    start = time.perf_counter()
+    if features:
+        backbone_key(trainer.parts.network)
+    trainer.close()
+    return time.perf_counter() - start
 
 
 def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
