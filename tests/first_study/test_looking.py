@@ -6,6 +6,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from tests.first_study.scenes import scene, write_scenes
+from tuner.errors import DataError
 from tuner.first_study.likeness import groups_of, hashes_of
 from tuner.first_study.looking import FirstLook, look
 
@@ -103,3 +104,13 @@ def test_chains_are_one_group_and_a_hash_has_both_directions() -> None:
     along_rows, along_columns = (hashes_of(np.stack([each])) for each in (rising, rising.transpose(1, 0, 2)))
     assert along_rows[0].tolist() == [0xFF] * 8 + [0] * 8
     assert along_columns[0].tolist() == [0] * 8 + [0xFF] * 8
+
+
+def test_a_class_whose_images_are_mostly_unreadable_is_refused(tmp_path: Path) -> None:
+    two_classes(tmp_path, 4)
+    for index in range(5):
+        (tmp_path / "dog" / f"broken {index}.jpg").write_bytes(b"no image")
+    with pytest.raises(
+        DataError, match="at least half of a class's images must be readable, got 4 of 9 in training of 'dog'"
+    ):
+        look(tmp_path)

@@ -38,7 +38,11 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--ask", action="store_true", help="ask what no image tells, before the study is made")
     parser.add_argument(
-        "--models", nargs="+", default=[], metavar="MODEL", help="of torchvision, instead of those it would choose from"
+        "--models",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="torchvision's names, instead of those that it would choose from",
     )
     parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random ones")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
@@ -66,13 +70,18 @@ def perform(options: argparse.Namespace) -> int:
         print_look(seen)
     random = options.weights == "none"
     offered = offer(options.models, random=random)
-    wishes = Wishes(minutes=options.minutes, models=tuple(options.models), random=random)
+    wishes = Wishes(minutes=options.minutes, models=options.models, random=random)
     if options.ask:
         wishes, offered = asked(wishes, seen, offered, _ask)
     found = draft(seen, wishes, offered, _as_named(folder, path), lambda what: _say(f"measuring {what}"))
     write_new(path, found.plan.text(), "-o", force=options.force)
     _tell(path, seen, found, as_json=options.json)
     return SUCCESS
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
 
 
 def _folder(given: str) -> Path:

@@ -9,11 +9,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tuner.errors import DataError
 from tuner.first_study.likeness import Likeness, likeness
 from tuner.first_study.pictures import Picture, see
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.image_folder import Folder, LeftOut
 
+TOLD = {"train": "training", "validation": "validation", "test": "test"}
 NAMED = 3  # examples in a sentence
 GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
 EXPLAINED = 0.9  # of the groups of alike images that a pattern has to hold together
@@ -95,7 +97,7 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
         tell: told how many images are decoded, of how many
 
     Raises:
-        DataError: it isn't laid out so.
+        DataError: it isn't laid out so, or most of a class's images can't be read, which a search refuses.
     """
     folder = Folder(path)
     headers = folder_headers(folder, identical=False)
@@ -113,18 +115,28 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
     read = [(place, picture) for place, picture in zip(places, seen, strict=True) if isinstance(picture, Picture)]
     kept = tuple(place for place, _ in read)
     pictures = [picture for _, picture in read]
+    counts = _counts(headers, kept)
+    _check_readable(folder, headers.counts, counts)
     alike = likeness([file for *_, file in kept], pictures)
     return FirstLook(
         folder=folder,
-        headers=replace(
-            headers, counts=_counts(headers, kept), left_out=tuple(left_out[each] for each in sorted(left_out))
-        ),
+        headers=replace(headers, counts=counts, left_out=tuple(left_out[each] for each in sorted(left_out))),
         shorter=round(median(min(picture.size) for picture in pictures)) if pictures else 0,
         grey=sum(picture.grey for picture in pictures) / max(1, len(pictures)),
         places=kept,
         alike=alike,
         group=_pattern([file.name for *_, file in kept], alike.near),
     )
+
+
+def _check_readable(folder: Folder, all_: dict[str, dict[str, int]], read: dict[str, dict[str, int]]) -> None:
+    for name, each in all_.items():
+        for part, count in each.items():
+            if read[name][part] < count / 2:
+                raise DataError(
+                    f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
+                    f"{TOLD[part]} of '{name}' in {folder.path}; repair or remove the others"
+                )
 
 
 def _counts(headers: FolderHeaders, places: Iterable[Place]) -> dict[str, dict[str, int]]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.first_study.candidates import Candidate
-from tuner.first_study.looking import FirstLook
+from tuner.first_study.looking import TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.speed import Speed
@@ -23,7 +23,6 @@ MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
 UNEVEN = 3.0  # times the images of the smallest class, from which classes count alike
 SIZES = (160, 128, 96, 64)  # pixels that images are brought to where the weights' own size takes too long
-TOLD = {"train": "training", "validation": "validation", "test": "test"}
 RANDOM_SIZES = (32, 64, 96, 128)
 
 

@@ -71,11 +71,12 @@ def measure_trial(
     trial = trial.of(config)
     sample = _sample(trial, config, split_seed)
     wall, cpu = time.perf_counter(), time.process_time()
+    batch = trial.hyperparameters(config)["batch_size"]
     with _with_weights(trial) as ready:
         trainer, starting = _trainer(ready, config, sample, epochs, device)
-    per_image = _answering(trainer, sample, seconds / 4)
-    once, lengths = _training(trainer, sample, per_image, seconds)
-    memory = _memory(trainer, config, sample, device)
+        per_image = _answering(trainer, sample, seconds / 4)
+        once, lengths = _training(trainer, sample, per_image, batch, seconds)
+        memory = _memory(trainer, ready, config, sample, device)
     starting += _between_trials(trainer, features=once > 0)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     train, validation, test = sample.sizes
@@ -204,8 +205,18 @@ def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
     return _repeated(answer, seconds, trainer) / len(few)
 
 
-def _training(trainer: Trainer, sample: _Sample, per_image: float, seconds: float) -> tuple[float, list[float]]:
-    """Seconds of what is done once for all trials, and of each epoch until they stay the same."""
+def _training(
+    trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float
+) -> tuple[float, list[float]]:
+    """Seconds of what is done once for all trials, and of each epoch until they stay the same.
+
+    Args:
+        trainer: on the images that stand for all
+        sample: says how many there are
+        per_image: seconds in validation
+        batch: images of a step as the configuration has it
+        seconds: about how long to measure
+    """
     train, validation, _ = sample.sizes
     once, lengths = 0.0, []
     probes = _probes(trainer)
@@ -214,12 +225,11 @@ def _training(trainer: Trainer, sample: _Sample, per_image: float, seconds: floa
         trainer.parts.open_stages(trainer.parts.fine_tuning.due(epoch))
         feed = trainer.parts.feed
         step = _repeated(lambda: _step(trainer), seconds / len(probes), trainer)
-        size = len(trainer._batches()[0])
+        size = min(len(trainer.splits.train), trainer.parts.chosen["batch_size"])
         if feed.whole:
             lengths.append(train * step / size + validation * per_image)
         else:
             once = (train + validation) * per_image
-            batch = trainer.parts.trial.hyperparameters(trainer.config)["batch_size"]
             lengths.append(max(1.0, train / batch) * step)
     return once, _between(probes, lengths)
 
@@ -254,7 +264,7 @@ def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> flo
     return float(np.mean(taken[1:]))
 
 
-def _memory(trainer: Trainer, config: dict[str, Any], sample: _Sample, device: str) -> int:
+def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sample: _Sample, device: str) -> int:
     """Of the process at most, or what a batch of the configuration's size is estimated to take beside what it holds."""
     if device == "cuda":
         return int(torch.cuda.max_memory_allocated(trainer.parts.device))
@@ -263,11 +273,10 @@ def _memory(trainer: Trainer, config: dict[str, Any], sample: _Sample, device: s
         return reached
     _, channels, height, width = sample.images.shape
     images = Images(channels, height, width, sample.classes, sample.sizes[0], sample.sizes[1])
-    with _with_weights(trainer.parts.trial) as ready:
-        try:
-            found = estimate_memory(ready, config, images, epochs=trainer.total_epochs, device=device).peak_bytes or 0
-        except Exception:  # of a network that needs its tensors' contents
-            found = 0
+    try:
+        found = estimate_memory(trial, config, images, epochs=trainer.total_epochs, device=device).peak_bytes or 0
+    except Exception:  # of a network that needs its tensors' contents
+        found = 0
     return max(reached, reached + found - _held_bytes(trainer))
 
 

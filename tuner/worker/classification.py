@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +97,8 @@ class Classification(Implementation[ImageClassifier]):
         """See `Implementation.begin_measuring`."""
         import torch
 
-        from tuner.train import speed
-
+        import_module("tuner.train.speed")
         torch.set_num_threads(threads)
-        del speed
 
     def speed(
         self,
