@@ -21,8 +21,8 @@ MOST_KINDS = 8  # that are measured; the others count like the one that is most 
 KIND_SECONDS = 2.5  # of steps for each
 MOST_PROCESSES = 8  # that measure at once
 PLAYS = 9
-NARROWEST = 0.2  # of the logarithm: what a machine does now it does so much faster or slower later
-OPENING, CONCLUSION = 2.2, 2.0  # times the seconds in which libraries load: until the first epoch, and after the last
+NARROWEST = 0.25  # of the logarithm: what a machine does now it does so much faster or slower later
+OPENING, CONCLUSION = 2.2, 3.0  # times the seconds in which libraries load: until the first epoch, and after the last
 BUSY = 0.7  # CPU time of the time that passed, below which others use the machine
 
 Kind = Callable[[dict[str, Any]], str]
