@@ -67,11 +67,12 @@ def test_near_duplicates_are_found(tmp_path: Path, change: str) -> None:
 
 
 def test_images_without_contrast_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    shade = np.arange(40)[:, None, None] // 8 + np.zeros((40, 40, 3))  # 0 to 4 of 255 levels, in all of them
     for name, level in (("black", 10), ("white", 240)):
         (tmp_path / name).mkdir()
         for index in range(6):
-            noise = np.random.default_rng(index + level).integers(-3, 4, (40, 40, 3))
-            Image.fromarray((level + noise).astype(np.uint8)).save(tmp_path / name / f"{index}.png")
+            noise = np.random.default_rng(index + level).integers(-1, 2, (40, 40, 3))
+            Image.fromarray((level + shade + noise).astype(np.uint8)).save(tmp_path / name / f"{index}.png")
     assert look(tmp_path).alike.near == []
 
 
@@ -95,6 +96,17 @@ def test_a_name_that_all_share_is_no_group(tmp_path: Path) -> None:
     scene(3).save(tmp_path / "cat" / "cat_3b.jpg", quality=50)
     seen = look(tmp_path)
     assert len(seen.alike.near) == 1
+    assert seen.group is None
+
+
+def test_too_few_groups_to_be_cut_are_none(tmp_path: Path) -> None:
+    for kind, first in (("cat", 0), ("dog", 100)):
+        (tmp_path / kind).mkdir()
+        for seed in range(first, first + 4):
+            for shot in (1, 2):
+                scene(seed).save(tmp_path / kind / f"{kind}{seed}_{shot}.jpg", quality=95 - 20 * shot)
+    seen = look(tmp_path)
+    assert len(seen.alike.near) == 8
     assert seen.group is None
 
 
