@@ -43,7 +43,7 @@ def test_a_folder_becomes_a_study_that_passes_check(
     code, out, err = run_main(capsys, *arguments)
     assert code == 0, err
     assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
-    assert "  cat/broken.jpg (it is no image, or a damaged one)" in out
+    assert "left out:\n  cat/broken.jpg (it is no image, or a damaged one)\n" in out
     assert "squeezenet1_1  random" in out
     assert out.splitlines()[-3:] == [
         "study.py is written; go on with:",

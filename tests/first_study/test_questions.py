@@ -33,11 +33,13 @@ def write(root: Path) -> Path:
 
 
 def test_answers_become_wishes_and_what_makes_no_sense_is_asked_again(tmp_path: Path) -> None:
-    ask, questions = answering("soon", "-1", "12", "vgg", "resnet18", "perhaps", "n", "no", "(", r"^(\d+)")
+    ask, questions = answering(
+        "soon", "-1", "12", "vgg", "resnet18", "perhaps", "n", "no", "(", "yes", "jpg", r"^(\d+)"
+    )
     wishes, offered = asked(Wishes(), look(write(tmp_path)), OFFER, ask)
     assert wishes == Wishes(minutes=12.0, mirrored=False, evenly=False, group=r"^(\d+)")
     assert [each.model for each in offered.candidates] == ["resnet18"]
-    assert len(questions) == 10
+    assert len(questions) == 12
 
 
 def test_enter_keeps_what_is_proposed(tmp_path: Path) -> None:

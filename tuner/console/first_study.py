@@ -20,7 +20,7 @@ GB, MB = 1e9, 1e6
 
 def print_look(look: FirstLook) -> None:
     """What was seen of the images."""
-    print_data(replace(look.headers, notices=tuple(look.notices)))
+    print_data(replace(look.headers, notices=tuple(look.notices)), decoded=True)
 
 
 def print_models(draft: Draft) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -81,8 +82,16 @@ def _group(ask: Ask, look: FirstLook) -> str | None:
         answer = ask(f"{question} [{default or 'none'}] ").strip()
         if not answer:
             return look.group
-        try:
-            check_splitting(look.folder, None, answer)
-        except StudyError:
-            continue
-        return answer
+        if _tells_apart(answer, look):
+            return answer
+
+
+def _tells_apart(pattern: str, look: FirstLook) -> bool:
+    """Whether it is a pattern that fits names of the files, and by which they aren't all one group."""
+    try:
+        check_splitting(look.folder, None, pattern)
+    except StudyError:
+        return False
+    matches = [re.search(pattern, path.name) for *_, path in look.places]
+    groups = {match[1] if match.re.groups and match[1] is not None else match[0] for match in matches if match}
+    return bool(groups) and (len(groups) > 1 or None in matches)
