@@ -156,10 +156,14 @@ MAY_IMPORT = {
         {"driver", "train", "trial", "machine", "nvml", "cache_folder", "techniques", "errors", "device_errors"},
         {"torch", "torchvision"},
     ),
+    "first_study": (
+        {"driver", "trial", "study", "study_file", "space", "machine", "errors"},
+        set(),
+    ),
     "console": (
         {
-            *("results", "history", "budget", "study", "space", "trial", "inspection", "doctor"),
-            *("errors", "foreign_text", "quoting"),
+            *("results", "history", "budget", "study", "space", "trial", "inspection", "doctor", "driver"),
+            *("first_study", "errors", "foreign_text", "quoting"),
         },
         {"rich"},
     ),
@@ -191,7 +195,7 @@ MAY_IMPORT = {
         {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
-            *("installation", "replay", "loop", "orders", "service", "temporary", "trial"),
+            *("installation", "replay", "loop", "orders", "service", "temporary", "trial", "first_study"),
         },
         set(),
     ),
@@ -326,6 +330,7 @@ def test_the_modules_of_the_mirror_alone_import_wandb() -> None:
 IMPLEMENTATIONS = (
     "train/",
     "inspection/",
+    "first_study/",
     "worker/classification.py",
     "worker/function.py",
     "worker/several.py",

@@ -1,4 +1,4 @@
-"""`check --cost`: what a search's checkpoints take, in a sentence and as JSON; what a limit can't hold is refused."""
+"""`check --cost`: epochs, minutes and memory, measured; what checkpoints take; what a limit can't hold is refused."""
 
 import json
 from pathlib import Path
@@ -21,8 +21,18 @@ def test_the_cost_is_told_for_the_largest_optimizer(tmp_path: Path, capsys: pyte
     code, out, _ = run_main(capsys, "check", space, "--cost", "--storage", tmp_path)
     assert code == 0
     assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
-    _, out, _ = run_main(capsys, "check", space, "--cost", "--json")
-    disk = json.loads(out)["disk"]
+    told = [line.partition(":")[0] for line in out.splitlines()]
+    assert [each for each in told if each != "note"][-5:] == ["epochs", "time", "images", "memory", "disk"]
+    _, out, err = run_main(capsys, "check", space, "--cost", "--json")
+    assert (
+        err.count("measuring model=resnet18 finetune=all image_size=24 precision=tf32") == 1
+    )  # the optimizer matters little
+    cost, disk = json.loads(out)["cost"], json.loads(out)["disk"]
+    assert cost["trials"] == [9, 9]
+    assert 9 * 3 <= cost["epochs"][0] <= cost["epochs"][1] <= 9 * 9
+    assert 0 < cost["minutes"]["low"] < cost["minutes"]["middle"] < cost["minutes"]["high"]
+    assert cost["images"] == {"train": 1437, "validation": 180, "test": 180}
+    assert cost["memory_bytes"] > 10**8
     assert disk["least_bytes"] == disk["checkpoint_bytes"] * (3 * disk["trials_at_once"] + 3)
     assert disk["most_bytes"] == disk["least_bytes"] + disk["waiting"] * disk["checkpoint_bytes"]
 
@@ -38,6 +48,7 @@ def test_of_a_function_it_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixtu
     code, out, _ = run_main(capsys, "check", study_file(tmp_path, study(RESUMABLE)), "--cost")
     assert code == 0
     assert "disk: what a checkpoint takes is unknown before the first one is there" in out
+    assert "time: unknown: what the function 'train' takes is known after its first epochs" in out
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "20GB"])

@@ -26,6 +26,7 @@ def test_a_search_on_unclean_images_runs_and_lists_what_it_left_out(tmp_path: Pa
     finished = tuner("run", path, "--storage", "runs", "--json", folder=tmp_path)
     assert finished.code == 0, finished.err
     assert finished.json["trials"] == {"total": 1, "completed": 1, "stopped": 0, "failed": 0}
+    assert "starting Ray, reading 42 images of folder:" in finished.err
     run = load_run(tmp_path / "runs")
     written = json.loads((Path(run.path) / "data.json").read_text())
     assert {each["path"]: each["reason"] for each in written["left_out"]} == {

@@ -39,6 +39,16 @@ def search() -> Search:
     return Search()
 
 
+def test_what_is_read_before_the_first_trial_is_told(search: Search) -> None:
+    assert search.after(0, event("opening", step="starting Ray, reading 400 images of folder:photos")) == [
+        "starting Ray, reading 400 images of folder:photos"
+    ]
+    assert search.after(2, event("opening", step="reading 400 images of folder:photos")) == [
+        "reading 400 images of folder:photos"
+    ]
+    assert search.after(30) == ["still reading 400 images of folder:photos"]
+
+
 def test_an_epoch_is_a_line_where_nothing_was_printed_for_half_a_minute(search: Search) -> None:
     assert search.after(0, started(0), started(1)) == ["trial 00000 started: x=0", "trial 00001 started: x=1"]
     assert search.after(29, reported(0, 1, accuracy=0.5)) == []

@@ -57,8 +57,10 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_it_is_drawn_where_it_stands_and_always_at_the_end(drawn: list[str]) -> None:
     shown = NotebookDisplay(PLAN)
-    shown.on_event(started(0))
     assert drawn == ["<p>digits: starting Ray</p>"]
+    shown.on_event(event("opening", step="starting Ray, reading 9 images of folder:<b>"))
+    shown.on_event(started(0))
+    assert drawn[1:] == ["<p>digits: starting Ray, reading 9 images of folder:&lt;b&gt;</p>"]
     shown.on_event(event("study_ended", reason="trials"))
     assert "1 of 4 trials" in drawn[-1]
 

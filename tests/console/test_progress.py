@@ -358,6 +358,12 @@ def test_before_the_first_trial_a_terminal_says_that_ray_starts() -> None:
     assert drawn() == ["digits: starting Ray"]
 
 
+def test_before_the_first_trial_a_terminal_says_what_is_read() -> None:
+    assert drawn(event("opening", step="reading 9 images of folder:[/b]")) == [
+        "digits: reading 9 images of folder:[/b]"
+    ]
+
+
 def test_settings_that_look_like_markup_are_drawn_as_they_are() -> None:
     lines = drawn(started(0, time.time(), {"path": "[/data]", "kind": "[red]", "icon": ":x:"}))
     assert "00000  running  0/10                    0 s   path=[/data] kind=[red] icon=:x:" in lines

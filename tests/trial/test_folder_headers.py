@@ -38,7 +38,7 @@ def test_headers_find_what_is_wrong_without_decoding(tmp_path: Path) -> None:
     assert found.sizes == ((20, 20), (20, 24), (20_000, 1))
     assert found.modes["CMYK"] == found.modes["RGBA"] == found.modes["P"] == found.modes["I;16"] == 1
     assert found.images == found.opened == 14 + 14 + 1 + len(READ) + 5
-    assert found.notices[-1] == (
+    assert found.notices[1] == (
         "a class needs 3 images to be trained, validated and tested on, got fewer of 'fox'; add images, or remove the class"
     )
 
@@ -51,7 +51,7 @@ def test_identical_files_are_told_in_a_class_in_two_and_in_two_splits(tmp_path: 
     shutil.copy(tmp_path / "train/b/2.png", tmp_path / "val/b/2.png")
     found = looked(tmp_path)
     assert found.counts == {"a": {"train": 4, "validation": 3}, "b": {"train": 4, "validation": 4}}
-    assert found.notices == (
+    assert found.notices[-3:] == (
         "1 image is there more than once in a class (copies stay on one side of a cut): train/a/0.png = train/a/again.png",
         "1 image is there in two classes: train/a/1.png = train/b/copy.png; delete the wrong ones",
         "1 image is there in two splits: train/b/2.png = val/b/2.png; the later split's figures are too good by them",
@@ -61,10 +61,31 @@ def test_identical_files_are_told_in_a_class_in_two_and_in_two_splits(tmp_path: 
 def test_uneven_classes_are_told(tmp_path: Path) -> None:
     write(tmp_path, "a", images=30)
     write(tmp_path, "b", images=3, first=50)
-    assert looked(tmp_path).notices == (
+    assert looked(tmp_path).notices[:1] == (
         "the classes are uneven: 'a' has 30 images for training, 'b' 3; class_weights may help, and val_f1 says more than "
         "val_accuracy",
     )
+
+
+def test_what_a_cut_takes_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "train", "a", "b", images=30)
+    write(tmp_path / "val", "a", "b", images=25, first=50)
+    assert looked(tmp_path).notices == (
+        "there is no test/ beside train/, so a share of its 60 training images is held out for test; add test/ to keep them",
+        "the images are few, 50 for validation and about 6 for test: small differences between trials mean nothing; add "
+        "images, or hold out more with validation=",
+    )
+
+
+def test_few_images_are_told_and_enough_are_not(tmp_path: Path) -> None:
+    write(tmp_path / "few", "a", "b", images=25)
+    assert looked(tmp_path / "few").notices == (
+        "the images are few, about 5 for validation and about 5 for test: small differences between trials mean nothing; "
+        "add images, or hold out more with validation=",
+    )
+    for part, first in (("train", 0), ("val", 100), ("test", 200)):
+        write(tmp_path / "enough" / part, "a", "b", images=25, first=first)
+    assert looked(tmp_path / "enough").notices == ()
 
 
 def test_of_very_many_images_a_sample_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

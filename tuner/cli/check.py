@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tuner.cli.outcome import SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.cli.verbs import Verbs
+from tuner.foreign_text import printable
 
 if TYPE_CHECKING:
     from tuner.driver.disk_need import DiskNeed
+    from tuner.driver.search_cost import SearchCost
     from tuner.study import Study
 
 
@@ -24,7 +26,9 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
     parser.add_argument("--samples", type=count, default=5, metavar="N", help="configurations to show (default: 5)")
-    parser.add_argument("--cost", action="store_true", help="also say what the search's checkpoints take on the disk")
+    parser.add_argument(
+        "--cost", action="store_true", help="measure what a trial takes here: epochs, minutes, memory, disk"
+    )
     parser.add_argument(
         "--storage", default="runs", metavar="DIR|s3://…", help="earlier runs, to learn from (default: runs)"
     )
@@ -34,6 +38,7 @@ def add(verbs: Verbs) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     from tuner.console.data import print_data
+    from tuner.console.first_study import print_cost
     from tuner.console.tables import print_earlier, print_study
     from tuner.loop.earlier import lessons
     from tuner.study_file import load_study
@@ -47,11 +52,14 @@ def perform(options: argparse.Namespace) -> int:
             check_splits(study)
         first = samples(study, options.samples)
         data = study.declared_trial.look()
-        cost = _cost(study) if options.cost else None
+        disk = _disk(study) if options.cost else None
+        cost, unknown = _cost(study) if options.cost else (None, [])
         earlier = lessons(study, options.storage)
     if options.json:
         runs = [{"run": one.run, "trials": one.trials, "why_not": one.why_not} for one in earlier]
-        told: dict[str, Any] = {} if cost is None else {"disk": cost.record()}
+        told: dict[str, Any] = {} if disk is None else {"disk": disk.record()}
+        told |= {} if cost is None else {"cost": cost.record()}
+        told |= {"cost_unknown": unknown} if unknown else {}
         told |= {"notes": study.notices} if study.notices else {}
         told |= {} if data is None else {"data": data.record()}
         print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
@@ -60,13 +68,25 @@ def perform(options: argparse.Namespace) -> int:
         if data is not None:
             print_data(data)
         if cost is not None:
-            print(f"disk: {cost.sentence()}")
+            print_cost(cost)
+        for why in unknown:
+            print(printable(f"time: unknown: {why}"))
+        if disk is not None:
+            print(f"disk: {disk.sentence()}")
         if earlier:
             print_earlier([(one.run, one.trials, one.why_not) for one in earlier])
     return SUCCESS
 
 
-def _cost(study: Study) -> DiskNeed:
+def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:
+    """What the search takes, measured by real steps on this machine; else why that can't be known."""
+    from tuner.driver.disk_need import trials_at_once
+    from tuner.driver.search_cost import measured_cost
+
+    return measured_cost(study, trials_at_once(study), tell=lambda kind: print(printable(f"measuring {kind}")))
+
+
+def _disk(study: Study) -> DiskNeed:
     """What the search's checkpoints take; raises StudyError where its limit can't hold the least."""
     from tuner.driver.disk_need import disk_need, largest_checkpoint, trials_at_once
 

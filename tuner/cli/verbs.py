@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 VERBS = {
+    "init": "look at a folder of images and at this machine, and write a first study file",
     "run": "run the search that a study file declares",
     "check": "check a study file and show what would be tried; starts nothing",
     "resume": "go on with an interrupted run, or extend a finished one",

@@ -17,8 +17,11 @@ SHOWN_CLASSES = 20
 SHOWN_LEFT_OUT = 10
 
 
-def print_data(found: FolderHeaders) -> None:
-    """Classes with their images, sizes, kinds, what would be left out, and what the user should know."""
+def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
+    """Classes with their images, sizes, kinds, what would be left out, and what the user should know.
+
+    `decoded` says that what is left out is all of it.
+    """
     console = _console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))
     console.print(f"data: {plural(found.images, 'image file')} of {len(found.counts)} classes{_look(found)}")
@@ -28,7 +31,7 @@ def print_data(found: FolderHeaders) -> None:
     console.print(table)
     if len(found.counts) > SHOWN_CLASSES:
         console.print(f"and {len(found.counts) - SHOWN_CLASSES:,} more classes; all with --json")
-    _print_left_out(found, console)
+    _print_left_out(found, console, "left out:" if decoded else "left out, as far as headers show:")
     for notice in found.notices:
         console.print(printable(f"note: {notice}"))
 
@@ -43,10 +46,10 @@ def _look(found: FolderHeaders) -> str:
     return f"; {sizes}; {modes}{of}"
 
 
-def _print_left_out(found: FolderHeaders, console: Console) -> None:
+def _print_left_out(found: FolderHeaders, console: Console, heading: str) -> None:
     if not found.left_out:
         return
-    console.print("left out, as far as headers show:")
+    console.print(heading)
     for each in found.left_out[:SHOWN_LEFT_OUT]:
         console.print(printable(f"  {each}"))
     if len(found.left_out) > SHOWN_LEFT_OUT:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import IO
 
-from tuner.console.standing import CONCLUDING, ORDERS, Progress, answered
+from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Progress, answered
 from tuner.foreign_text import printable
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord
@@ -54,6 +54,10 @@ class Lines:
     def on_event(self, event: Event) -> None:
         """Print the line for the event, if it has one."""
         with self._lock:
+            if event["event"] == OPENING:
+                self._doing = str(event["step"])
+                self._say(self._doing)
+                return
             self._begun = True
             if event["event"] == CONCLUDING:
                 self._doing = str(event["step"])

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from tuner.console.progress import Display, display
-from tuner.console.standing import CONCLUDING, ORDERS, Plan, Progress, answered
+from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Plan, Progress, answered
 from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
 from tuner.history.failures import failure_groups
@@ -57,6 +57,11 @@ class NotebookDisplay:
     def on_event(self, event: Event) -> None:
         """Take the event, and draw if the last drawing is old, or what happened is rare."""
         kind = event["event"]
+        if kind == OPENING:
+            self._handle.update(
+                self._html(in_utf8(f"<p>{escape(self._progress.plan.study)}: {escape(event['step'])}</p>"))
+            )
+            return
         if kind == CONCLUDING:
             self._concluding = str(event["step"])
         if self._progress.on_event(event) and kind in ORDERS:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tuner.console.charts import chart
 from tuner.console.lines import Lines
-from tuner.console.standing import CONCLUDING, ORDERS, Plan, Progress, answered
+from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Plan, Progress, answered
 from tuner.foreign_text import printable
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord
@@ -78,6 +78,9 @@ class LiveTable:
 
     def on_event(self, event: Event) -> None:
         """Take the event; the next drawing shows it. Notices and orders are printed above the table."""
+        if event["event"] == OPENING:
+            self._opening = str(event["step"])
+            return
         if event["event"] == CONCLUDING:
             self._concluding = str(event["step"])
         if not self._progress.on_event(event):

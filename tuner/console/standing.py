@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tuner.study import Study
 
 ORDERS = ("order_obeyed", "order_refused")
+OPENING = "opening"  # what is done before the first trial: told and not stored, as the next one
 CONCLUDING = "concluding"  # an event that is told and not stored: see `tuner.lifecycle.telling`
 SPARKLINE = 10  # characters
 _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")

@@ -26,6 +26,7 @@ from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.older_formats import bring_over_checkpoints
 from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
+from tuner.lifecycle.telling import OPENING, tell
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
@@ -65,6 +66,7 @@ def run(
     worth_it = worth_a_look(ready, open_folder(storage).disk)
     sizing = meanwhile(partial(largest_checkpoint, ready)) if worth_it else None
     looking = meanwhile(partial(look, ready))
+    reads = _tell_what_is_read(ready, driving)
     with (
         gpus_checked(ready, driving.address, driving.listeners) as notices,
         interruptions(driving.grace_seconds) as interrupted,
@@ -76,6 +78,8 @@ def run(
         if sizing is not None:
             workers = workers_of(resources, driving.concurrency, devices)
             of_the_disk = room_checked(ready, open_folder(storage), workers, awaited(sizing, interrupted))
+        if reads and not looking.done():
+            tell(driving.listeners, OPENING, step=f"reading {reads}")
         of_the_data = awaited(looking, interrupted)
         with _room_for_the_start(storage):
             folder = new_run_folder(storage, ready.name)
@@ -135,6 +139,8 @@ def resume(
         _check(ready, cluster=driving.address is not None)
         _download(ready)
         looking = None if going_on.conclude_only else meanwhile(partial(look, ready))
+        if looking is not None:
+            _tell_what_is_read(ready, driving)
         with (
             gpus_checked(ready, driving.address, driving.listeners) as notices,
             connected(ready, driving, interrupted=interrupted) as (resources, devices),
@@ -162,6 +168,14 @@ def resume(
             search.tell([*notices, *of_the_disk, *going_on.warnings, *news_of(of_the_data, earlier.record.notices)])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
+
+
+def _tell_what_is_read(study: Study, driving: Driving) -> str | None:
+    """Say what is read while Ray starts; returned in words, None for nothing that takes time."""
+    reads = study.declared_trial.reads()
+    if reads:
+        tell(driving.listeners, OPENING, step=f"starting Ray, reading {reads}")
+    return reads
 
 
 def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:

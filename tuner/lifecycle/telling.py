@@ -10,6 +10,7 @@ from typing import Any
 from tuner.history.events import Listener
 
 CONCLUDING = "concluding"
+OPENING = "opening"
 
 
 def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:

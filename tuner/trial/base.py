@@ -132,6 +132,10 @@ class Trial(ABC):
         """
         return None
 
+    def reads(self) -> str | None:
+        """What is looked through before the first trial, in words; None where that takes no time."""
+        return None
+
     def fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""
         return None

@@ -352,6 +352,11 @@ class ImageClassifier(Trial):
         """See `Trial.look`."""
         return None if self.image_folder is None else folder_headers(self.image_folder)
 
+    def reads(self) -> str | None:
+        """See `Trial.reads`: images that are files of their own."""
+        folder = self.image_folder
+        return None if folder is None else f"{len(folder.files(self.data_folder)):,} images of {self.source.name}"
+
     def fingerprint(self) -> str | None:
         """Of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)

@@ -15,6 +15,9 @@ from tuner.trial.image_limits import FORMATS, most_pixels, too_large
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
 NAMED = 3  # examples in a sentence
+SPLITS = ("train", "validation", "test")
+FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
+FEW = 50  # images of a split, below which its figures are coarse
 UNEVEN = 10  # the largest class has so many times the images of the smallest
 
 Place = tuple[str, str, Path]  # split, class, file
@@ -58,8 +61,11 @@ class FolderHeaders:
         }
 
 
-def folder_headers(folder: Folder) -> FolderHeaders:
-    """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder."""
+def folder_headers(folder: Folder, *, identical: bool = True) -> FolderHeaders:
+    """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder.
+
+    `identical=False` leaves out the search for identical files, for those who decode them all.
+    """
     found = folder.look()
     places = [
         (part, name, path)
@@ -76,7 +82,7 @@ def folder_headers(folder: Folder) -> FolderHeaders:
         (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         dict(modes.most_common()),
         left_out,
-        (*_uneven(counts), *_single(counts), *_duplicates(folder, places)),
+        (*_uneven(counts), *_single(counts), *_cut(counts), *(_duplicates(folder, places) if identical else ())),
     )
 
 
@@ -134,6 +140,24 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
         yield (
             "a class needs 3 images to be trained, validated and tested on, got fewer of "
             f"{_listed(map(repr, single))}; add images, or remove the class"
+        )
+
+
+def _cut(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
+    whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
+    missing = [part for part in ("validation", "test") if not whole[part]]
+    if len(missing) == 1:
+        yield (
+            f"there is no {FOLDERS[missing[0]]} beside train/, so a share of its {whole['train']:,} training images "
+            f"is held out for {missing[0]}; add {FOLDERS[missing[0]]} to keep them"
+        )
+    few = {part: whole["train"] // 10 if part in missing else whole[part] for part in ("validation", "test")}
+    if min(few.values()) < FEW:
+        told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
+        yield (
+            f"the images are few, {told}: small differences between trials mean nothing; add images, or hold out more "
+            "with validation="
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from tuner.errors import DataError
+from tuner.errors import DataError, one_line
 
 # Not EPS, which Pillow gives to Ghostscript, nor what is seldom used and seldom looked after.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "ICO", "TGA", "QOI", "PCX")
@@ -28,3 +29,13 @@ def most_pixels() -> int:
 def too_large(pixels: int, limit: int) -> str:
     """What is wrong with an image of so many pixels, after "it"."""
     return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"
+
+
+def what_is_wrong(path: Path, error: Exception) -> str:
+    """What is wrong with a file that a decoder refuses, after "it"."""
+    if path.stat().st_size == 0:
+        return "is empty"
+    if type(error).__name__ == "UnidentifiedImageError":  # Pillow's, which isn't imported for this
+        return "is no image, or a damaged one"
+    cut_off = "truncated" in str(error).lower() or isinstance(error, EOFError)
+    return "is cut off" if cut_off else f"is damaged: {one_line(str(error)) or type(error).__name__}"

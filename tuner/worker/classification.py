@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.trial import STRATEGIES, ImageClassifier, MemoryEstimate
+from tuner.trial.speed import Speed, kind_of
 from tuner.worker.implementation import WORKER, DataLook, Implementation
 
 if TYPE_CHECKING:
@@ -88,6 +90,32 @@ class Classification(Implementation[ImageClassifier]):
         source = trial.source
         classes = source.classes or source.count_classes() or UNKNOWN_CLASSES
         return checkpoint_bytes(trial, configs, epochs=epochs, channels=source.channels or 3, classes=classes)
+
+    def cost_kind(self, trial: ImageClassifier, config: dict[str, Any]) -> str:
+        """See `Implementation.cost_kind`."""
+        return kind_of(trial.of(config).hyperparameters(config))
+
+    def begin_measuring(self, threads: int) -> None:
+        """See `Implementation.begin_measuring`."""
+        import torch
+
+        import_module("tuner.train.speed")
+        torch.set_num_threads(threads)
+
+    def speed(
+        self,
+        trial: ImageClassifier,
+        config: dict[str, Any],
+        *,
+        epochs: int,
+        split_seed: int,
+        device: str,
+        seconds: float,
+    ) -> Speed | None:
+        """See `Implementation.speed`; of one device."""
+        from tuner.train.speed import measure_trial
+
+        return measure_trial(trial, config, epochs=epochs, split_seed=split_seed, device=device, seconds=seconds)
 
     def score(
         self,

@@ -13,6 +13,7 @@ from tuner.errors import StudyError, describe_error
 from tuner.space.values import without_number
 from tuner.study_file import STUDY_MODULE
 from tuner.trial import MemoryEstimate, Trial
+from tuner.trial.speed import Speed
 
 if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
@@ -91,6 +92,24 @@ class Implementation(ABC, Generic[T]):
         """Bytes of the largest checkpoint that a trial of these configurations saves, and the configuration.
 
         None if that isn't known; `epochs` is the budget's length of a trial. Nothing is trained or downloaded for it.
+        """
+        return None
+
+    def cost_kind(self, trial: T, config: dict[str, Any]) -> str:
+        """What configurations have in common whose trials cost as much, in words; empty where nobody knows."""
+        return ""
+
+    def begin_measuring(self, threads: int) -> None:
+        """Load what `speed` needs; in a process of its own."""
+        return
+
+    def speed(
+        self, trial: T, config: dict[str, Any], *, epochs: int, split_seed: int, device: str, seconds: float
+    ) -> Speed | None:
+        """What a trial of this configuration costs, measured in this process for about so many seconds.
+
+        `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". Nothing is downloaded for it.
+        None if it can't be known.
         """
         return None
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.errors import DataError, one_line
+from tuner.errors import DataError
 from tuner.trial import HYPERPARAMETERS
 from tuner.trial.framing import Framing, Interpolation
-from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large
+from tuner.trial.image_limits import FORMATS, MAX_PIXELS_VARIABLE, most_pixels, too_large, what_is_wrong
 
 LARGE_PIXELS = 2**25  # from here on an image is decoded by itself, and at a reduced size
 LARGEST_EDGE = int(HYPERPARAMETERS["image_size"].high or 0)  # that any model asks for
@@ -66,7 +66,7 @@ def read_image(path: Path, channels: int = 3) -> Tensor:
             raise DataError(
                 f"an image must be readable, got {path}: {error.strerror}; check the path and the disk"
             ) from error
-        reason = _reason(path, error)
+        reason = what_is_wrong(path, error)
         raise UnreadableImage(
             f"an image must be readable, got {path}: it {reason}; repair or remove it", reason
         ) from error
@@ -91,16 +91,6 @@ def _too_large(path: Path, pixels: int, limit: int) -> UnreadableImage:
         f"it, or set {MAX_PIXELS_VARIABLE} to read it",
         too_large(pixels, limit),
     )
-
-
-def _reason(path: Path, error: Exception) -> str:
-    """What is wrong with a file that a decoder refuses."""
-    if path.stat().st_size == 0:
-        return "is empty"
-    if isinstance(error, UnidentifiedImageError):
-        return "is no image, or a damaged one"
-    cut_off = "truncated" in str(error).lower() or isinstance(error, EOFError)
-    return "is cut off" if cut_off else f"is damaged: {one_line(str(error)) or type(error).__name__}"
 
 
 def _pixels(image: Image.Image, mode: str) -> Tensor:

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from tests.commands import without_network
+from tuner.errors import StudyError, WeightsError
+from tuner.first_study.candidates import ACCURACY, offer, unreachable
+from tuner.trial.models import find_model
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Torch's cache, empty, without a way to torchvision's server: a proxy that isn't there."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    without_network(monkeypatch)
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def put(folder: Path, model: str, weights: str) -> None:
+    (folder / find_model(model).find_weights(weights).file).touch()
+
+
+def test_weights_on_this_machine_are_offered_and_the_others_are_named_with_the_reason(here: Path) -> None:
+    put(here, "mobilenet_v2", "IMAGENET1K_V1")
+    put(here, "resnet18", "imagenet")
+    put(here, "resnet34", "imagenet")  # none of the usual ones, but it is here
+    found = offer()
+    assert [(each.model, each.weights, each.accuracy) for each in found.candidates] == [
+        ("resnet34", "imagenet", None),
+        ("resnet18", "imagenet", 69.8),
+        ("mobilenet_v2", "IMAGENET1K_V1", 71.9),
+    ]
+    assert {model for model, _ in found.left_out} == ACCURACY.keys() - {"mobilenet_v2", "resnet18"}
+    (why,) = {why for _, why in found.left_out}
+    assert why.startswith(f"no weights in {here}, and download.pytorch.org can't be reached (")
+
+
+def test_default_weights_go_before_older_ones(here: Path) -> None:
+    put(here, "mobilenet_v2", "IMAGENET1K_V1")
+    put(here, "mobilenet_v2", "IMAGENET1K_V2")
+    (found,) = offer(["mobilenet_v2"]).candidates
+    assert (found.weights, found.accuracy) == ("imagenet", 72.2)
+
+
+def test_without_any_weights_it_is_refused_unless_random_ones_are_asked_for(here: Path) -> None:
+    with pytest.raises(WeightsError, match="copy a file of torchvision's there, or add --weights none"):
+        offer(["resnet18"])
+    (found,) = offer(random=True).candidates
+    assert (found.model, found.weights) == ("resnet18", None)
+
+
+def test_an_unknown_model_is_refused(here: Path) -> None:
+    with pytest.raises(StudyError, match="did you mean 'resnet18'"):
+        offer(["resnet81"])
+
+
+def test_a_proxy_that_is_not_there_says_why(here: Path) -> None:
+    why = unreachable()
+    assert why is not None
+    assert "refused" in why
+
+
+def test_each_accuracy_is_torchvisions() -> None:
+    from torchvision.models import get_model_weights
+
+    for model, told in ACCURACY.items():
+        for weights in get_model_weights(model):
+            assert told[weights.name] == round(weights.meta["_metrics"]["ImageNet-1K"]["acc@1"], 1)

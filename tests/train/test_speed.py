@@ -1,0 +1,72 @@
+"""What a trial costs, measured by real steps on a few images; no test says how long anything takes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.first_study.scenes import write_scenes
+from tuner.train import load_splits
+from tuner.train.speed import measure_trial
+from tuner.trial import ImageClassifier
+from tuner.trial.speed import Speed
+
+CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 8}
+
+
+def measured(trial: ImageClassifier, epochs: int = 4, **config: Any) -> Speed:
+    torch.set_num_threads(1)
+    return measure_trial(trial, {**CONFIG, **config}, epochs=epochs, split_seed=0, device="cpu", seconds=0.05)
+
+
+def photos(root: Path, count: int = 24) -> Path:
+    write_scenes(root / "a", count, 0, size=(40, 30))
+    write_scenes(root / "b", count, 1_000, size=(40, 30))
+    return root
+
+
+@pytest.mark.parametrize("validation", [None, 0.25])
+def test_images_are_counted_as_they_will_be_cut(tmp_path: Path, validation: float | None) -> None:
+    trial = ImageClassifier(f"folder:{photos(tmp_path)}", "squeezenet1_1", None, validation=validation)
+    found = measured(trial, image_size=32)
+    splits = load_splits(trial, seed=0, image_size=32)
+    assert found.images == (len(splits.train), len(splits.validation), len(splits.test))
+    assert found.cache_bytes == 48 * 3 * 32 * 32
+    assert min(found.start_seconds, found.score_seconds, found.look_seconds, *found.epoch_seconds) > 0
+    assert found.once_seconds == 0.0  # all layers learn: there are no features
+    assert found.memory_bytes > 10**8
+
+
+def test_splits_on_the_disk_are_counted_as_they_are(tmp_path: Path) -> None:
+    photos(tmp_path / "train")
+    photos(tmp_path / "test", 5)
+    found = measured(ImageClassifier(f"folder:{tmp_path}", "squeezenet1_1", None), image_size=32)
+    assert found.images == (48 - 4, 4, 10)
+
+
+def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")  # its weights aren't here
+    head = measured(trial, finetune="head", image_size=64)
+    everything = measured(trial, finetune="head", image_size=64, flip=0.5)
+    assert head.once_for == "mobilenet_v3_small 64"
+    assert head.once_seconds == pytest.approx((40 + 4) / head.images_per_second)
+    assert head.epoch_seconds[0] < everything.epoch_seconds[0]
+    assert everything.once_seconds == 0.0
+    assert list((tmp_path / "empty").rglob("*")) == []  # nothing was downloaded or left behind
+
+
+def test_gradual_fine_tuning_takes_longer_from_epoch_to_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
+    found = measured(trial, finetune="gradual", image_size=64)
+    assert len(found.epoch_seconds) == 4
+    assert found.epoch_seconds[0] < found.epoch_seconds[-1]  # features first, then stages that learn
+    assert found.epoch(9) == found.epoch_seconds[-1]
+
+
+def test_data_by_name_is_loaded_as_a_trial_loads_it() -> None:
+    found = measured(ImageClassifier("digits", "squeezenet1_1", None), image_size=32)
+    assert sum(found.images) == 1797
+    assert (found.cache_bytes, found.look_seconds) == (0, 0.0)

@@ -1,0 +1,148 @@
+"""`tuner init`: a first study file for a folder of images."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli.new_files import check_new, write_new
+from tuner.cli.outcome import SUCCESS
+from tuner.cli.parsing import positive
+from tuner.cli.verbs import Verbs
+from tuner.errors import DataError, StudyError
+from tuner.foreign_text import printable
+from tuner.installation import check_trains
+
+if TYPE_CHECKING:
+    from tuner.first_study.drafting import Draft
+    from tuner.first_study.looking import FirstLook
+
+MINUTES = 30.0
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("init")
+    parser.set_defaults(perform=perform)
+    parser.add_argument(
+        "data", metavar="DATA", help="a folder of images, a class per subfolder, or train/, val/ and test/ with such"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.py", default="study.py", help="the study file to write (default: study.py)"
+    )
+    parser.add_argument(
+        "--minutes", type=positive, default=MINUTES, metavar="M", help="that the search may take (default: 30)"
+    )
+    parser.add_argument("--ask", action="store_true", help="ask what no image tells, before the study is made")
+    parser.add_argument(
+        "--models",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="torchvision's names, instead of those that it would choose from",
+    )
+    parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random ones")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    check_trains("init")
+    path = Path(options.output)
+    if path.suffix != ".py":
+        raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
+    check_new(path, "-o", force=options.force)
+    folder = _folder(options.data)
+    from tuner.console.first_study import print_look
+    from tuner.first_study.candidates import offer
+    from tuner.first_study.drafting import draft
+    from tuner.first_study.looking import look
+    from tuner.first_study.planning import Wishes
+    from tuner.first_study.questions import asked
+
+    _say(f"looking at the images in {options.data}")
+    seen = look(folder, _progress)
+    if not options.json:
+        print_look(seen)
+    random = options.weights == "none"
+    offered = offer(options.models, random=random)
+    wishes = Wishes(minutes=options.minutes, models=options.models, random=random)
+    if options.ask:
+        wishes, offered = asked(wishes, seen, offered, _ask)
+    found = draft(seen, wishes, offered, _as_named(folder, path), lambda what: _say(f"measuring {what}"))
+    write_new(path, found.plan.text(), "-o", force=options.force)
+    _tell(path, seen, found, as_json=options.json)
+    return SUCCESS
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+
+
+def _folder(given: str) -> Path:
+    """The folder of images; DataError where it is none."""
+    path = Path(given.removeprefix("folder:")).expanduser()
+    if not path.is_dir():
+        raise DataError(f"init needs a folder of images, got {given!r}, which isn't one; correct the path")
+    return path
+
+
+def _as_named(folder: Path, output: Path) -> str:
+    """The folder as the file has it: as it was given, where the file will be run from here."""
+    here = output.resolve().parent == Path.cwd()
+    return str(folder) if here and not str(folder).startswith("~") else str(folder.resolve())
+
+
+def _tell(path: Path, look: FirstLook, draft: Draft, *, as_json: bool) -> None:
+    if as_json:
+        models: list[dict[str, Any]] = [
+            {
+                "model": each.model,
+                "weights": each.weights,
+                "accuracy": each.accuracy,
+                "cached": each.cached,
+                "images_per_second": round(draft.means.speeds[each.model].images_per_second, 2),
+            }
+            for each in draft.means.candidates
+        ]
+        told = {
+            "file": str(path),
+            "data": look.record(),
+            "models": models,
+            "left_out": [{"model": model, "reason": why} for model, why in draft.left_out],
+            "settings": [
+                {"name": each.name, "value": each.value, "reason": each.reason} for each in draft.plan.settings
+            ],
+            "cost": None if draft.cost is None else draft.cost.record(),
+        }
+        print(json.dumps(told))
+        return
+    from tuner.console.first_study import next_steps, print_cost, print_models
+    from tuner.quoting import command
+
+    print_models(draft)
+    if draft.cost is not None:
+        print_cost(draft.cost)
+    run, export = command("run", str(path)), command("export", "runs", "--to", "onnx", "model")
+    print(printable(next_steps(str(path), run, export)))
+
+
+def _ask(question: str) -> str:
+    """On the terminal; the answers are lines of the standard input."""
+    print(printable(question), end="", file=sys.stderr, flush=True)
+    return input()
+
+
+def _say(line: str) -> None:
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def _progress(done: int, total: int) -> None:
+    """How many images were decoded, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r{done:,} of {total:,} images", end="\n" if done == total else "", file=sys.stderr, flush=True)

@@ -1,0 +1,76 @@
+"""What `init` and `check --cost` print: data, models with their speeds, and what a search will take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tuner.console.data import print_data
+from tuner.console.tables import _console, _table
+from tuner.foreign_text import printable
+from tuner.results.text import plural
+
+if TYPE_CHECKING:
+    from tuner.driver.search_cost import SearchCost
+    from tuner.first_study.drafting import Draft
+    from tuner.first_study.looking import FirstLook
+
+GB, MB = 1e9, 1e6
+
+
+def print_look(look: FirstLook) -> None:
+    """What was seen of the images."""
+    print_data(replace(look.headers, notices=tuple(look.notices)), decoded=True)
+
+
+def print_models(draft: Draft) -> None:
+    """A row for each model, with its real speed on this machine; those that were left out below."""
+    console, chosen = _console(), {each.value for each in draft.plan.settings if each.name == "model"}
+    table = _table("model", "weights", "on ImageNet", "images a second", "chosen")
+    for each in draft.means.candidates:
+        accuracy = "" if each.accuracy is None else f"{each.accuracy} %"
+        weights = "random" if each.weights is None else f"{each.weights}, {'here' if each.cached else 'to download'}"
+        rate = f"{draft.means.speeds[each.model].images_per_second:.3g}"
+        taken = any(f"'{each.model}'" in value or f'"{each.model}"' in value for value in chosen)
+        table.add_row(each.model, weights, accuracy, rate, "yes" if taken else "")
+    console.print(table)
+    reasons: dict[str, list[str]] = {}
+    for model, why in draft.left_out:
+        reasons.setdefault(why, []).append(model)
+    for why, models in reasons.items():
+        console.print(printable(f"left out: {', '.join(models)}: {why}"))
+
+
+def print_cost(cost: SearchCost) -> None:
+    """Epochs, minutes and memory, each as an interval where it is one."""
+    print(printable(f"epochs: {_span(*cost.epochs)} in {_span(*cost.trials)} trials, {cost.workers} at once"))
+    low, middle, high = cost.minutes
+    print(
+        printable(f"time: about {_minutes(middle)} min ({_minutes(low)} to {_minutes(high)}), measured on this machine")
+    )
+    train, validation, test = cost.images
+    print(f"images: about {train:,} for training, {validation:,} for validation, {test:,} for test")
+    each, whole = cost.memory_bytes, cost.memory_bytes * cost.workers
+    together = f", {_bytes(whole)} for {cost.workers} at once," if cost.workers > 1 else ""
+    print(f"memory: up to about {_bytes(each)} a trial{together} of {_bytes(cost.machine_bytes)}")
+    if cost.cache_bytes:
+        print(f"cache: {_bytes(cost.cache_bytes)} of decoded images")
+    for note in cost.notes:
+        print(printable(f"note: {note}"))
+
+
+def next_steps(path: str, run: str, export: str) -> str:
+    """What is typed next."""
+    return f"{path} is written; go on with:\n{run}\n{export}"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _minutes(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
+
+
+def _bytes(size: float) -> str:
+    return f"{size / GB:.1f} GB" if size >= GB / 10 else plural(round(size / MB), "MB").replace("MBs", "MB")

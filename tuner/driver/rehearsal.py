@@ -1,0 +1,152 @@
+"""A search played before it starts: its early stopping and its limits, with made-up results and measured times."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tuner.budget import SECONDS_PER_HOUR
+from tuner.schedule import Decision
+from tuner.study import Study
+from tuner.trial.speed import Speed
+
+MOST_REPORTS = 4_000  # that are played; of a longer search the rest takes as long for an epoch
+REPORT_SECONDS = 0.03  # of an epoch, beside its training: report, decision, checkpoint
+SHORTEST = 0.001  # seconds of an epoch
+
+SpeedOf = Callable[[dict[str, Any]], Speed]
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """How a search may go.
+
+    Attributes:
+        seconds: from the first trial's start to the last one's end
+        epochs: of all trials
+        trials: that were started
+        whole: whether it came to an end; else only its `hours` end it, if anything does
+    """
+
+    seconds: float
+    epochs: int
+    trials: int
+    whole: bool
+
+
+def rehearse(study: Study, workers: int, speed_of: SpeedOf, seed: int) -> Rehearsal:
+    """Play the search once: configurations are drawn from the space, and each has one value, drawn once.
+
+    Args:
+        study: space, scheduler, budget
+        workers: trials at once
+        speed_of: what a trial of a configuration costs
+        seed: of what is drawn
+    """
+    return _Play(study, workers, speed_of, np.random.default_rng(seed)).play()
+
+
+@dataclass
+class _Trial:
+    config: dict[str, Any]
+    speed: Speed
+    length: int
+    value: float
+    epoch: int = 0
+
+
+@dataclass
+class _Play:
+    study: Study
+    workers: int
+    speed_of: SpeedOf
+    draw: np.random.Generator
+    clock: float = 0.0
+    epochs: int = 0
+    trials: dict[str, _Trial] = field(default_factory=dict)
+    _busy: list[tuple[float, str]] = field(default_factory=list)  # until when an epoch goes on
+    _ready: dict[str, float] = field(default_factory=dict)  # when what is done once will be there
+
+    def __post_init__(self) -> None:
+        study, budget = self.study, self.study.budget
+        self._left = math.inf if study.trials is None else study.trials
+        self._points = [dict(point) for point in study.starting_points]
+        self._stopper = study.scheduler.build(
+            mode="max", max_epochs=budget.max_epochs, can_pause=True, trials=study.trials
+        )
+        self._most_seconds = math.inf if budget.hours is None else budget.hours * SECONDS_PER_HOUR
+        self._most_epochs = math.inf if budget.total_epochs is None else budget.total_epochs
+
+    def play(self) -> Rehearsal:
+        """To a limit, to the end of all trials, or as far as is played."""
+        self._fill()
+        while self._busy:
+            self.clock, name = heapq.heappop(self._busy)
+            self.epochs += 1
+            if self._over:
+                last = max([self.clock, *(until for until, _ in self._busy)])  # epochs that run are finished
+                return Rehearsal(last, self.epochs + len(self._busy), len(self.trials), whole=True)
+            if self.epochs >= MOST_REPORTS:
+                return self._beyond()
+            self._arrive(name)
+            self._fill()
+        return Rehearsal(self.clock, self.epochs, len(self.trials), whole=True)
+
+    @property
+    def _over(self) -> bool:
+        return self.clock >= self._most_seconds or self.epochs + len(self._busy) >= self._most_epochs
+
+    def _beyond(self) -> Rehearsal:
+        """Of a search that is longer than is played, as far as its limits say how long."""
+        each = self.clock / self.epochs
+        share = max(1.0, self._left / len(self.trials)) if math.isfinite(self._left) else math.inf
+        epochs = min(self._most_epochs, self.epochs * share, self._most_seconds / each)
+        if math.isinf(epochs):
+            return Rehearsal(math.inf, self.epochs, len(self.trials), whole=False)
+        return Rehearsal(epochs * each, round(epochs), round(len(self.trials) * epochs / self.epochs), whole=True)
+
+    def _fill(self) -> None:
+        while len(self._busy) < self.workers and self.epochs + len(self._busy) < self._most_epochs:
+            name = self._stopper.resumable()
+            if name is None:
+                if self._left < 1:
+                    return
+                name = self._begin()
+            self._go_on(name, self._start(self.trials[name].speed))
+
+    def _begin(self) -> str:
+        config = self._points.pop(0) if self._points else {}
+        config = self.study.search_space.complete(config, self.draw)
+        length = min(self.study.budget.max_epochs, int(config.get("epochs") or self.study.budget.max_epochs))
+        self._left -= 1
+        name = str(len(self.trials)).zfill(5)
+        self.trials[name] = _Trial(config, self.speed_of(config), length, float(self.draw.random()))
+        self._stopper.start(name)
+        self._stopper.more_coming(self._left >= 1)
+        return name
+
+    def _start(self, speed: Speed) -> float:
+        """Seconds until the first epoch begins; whoever comes while features are computed waits for them."""
+        ready = self.clock + speed.start_seconds
+        if speed.once_seconds:
+            ready = self._ready.setdefault(speed.once_for, ready + speed.once_seconds)
+        return max(0.0, ready - self.clock, speed.start_seconds)
+
+    def _go_on(self, name: str, wait: float) -> None:
+        trial = self.trials[name]
+        epoch = max(SHORTEST, trial.speed.epoch(trial.epoch + 1)) + REPORT_SECONDS
+        heapq.heappush(self._busy, (self.clock + wait + epoch, name))
+
+    def _arrive(self, name: str) -> None:
+        trial = self.trials[name]
+        trial.epoch += 1
+        decision = self._stopper.report(name, trial.epoch, trial.value)
+        if trial.epoch >= trial.length or decision is Decision.STOP:
+            self._stopper.end(name)
+        elif decision is Decision.CONTINUE:
+            self._go_on(name, 0.0)

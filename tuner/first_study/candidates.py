@@ -1,0 +1,115 @@
+"""Models that a first study may have: those whose weights are on this machine or can be downloaded by it."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tuner.errors import WeightsError
+from tuner.trial.models import IMAGENET, find_model, hub_folder, model_facts
+
+SERVER = "https://download.pytorch.org/models/"
+SECONDS = 4.0  # that the server gets to answer
+
+# Accuracy in percent on ImageNet, from torchvision's table of weights: https://docs.pytorch.org/vision/stable/models.html
+ACCURACY = {
+    "mobilenet_v3_small": {"IMAGENET1K_V1": 67.7},
+    "resnet18": {"IMAGENET1K_V1": 69.8},
+    "mobilenet_v2": {"IMAGENET1K_V2": 72.2, "IMAGENET1K_V1": 71.9},
+    "mobilenet_v3_large": {"IMAGENET1K_V2": 75.3, "IMAGENET1K_V1": 74.0},
+    "efficientnet_b0": {"IMAGENET1K_V1": 77.7},
+    "resnet50": {"IMAGENET1K_V2": 80.9, "IMAGENET1K_V1": 76.1},
+    "convnext_tiny": {"IMAGENET1K_V1": 82.5},
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model with its weights.
+
+    Attributes:
+        model: torchvision's name
+        weights: as `ImageClassifier.weights` has them; None for random ones
+        accuracy: on ImageNet, in percent; None where it isn't known here
+        cached: whether the weights are on this machine
+    """
+
+    model: str
+    weights: str | None
+    accuracy: float | None = None
+    cached: bool = True
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a first study may have.
+
+    Attributes:
+        candidates: in the order of their accuracy, the lowest first
+        left_out: models, and why not
+    """
+
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
+    """The models whose weights can be had, of those that are asked for, else of those that are known and cached.
+
+    Args:
+        asked: names; empty for the usual ones
+        random: whether all are trained from random weights
+
+    Raises:
+        StudyError: torchvision has no model of that name.
+        WeightsError: no weights can be had.
+    """
+    for name in asked:
+        find_model(name)
+    if random:
+        return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
+    names = asked or [*ACCURACY, *(name for name in model_facts() if name not in ACCURACY)]
+    found = [candidate for name in names if (candidate := _cached(name)) is not None]
+    missing = [name for name in asked or ACCURACY if name not in {each.model for each in found}]
+    problem = unreachable() if missing else None
+    if problem is None:
+        found += [Candidate(name, IMAGENET, _accuracy(name, IMAGENET), cached=False) for name in missing]
+        missing = []
+    if not found:
+        raise WeightsError(
+            f"init needs the weights of one of {', '.join(missing)}, got none in {hub_folder() / 'checkpoints'} and "
+            f"no connection to download.pytorch.org ({problem}); copy a file of torchvision's there, or add "
+            "--weights none for random weights, which reach far less"
+        )
+    why = f"no weights in {hub_folder() / 'checkpoints'}, and download.pytorch.org can't be reached ({problem})"
+    return Offer(tuple(_in_order(found)), tuple((name, why) for name in missing))
+
+
+def unreachable() -> str | None:
+    """Why torchvision's server can't be asked for weights; None where it can."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(SERVER, method="HEAD"), timeout=SECONDS).close()
+    except urllib.error.HTTPError:  # it answered
+        return None
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error)) or type(error).__name__
+    return None
+
+
+def _cached(name: str) -> Candidate | None:
+    """With the model's default weights if they are here, else with others of its that are."""
+    facts = find_model(name)
+    here = [each.name for each in facts.published.values() if each.path.is_file()]
+    if facts.default in here:
+        return Candidate(name, IMAGENET, _accuracy(name, IMAGENET))
+    return Candidate(name, here[0], _accuracy(name, here[0])) if here else None
+
+
+def _accuracy(name: str, weights: str) -> float | None:
+    return ACCURACY.get(name, {}).get(find_model(name).default if weights == IMAGENET else weights)
+
+
+def _in_order(found: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(found, key=lambda each: (each.accuracy or 0.0, each.model))

@@ -1,0 +1,161 @@
+"""From a look at the data to a study that fits the minutes: models are measured, a plan is made, its budget fitted."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.driver.disk_need import trials_at_once
+from tuner.driver.search_cost import (
+    CONCLUSION,
+    OPENING,
+    SearchCost,
+    Speeds,
+    kinds_of,
+    measure,
+    measured_speeds,
+    search_cost,
+    speeds_kind,
+)
+from tuner.errors import StudyError
+from tuner.first_study.candidates import Offer
+from tuner.first_study.looking import FirstLook
+from tuner.first_study.plan import Plan, Setting
+from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, held_out, least_epochs, plan
+from tuner.machine import this_machine
+from tuner.space import choice, loguniform
+from tuner.study import Study
+from tuner.study_file import load_study
+from tuner.trial import ImageClassifier
+from tuner.trial.models import IMAGENET
+from tuner.trial.speed import Speed
+
+SHARE = 0.8  # of the minutes that the foreseen time may take: the rest is for a machine that is busier then
+MOST_TRIALS = 60  # with more, the winner is rather a lucky one
+PROBE_SECONDS = 1.5  # of steps with each model
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A study that is ready to be written.
+
+    Attributes:
+        plan: settings and reasons
+        study: the same as an object
+        cost: what it is foreseen to take; None where nothing could be measured
+        means: models that were measured, with their speeds
+        left_out: models that weren't, and why
+    """
+
+    plan: Plan
+    study: Study
+    cost: SearchCost | None
+    means: Means
+    left_out: tuple[tuple[str, str], ...]
+
+
+def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell = lambda said: None) -> Draft:
+    """The study for these images.
+
+    Args:
+        look: at the data
+        wishes: of the user
+        offered: models that can be had
+        data: the folder as the file is to name it
+        tell: told what is measured
+
+    Raises:
+        StudyError: no model can be trained here.
+    """
+    means, left_out = _measured(look, wishes, offered, tell)
+    planned = plan(look, wishes, means, data)
+    study = _study_of(planned)
+    workers = trials_at_once(study)
+    speeds, notes = _speeds(study, workers, means, tell)
+    if speeds is None:
+        raise StudyError(f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models")
+    total = _fitted(study, workers, speeds, wishes)
+    planned = planned.with_setting(_budget(study, speeds, wishes, total))
+    study = _study_of(planned)
+    return Draft(planned, study, search_cost(study, workers, speeds, notes), means, (*offered.left_out, *left_out))
+
+
+def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tuple[Means, list[tuple[str, str]]]:
+    """Each candidate's real speed on some of the images, and which couldn't be measured."""
+    names = [each.model for each in offered.candidates]
+    learning: dict[str, Any] = {} if wishes.random else {"finetune": "head"}
+    probe = Study(
+        "init",
+        trial=ImageClassifier(
+            f"folder:{look.folder.path}",
+            names[0],
+            None if wishes.random else IMAGENET,
+            validation=held_out(look),
+        ),
+        space={"model": choice(names), "lr": loguniform(1e-4, 1e-2), **learning},
+    )
+    workers = trials_at_once(probe)
+    configs = [{"model": name, **learning} for name in names]
+    found = measure(probe, configs, workers, seconds=PROBE_SECONDS, tell=lambda kind: tell(kind.split()[0][6:]))
+    speeds: dict[str, Speed] = {
+        name: speed for name, speed in zip(names, found.speeds, strict=True) if speed is not None
+    }
+    if not speeds:
+        raise StudyError(f"init needs a model that can be trained here, got {found.problems[0]}")
+    first = next(iter(speeds.values()))
+    around = (OPENING + CONCLUSION) * found.ready_seconds + first.look_seconds / this_machine().cpus
+    kind = speeds_kind(probe)
+    kinds = {kind(config): speeds[config["model"]] for config in configs if config["model"] in speeds}
+    kept = tuple(each for each in offered.candidates if each.model in speeds)
+    return Means(kept, speeds, kinds, found.ready_seconds, workers, around), [
+        (name, "it couldn't be measured: " + (found.problems or [""])[0]) for name in names if name not in speeds
+    ]
+
+
+def _speeds(study: Study, workers: int, means: Means, tell: Tell) -> tuple[Speeds | None, list[str]]:
+    """Of the study's trials: those that were measured with the models, where they are of these kinds."""
+    if kinds_of(study)[0].keys() <= means.kinds.keys():
+        return Speeds(means.kinds, speeds_kind(study), means.ready_seconds), []
+    tell("the study's trials")
+    return measured_speeds(study, workers, seconds=PROBE_SECONDS)
+
+
+def _study_of(planned: Plan) -> Study:
+    """As it will be loaded from the file; its data named from here."""
+    with tempfile.TemporaryDirectory(prefix="tuner-init-") as folder:
+        path = Path(folder) / "study.py"
+        path.write_text(planned.text(), encoding="utf-8", errors="backslashreplace")
+        return load_study(path)
+
+
+def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
+    """The most epochs that the minutes pay for and that are worth it."""
+    low, high = least_epochs(study.budget.max_epochs), MOST_TOTAL
+
+    def fits(total: int) -> bool:
+        cost = search_cost(study.with_options(total_epochs=total), workers, speeds)
+        return cost is not None and cost.minutes[1] <= SHARE * wishes.minutes and cost.trials[1] <= MOST_TRIALS
+
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int) -> Setting:
+    """With its reason."""
+    longest = study.budget.max_epochs
+    epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
+    head = longest == LENGTHS["head"]
+    length = "a last layer has learned by then" if head else f"the longest takes {epoch:.0f} s"
+    reason = (
+        f"{total} epochs of all trials are foreseen to fit {SHARE:.0%} of the minutes, or are as many as are worth it "
+        f"({MOST_TRIALS} trials: with more, the winner is rather a lucky one); at most {longest} epochs for a trial: "
+        f"{length}; after the minutes no epoch begins, whatever is left"
+    )
+    return Setting("budget", budget_text(wishes, total, longest), reason)

@@ -1,0 +1,229 @@
+"""A first look at a folder of images: what is there, what can't be read, and which images are alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tuner.errors import DataError
+from tuner.first_study.likeness import Likeness, likeness
+from tuner.first_study.pictures import Picture, see
+from tuner.trial.folder_headers import FolderHeaders, folder_headers
+from tuner.trial.image_folder import Folder, LeftOut
+
+TOLD = {"train": "training", "validation": "validation", "test": "test"}
+NAMED = 3  # examples in a sentence
+GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", r"^(.+?)[ (]+\d+\)?\.[^.]+$")
+EXPLAINED = 0.9  # of the groups of alike images that a pattern has to hold together
+LARGEST_GROUP = 0.1  # of the images
+FEWEST_GROUPS = 20
+GREY = 0.9  # of the images, for a data set to be grey
+
+Place = tuple[str, str, Path]  # split, class, file
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """What was seen.
+
+    Attributes:
+        folder: that was looked at
+        headers: counts, sizes, modes; its counts and what is left out are those of a whole look
+        shorter: pixels of the shorter side of the image in the middle
+        grey: share of the images without colours
+        places: split, class and file of each image that can be read
+        alike: among these
+        group: pattern of file names that holds alike images together; None for none
+    """
+
+    folder: Folder
+    headers: FolderHeaders
+    shorter: int
+    grey: float
+    places: tuple[Place, ...]
+    alike: Likeness
+    group: str | None
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Those that the folder has."""
+        return tuple(dict.fromkeys(part for each in self.headers.counts.values() for part in each))
+
+    def count(self, split: str) -> int:
+        """Images of a split that can be read."""
+        return sum(each.get(split, 0) for each in self.headers.counts.values())
+
+    @property
+    def uneven(self) -> float:
+        """How many times the images of the smallest class the largest has, for training."""
+        counts = [each["train"] for each in self.headers.counts.values()]
+        return max(counts) / max(1, min(counts))
+
+    @property
+    def is_grey(self) -> bool:
+        """Whether nearly all images are."""
+        return self.grey >= GREY
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know, in sentences."""
+        return [*self.headers.notices, *_told(self, self.alike.same, SAME), *_near(self)]
+
+    def record(self) -> dict[str, Any]:
+        """The same as plain data."""
+        told = {
+            name: [[self.folder.relative(self.places[index][2]) for index in group] for group in groups]
+            for name, groups in (("same", self.alike.same), ("alike", self.alike.near))
+        }
+        return {
+            **self.headers.record(),
+            "notices": self.notices,
+            "shorter_side": self.shorter,
+            "grey": round(self.grey, 3),
+            **told,
+            "group": self.group,
+        }
+
+
+def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None) -> FirstLook:
+    """Look at all images of a folder.
+
+    Args:
+        path: a class per subfolder, or train/, val/ and test/ with such
+        tell: told how many images are decoded, of how many
+
+    Raises:
+        DataError: it isn't laid out so, or most of a class's images can't be read, which a search refuses.
+    """
+    folder = Folder(path)
+    headers = folder_headers(folder, identical=False)
+    found = folder.look().images
+    places = [
+        (part, name, file) for part, classes in found.items() for name, files in classes.items() for file in files
+    ]
+    seen = see([file for _, _, file in places], tell)
+    left_out = {each.path: each for each in headers.left_out}
+    left_out |= {
+        (name := folder.relative(file)): LeftOut(name, picture)
+        for (_, _, file), picture in zip(places, seen, strict=True)
+        if isinstance(picture, str)
+    }
+    read = [(place, picture) for place, picture in zip(places, seen, strict=True) if isinstance(picture, Picture)]
+    kept = tuple(place for place, _ in read)
+    pictures = [picture for _, picture in read]
+    counts = _counts(headers, kept)
+    _check_readable(folder, headers.counts, counts)
+    alike = likeness([file for *_, file in kept], pictures)
+    return FirstLook(
+        folder=folder,
+        headers=replace(headers, counts=counts, left_out=tuple(left_out[each] for each in sorted(left_out))),
+        shorter=round(median(min(picture.size) for picture in pictures)) if pictures else 0,
+        grey=sum(picture.grey for picture in pictures) / max(1, len(pictures)),
+        places=kept,
+        alike=alike,
+        group=_pattern([file.name for *_, file in kept], alike.near),
+    )
+
+
+def _check_readable(folder: Folder, all_: dict[str, dict[str, int]], read: dict[str, dict[str, int]]) -> None:
+    for name, each in all_.items():
+        for part, count in each.items():
+            if read[name][part] < count / 2:
+                raise DataError(
+                    f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
+                    f"{TOLD[part]} of '{name}' in {folder.path}; repair or remove the others"
+                )
+
+
+def _counts(headers: FolderHeaders, places: Iterable[Place]) -> dict[str, dict[str, int]]:
+    """Of what can be read, in the order of the folder."""
+    counts = {name: dict.fromkeys(each, 0) for name, each in headers.counts.items()}
+    for part, name, _ in places:
+        counts[name][part] += 1
+    return counts
+
+
+def _pattern(names: Sequence[str], alike: Sequence[Sequence[int]]) -> str | None:
+    """A pattern by which files that are alike belong together, and which splits the rest finely enough to be cut."""
+    if not alike:
+        return None
+    for pattern in GROUP_PATTERNS:
+        matches = [re.search(pattern, name) for name in names]
+        groups = [match[1] if match else name for match, name in zip(matches, names, strict=True)]
+        sizes: dict[str, int] = {}
+        for group in groups:
+            sizes[group] = sizes.get(group, 0) + 1
+        held = sum(len({groups[index] for index in each}) == 1 for each in alike)
+        enough = len(sizes) >= FEWEST_GROUPS and max(sizes.values()) <= max(2, LARGEST_GROUP * len(names))
+        if enough and held >= EXPLAINED * len(alike):
+            return pattern
+    return None
+
+
+# Sentences
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What is said of images that are the same, or that are alike."""
+
+    sign: str
+    lies: str
+    lie: str
+    fix: str
+
+
+SAME = _Words("=", "lies", "lie", "no model can get both right, so delete the wrong ones")
+ALIKE = _Words("~", "has a near duplicate", "have near duplicates", "look whether their labels are right")
+
+
+def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> Iterator[str]:
+    """Images that are in one class, in two, in two splits."""
+    across = [group for group in groups if len({look.places[index][1] for index in group}) > 1]
+    leaks = [group for group in groups if len({look.places[index][0] for index in group}) > 1]
+    within = [group for group in groups if group not in across and group not in leaks]
+    if within and words is SAME:
+        yield f"{_count(within, 'image is', 'images are')} there more than once in a class: {_pairs(look, within, '=')}"
+    for found, where, fix in (
+        (across, "in two classes", words.fix),
+        (leaks, "in two splits", "the later split's figures are too good by them"),
+    ):
+        if found:
+            count = _count(found, f"image {words.lies} {where}", f"images {words.lie} {where}")
+            yield f"{count}: {_pairs(look, found, words.sign)}; {fix}"
+
+
+def _near(look: FirstLook) -> Iterator[str]:
+    exact = [set(group) for group in look.alike.same]
+    near = [group for group in look.alike.near if not any(set(group) <= one for one in exact)]
+    if not near:
+        return
+    yield from _told(look, near, ALIKE)
+    held = "group= in ImageClassifier keeps files on one side of a cut by their names, else figures may be too good"
+    if look.group:
+        held = f"group=r'{look.group}' keeps them on one side of a cut by their names"
+    groups = _count(near, "group", "groups")
+    yield f"{sum(map(len, near)):,} images in {groups} are near duplicates: {_pairs(look, near, '~')}; {held}"
+
+
+def _count(groups: Sequence[object], one: str, many: str) -> str:
+    return f"{len(groups):,} {one if len(groups) == 1 else many}"
+
+
+def _pairs(look: FirstLook, groups: Sequence[Sequence[int]], sign: str) -> str:
+    told = [
+        f" {sign} ".join(look.folder.relative(look.places[index][2]) for index in _different(look, group))
+        for group in groups[:NAMED]
+    ]
+    more = len(groups) - len(told)
+    return ", ".join([*told, *([f"and {more:,} more"] if more else [])])
+
+
+def _different(look: FirstLook, group: Sequence[int]) -> list[int]:
+    """Two of a group, of different classes or splits where there are some."""
+    first = look.places[group[0]][:2]
+    return [group[0], next((index for index in group[1:] if look.places[index][:2] != first), group[1])]

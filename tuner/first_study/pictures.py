@@ -1,0 +1,105 @@
+"""Every image of a folder decoded once, small: what can't be read, sizes, colours, and what shows which are alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.machine import this_machine
+from tuner.trial.image_limits import FORMATS, most_pixels, too_large, what_is_wrong
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SMALL = 16  # pixels of an edge of what is kept of an image
+HASHED = 9  # pixels of an edge that differences are taken of
+DRAFT = 64  # pixels that a JPEG is decoded to at least: a fraction of its size costs a fraction of the time
+LARGEST = 2**25  # pixels; a larger image of another format isn't decoded, as each takes seconds and gigabytes
+COLOUR = 3  # levels that a grey image's channels differ by at most
+TELL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is kept of an image.
+
+    Attributes:
+        size: width and height
+        grey: whether it has no colours
+        thumbnail: [16, 16, 3] uint8; None for one that is too large to be decoded here
+    """
+
+    size: tuple[int, int]
+    grey: bool
+    thumbnail: npt.NDArray[np.uint8] | None = None
+
+
+def see(files: Sequence[Path], tell: Callable[[int, int], None] = lambda done, total: None) -> list[Picture | str]:
+    """The images, decoded by as many threads as there are CPUs; in place of one that can't be read, why, after "it".
+
+    Args:
+        files: image files
+        tell: told how many are done, of how many
+    """
+    from PIL import Image
+
+    limit, before = most_pixels(), Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit; ours is looked at
+    found: list[Picture | str] = []
+    told = time.monotonic()
+    try:
+        with ThreadPoolExecutor(this_machine().cpus) as threads:
+            for picture in threads.map(lambda path: _see(path, limit), files, chunksize=1):
+                found.append(picture)
+                if time.monotonic() - told > TELL_SECONDS or len(found) == len(files):
+                    told = time.monotonic()
+                    tell(len(found), len(files))
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
+    return found
+
+
+def _see(path: Path, limit: int) -> Picture | str:
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            size = image.size
+            if size[0] * size[1] > limit:
+                return too_large(size[0] * size[1], limit)
+            image.draft("RGB", (DRAFT, DRAFT))
+            if image.size[0] * image.size[1] > LARGEST:
+                return Picture(size, grey=image.mode in ("1", "L"))
+            small = _rgb(image).resize((SMALL, SMALL), Image.Resampling.BOX)
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        return what_is_wrong(path, error)
+    thumbnail = np.asarray(small, dtype=np.uint8)
+    spread = thumbnail.max(axis=2).astype(int) - thumbnail.min(axis=2)
+    return Picture(size, bool(spread.max() <= COLOUR), thumbnail)
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """As RGB of 8 bits; of more bits the range that it uses."""
+    from PIL import Image
+
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        top = max(1.0, float(values.max(initial=0.0)))
+        return Image.fromarray((values * (255 / top)).clip(0, 255).astype(np.uint8)).convert("RGB")
+    return image.convert("RGB")
+
+
+def pixels_of(path: Path) -> bytes:
+    """All pixels of an image as RGB, with its size; to be compared with another's."""
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as image:
+        decoded = _rgb(image)
+        return repr(decoded.size).encode() + decoded.tobytes()

@@ -1,0 +1,91 @@
+"""A study as settings, each with its reason, and as the text of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+WIDTH = 100  # characters of a line
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A line of the file: `name`, the value as Python has it, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study of an image classifier.
+
+    Attributes:
+        name: of the study
+        opening: the file's first words
+        trial: settings of `ImageClassifier`
+        space: hyperparameters
+        study: the other settings of `Study`
+    """
+
+    name: str
+    opening: str
+    trial: tuple[Setting, ...]
+    space: tuple[Setting, ...]
+    study: tuple[Setting, ...]
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """All of them."""
+        return (*self.trial, *self.space, *self.study)
+
+    def with_setting(self, changed: Setting) -> Plan:
+        """The same with another value of a setting of the study, by its name."""
+        return replace(self, study=tuple(changed if each.name == changed.name else each for each in self.study))
+
+    def text(self) -> str:
+        """The file."""
+        body = "\n".join(each.value for each in self.settings)
+        names = [name for name in ("choice", "loguniform", "uniform") if re.search(rf"\b{name}\(", body)]
+        lines = [
+            *_docstring(self.opening),
+            "",
+            f"from tuner import {', '.join(['Budget', 'ImageClassifier', 'Study', *names])}",
+            "",
+            "study = Study(",
+            f"    name={quoted(self.name)},",
+            "    trial=ImageClassifier(",
+            *_lines(self.trial, 8, "{}={},"),
+            "    ),",
+            "    space={",
+            *_lines(self.space, 8, '"{}": {},'),
+            "    },",
+            *_lines(self.study, 4, "{}={},"),
+            ")",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _docstring(text: str) -> Iterator[str]:
+    lines = wrap(text.replace("\\", "/").replace('"""', "'''"), WIDTH - 3)
+    yield f'"""{lines[0]}' + ('"""' if len(lines) == 1 else "")
+    yield from lines[1:-1]
+    if len(lines) > 1:
+        yield f'{lines[-1]}"""'
+
+
+def _lines(settings: Iterable[Setting], indent: int, form: str) -> Iterator[str]:
+    """Each setting below its reason."""
+    space = " " * indent
+    for each in settings:
+        yield from (f"{space}# {line}" for line in wrap(each.reason, WIDTH - indent - 2))
+        yield space + form.format(each.name, each.value)
+
+
+def quoted(value: object) -> str:
+    """A value as Python has it, a text in double quotes where it has none itself."""
+    told = repr(value)
+    return f'"{told[1:-1]}"' if isinstance(value, str) and told.startswith("'") and '"' not in told else told

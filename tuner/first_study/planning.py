@@ -1,0 +1,334 @@
+"""What follows from the data, the machine and the minutes: a plan whose settings each have their reason."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.first_study.candidates import Candidate
+from tuner.first_study.looking import TOLD, FirstLook
+from tuner.first_study.plan import Plan, Setting, quoted
+from tuner.trial.folder_headers import FEW
+from tuner.trial.speed import Speed
+
+FEW_IMAGES = 1_000  # below which a fifth is held out for validation
+FINE_TUNED = 600  # training images from which all layers may learn: on fewer the head alone was as good
+FINE_EPOCHS = 45  # that all trials need together for layers to be fine-tuned: six trials of 7 or so
+BACKWARD = 3.5  # seconds of an image that trains all layers, for each that it takes to go through them
+SHARE_FOR_FEATURES = 0.4  # of the time, that frozen backbones may take
+MOST_MODELS = 3
+MOST_TOTAL = 4_000  # epochs of all trials
+LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
+UNEVEN = 3.0  # times the images of the smallest class, from which classes count alike
+SIZES = (160, 128, 96, 64)  # pixels that images are brought to where the weights' own size takes too long
+RANDOM_SIZES = (32, 64, 96, 128)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asks for.
+
+    Attributes:
+        minutes: for the whole search
+        models: by name; empty for what the machine can do
+        random: from random weights
+        mirrored: whether a mirrored image is still of its class; None if that isn't known
+        evenly: whether all classes matter alike, however few images they have; None to see by their sizes
+        group: pattern of file names that belong together; None for the one that was found
+    """
+
+    minutes: float = 30.0
+    models: tuple[str, ...] = ()
+    random: bool = False
+    mirrored: bool | None = None
+    evenly: bool | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Means:
+    """What there is to search with.
+
+    Attributes:
+        candidates: that can be had and were measured
+        speeds: by model, of a trial whose backbone is frozen (of one with random weights: as they are)
+        kinds: the same by `Implementation.cost_kind`
+        ready_seconds: in which libraries load
+        workers: trials at once
+        around: seconds before the first trial and after the last
+    """
+
+    candidates: Sequence[Candidate]
+    speeds: Mapping[str, Speed]
+    kinds: Mapping[str, Speed]
+    ready_seconds: float
+    workers: int
+    around: float
+
+    def forward(self, model: str) -> float:
+        """Seconds of an image through the network."""
+        return 1 / self.speeds[model].images_per_second
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Models and what learns."""
+
+    models: tuple[Candidate, ...]
+    finetune: str
+    pixels: int | None  # None for the weights' own
+    why: str
+
+
+def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
+    """The study; its budget is the largest that a search of its kind may have, to be fitted to the minutes.
+
+    Args:
+        look: at the data
+        wishes: of the user
+        means: candidates and their speeds
+        data: the folder's path as the file has it
+    """
+    chosen = _choose(look, wishes, means)
+    classes = len(look.headers.counts)
+    images = sum(map(look.count, look.splits))
+    return Plan(
+        name=re.sub(r"[^\w.-]+", "-", look.folder.path.resolve().name).strip("-._")[:60] or "photos",
+        opening=(
+            f"{images:,} images of {classes} classes, for {wishes.minutes:g} minutes of search on this machine. "
+            "Written by `tuner init`, with the reason of each line above it: change what you like."
+        ),
+        trial=tuple(_trial(look, wishes, means, chosen, data)),
+        space=tuple(_space(look, wishes, chosen)),
+        study=tuple(_study(look, wishes, chosen)),
+    )
+
+
+# Models, and what of them learns
+
+
+def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
+    seconds = max(10.0, 60 * wishes.minutes * 0.85 - means.around)
+    train = _training_images(look)
+    if wishes.random:
+        return _from_random_weights(look, means)
+    best_first = sorted(means.candidates, key=lambda each: (-(each.accuracy or 0.0), each.model))
+    affordable = {
+        each.model: means.workers * seconds / (train * BACKWARD * means.forward(each.model)) for each in best_first
+    }
+    if train >= FINE_TUNED:
+        for each in best_first:
+            if affordable[each.model] >= FINE_EPOCHS:
+                return _Choice((each,), "gradual", None, f"about {affordable[each.model]:.0f} epochs of it fit")
+    features = {each.model: _all_images(look) * means.forward(each.model) for each in best_first}
+    fitting: list[Candidate] = []
+    for each in best_first:
+        alike = not fitting or each.weights == fitting[0].weights
+        if alike and sum(features[one.model] for one in (*fitting, each)) <= SHARE_FOR_FEATURES * seconds:
+            fitting.append(each)
+    why = (
+        f"all layers learn from {FINE_TUNED} training images on, and there are about {train:,}"
+        if train < FINE_TUNED
+        else f"fewer than {FINE_EPOCHS} epochs of all layers fit into the time"
+    )
+    if fitting:
+        return _Choice(tuple(fitting[:MOST_MODELS]), "head", None, why)
+    quickest = min(best_first, key=lambda each: features[each.model])
+    own = means.speeds[quickest.model].once_for.rpartition(" ")[2]
+    allowed = SHARE_FOR_FEATURES * seconds / features[quickest.model]
+    pixels = next((size for size in SIZES if (size / int(own)) ** 2 <= allowed), SIZES[-1])
+    return _Choice((quickest,), "head", pixels, why)
+
+
+def _from_random_weights(look: FirstLook, means: Means) -> _Choice:
+    pixels = next((size for size in RANDOM_SIZES if size >= look.shorter), RANDOM_SIZES[-1])
+    return _Choice(tuple(means.candidates[:1]), "all", pixels, "random weights have to learn everything")
+
+
+def _all_images(look: FirstLook) -> int:
+    return sum(map(look.count, look.splits))
+
+
+def held_out(look: FirstLook) -> float | str:
+    """For `validation=`."""
+    if "validation" in look.splits:
+        return "folder"
+    return 0.2 if look.count("train") < FEW_IMAGES else 0.1
+
+
+def _training_images(look: FirstLook) -> int:
+    share = held_out(look)
+    held = (0.0 if isinstance(share, str) else share) + (0.0 if "test" in look.splits else 0.1)
+    return max(1, round(look.count("train") * (1 - held)))
+
+
+# Settings
+
+
+def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data: str) -> list[Setting]:
+    found = [
+        Setting("data", quoted(f"folder:{data}"), _data_reason(look)),
+        Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
+        Setting("weights", quoted(chosen.models[0].weights), _weights_reason(chosen.models)),
+        Setting("validation", quoted(held_out(look)), _validation_reason(look)),
+    ]
+    group = wishes.group or look.group
+    if group is not None:
+        asked = "as was asked for" if wishes.group else "as near duplicates have such names"
+        reason = f"files whose names begin alike stay on one side of a cut, {asked}"
+        found.append(Setting("group", _raw(group), reason))
+    return found
+
+
+def _raw(pattern: str) -> str:
+    """As a raw text where that can be."""
+    return repr(pattern) if '"' in pattern or pattern.endswith("\\") or "\n" in pattern else f'r"{pattern}"'
+
+
+def _data_reason(look: FirstLook) -> str:
+    told = [f"{look.count(part):,} for {TOLD[part]}" for part in look.splits]
+    counts = ", ".join(told) if len(told) > 1 else f"{look.count('train'):,} in all"
+    grey = "; they are grey, and are read as RGB, as the weights expect" if look.is_grey else ""
+    left = len(look.headers.left_out)
+    out = f"; {left:,} {'file is' if left == 1 else 'files are'} left out" if left else ""
+    return f"images: {counts}; the shorter side has {look.shorter} pixels in the middle{grey}{out}"
+
+
+def _model_reason(means: Means, chosen: _Choice) -> str:
+    one = chosen.models[0]
+    rate = f"{means.speeds[one.model].images_per_second:.0f} images a second on each of {means.workers} workers"
+    if one.weights is None:
+        return f"trains quickly: {rate}"
+    accuracy = "" if one.accuracy is None else f"{one.accuracy} % on ImageNet, "
+    more = "the most accurate of those that fit the time" if len(means.candidates) > 1 else "the one that can be had"
+    return f"{more}: {accuracy}{rate}"
+
+
+def _weights_reason(models: Sequence[Candidate]) -> str:
+    if models[0].weights is None:
+        return "random, as was asked for; published weights would reach far more"
+    if all(each.cached for each in models):
+        return "torchvision's, on this machine already"
+    return "torchvision's, downloaded once when the search begins"
+
+
+def _validation_reason(look: FirstLook) -> str:
+    share = held_out(look)
+    test = "test/ is used once, for the winner"
+    if "test" not in look.splits:
+        test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"
+    if share == "folder":
+        return f"val/ is the user's own; {test}"
+    held = round(float(share) * look.count("train"))
+    coarse = f", of which {held} still can't tell good trials apart: more images would help most" if held < FEW else ""
+    few = f"there are fewer than {FEW_IMAGES:,} images" if share == 0.2 else "there are many images"
+    return f"{'a fifth' if share == 0.2 else 'a tenth'} of the training images, as {few}{coarse}; {test}"
+
+
+def _space(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    found: list[Setting] = []
+    if len(chosen.models) > 1:
+        names = ", ".join(f'"{each.model}"' for each in chosen.models)
+        reason = "which one suits these images is seen by trying: the features of each are computed once"
+        found.append(Setting("model", f"choice([{names}])", reason))
+    if chosen.pixels is not None:
+        found.append(Setting("image_size", str(chosen.pixels), _size_reason(look, chosen)))
+    kind = {"head": _head, "gradual": _gradual, "all": _all_layers}[chosen.finetune]
+    found += kind(look, wishes, chosen)
+    if _evenly(look, wishes):
+        reason = f"the largest class has {look.uneven:.0f} times the images of the smallest"
+        found.append(Setting("class_weights", 'choice(["none", "balanced"])', reason))
+    return found
+
+
+def _size_reason(look: FirstLook, chosen: _Choice) -> str:
+    if chosen.models[0].weights is None:
+        return f"pixels; the images have {look.shorter} on their shorter side"
+    return "pixels: less than the weights were trained with, and less accurate, as that would take too long"
+
+
+def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    return [
+        Setting(
+            "finetune",
+            '"head"',
+            f"only the last layer learns: {chosen.why}. The rest runs once for every image, and later trials take "
+            "seconds; so there is no augmentation, which would change the images",
+        ),
+        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("lr", "loguniform(3e-4, 3e-2)", "of a last layer on features that stay the same"),
+        Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
+        Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against learning few images by heart"),
+        Setting("dropout", "choice([0.0, 0.3])", "likewise"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+    ]
+
+
+def _gradual(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    return [
+        Setting(
+            "finetune",
+            '"gradual"',
+            f"the last layer learns first, then one more stage each epoch, which keeps most of what "
+            f"the weights know: {chosen.why}",
+        ),
+        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("lr", "loguniform(2e-4, 5e-3)", "of the last layer"),
+        Setting("backbone_lr_scale", "loguniform(0.03, 1)", "stages with published weights learn more slowly"),
+        Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
+        Setting("batch_size", _batches(look, (16, 32)), "small batches take more steps of an epoch"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+        _flip(wishes),
+    ]
+
+
+def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    return [
+        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("lr", "loguniform(3e-4, 1e-2)", f"all layers learn: {chosen.why}"),
+        Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
+        Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
+        _flip(wishes),
+    ]
+
+
+def _flip(wishes: Wishes) -> Setting:
+    if wishes.mirrored is None:
+        return Setting("flip", "choice([0.0, 0.5])", "mirrored images help unless left and right tell classes apart")
+    if wishes.mirrored:
+        return Setting("flip", "0.5", "half of the images are mirrored, as that doesn't change their class")
+    return Setting("flip", "0.0", "no image is mirrored, as that may change its class")
+
+
+def _batches(look: FirstLook, sizes: Sequence[int]) -> str:
+    train = _training_images(look)
+    fitting = [size for size in sizes if size <= max(sizes[0], train // 4)]
+    return str(fitting[0]) if len(fitting) == 1 else f"choice({fitting})"
+
+
+def _evenly(look: FirstLook, wishes: Wishes) -> bool:
+    return look.uneven >= UNEVEN if wishes.evenly is None else wishes.evenly
+
+
+def _study(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
+    evenly = _evenly(look, wishes)
+    metric = (
+        Setting("metric", '"val_f1"', "every class counts alike, however few images it has")
+        if evenly
+        else Setting("metric", '"val_accuracy"', "the classes have about as many images")
+    )
+    return [metric, Setting("budget", budget_text(wishes, MOST_TOTAL, LENGTHS[chosen.finetune]), "")]
+
+
+def budget_text(wishes: Wishes, total_epochs: int, longest: int) -> str:
+    """The budget as Python has it."""
+    return f"Budget(total_epochs={total_epochs}, max_epochs={longest}, minutes={wishes.minutes:g})"
+
+
+def least_epochs(longest: int) -> int:
+    """That a search needs to compare anything: some trials to the first rung, one to its end."""
+    return longest + 3 * min(3, math.ceil(longest / 2))

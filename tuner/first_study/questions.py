@@ -1,0 +1,97 @@
+"""`tuner init --ask`: the few questions whose answers no image tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuner.errors import StudyError
+from tuner.first_study.candidates import Offer
+from tuner.first_study.looking import FirstLook
+from tuner.first_study.planning import UNEVEN, Wishes
+from tuner.space.values import is_number
+from tuner.trial.splitting import check_splitting
+
+Ask = Callable[[str], str]
+
+
+def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wishes, Offer]:
+    """The wishes with the user's answers laid over them, and the models that are left.
+
+    Args:
+        wishes: as the options have them: what an empty answer keeps
+        look: at the data
+        offered: models that can be had
+        ask: shows a question and returns the answer; raises EOFError where nobody answers
+
+    Raises:
+        StudyError: nobody answers.
+    """
+    try:
+        wishes = replace(wishes, minutes=_minutes(ask, wishes.minutes))
+        offered = _models(ask, offered)
+        if not wishes.random:
+            wishes = replace(wishes, mirrored=_yes(ask, "Is a mirrored image still of its class?", default=True))
+        if look.uneven >= UNEVEN:
+            question = f"The largest class has {look.uneven:.0f} times the images of the smallest. Do all matter alike?"
+            wishes = replace(wishes, evenly=_yes(ask, question, default=True))
+        if look.alike.near:
+            wishes = replace(wishes, group=_group(ask, look))
+    except EOFError as error:
+        raise StudyError("--ask needs somebody who answers, got the end of the input; leave --ask out") from error
+    return wishes, offered
+
+
+def _minutes(ask: Ask, default: float) -> float:
+    while True:
+        answer = ask(f"How many minutes may the search take? [{default:g}] ").strip()
+        try:
+            minutes = float(answer or default)
+        except ValueError:
+            minutes = 0.0
+        if is_number(minutes) and minutes > 0:
+            return minutes
+
+
+def _models(ask: Ask, offered: Offer) -> Offer:
+    names = [each.model for each in offered.candidates]
+    if len(names) < 2:
+        return offered
+    while True:
+        answer = ask(f"Which models may it have, of {', '.join(names)}? [all] ").replace(",", " ").split()
+        if not answer or answer == ["all"]:
+            return offered
+        if set(answer) <= set(names):
+            return replace(offered, candidates=tuple(each for each in offered.candidates if each.model in answer))
+
+
+def _yes(ask: Ask, question: str, *, default: bool) -> bool:
+    while True:
+        answer = ask(f"{question} [{'Y/n' if default else 'y/N'}] ").strip().lower()
+        if not answer:
+            return default
+        if answer in ("y", "yes", "n", "no"):
+            return answer.startswith("y")
+
+
+def _group(ask: Ask, look: FirstLook) -> str | None:
+    question = "Near duplicates were found. Which pattern of file names holds together what belongs together?"
+    default = look.group or ""
+    while True:
+        answer = ask(f"{question} [{default or 'none'}] ").strip()
+        if not answer:
+            return look.group
+        if _tells_apart(answer, look):
+            return answer
+
+
+def _tells_apart(pattern: str, look: FirstLook) -> bool:
+    """Whether it is a pattern that fits names of the files, and by which they aren't all one group."""
+    try:
+        check_splitting(look.folder, None, pattern)
+    except StudyError:
+        return False
+    matches = [re.search(pattern, path.name) for *_, path in look.places]
+    groups = {match[1] if match.re.groups and match[1] is not None else match[0] for match in matches if match}
+    return bool(groups) and (len(groups) > 1 or None in matches)

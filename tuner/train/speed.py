@@ -1,0 +1,290 @@
+"""What a trial of one kind costs on this machine: a few real steps on a few of its images, and how many there are."""
+
+from __future__ import annotations
+
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+from torch import Tensor
+
+from tuner.errors import DataError
+from tuner.machine import this_machine
+from tuner.train.data import load_splits
+from tuner.train.data.holding_out import SHARE, quotas
+from tuner.train.data.images import UnreadableImage, read_image, resize
+from tuner.train.data.pool import PARTS
+from tuner.train.features import backbone_key
+from tuner.train.memory.estimate import Images, estimate_memory
+from tuner.train.trainer import Trainer
+from tuner.trial import ImageClassifier
+from tuner.trial.framing import Framing
+from tuner.trial.image_folder import Folder
+from tuner.trial.speed import Speed
+from tuner.trial.splitting import OWN
+
+STANDING = 16  # images that stand for all
+READ = 48  # files that are decoded at most, and for how long
+READ_SECONDS = 1.0
+LEAST_REPEATS = 2
+RATE = 1e-6  # of learning: the steps must not diverge, and nobody needs what they learn
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A few images of a data set: [n, C, H, W] as the network takes them, and what is known of all."""
+
+    images: Tensor
+    sizes: tuple[int, int, int]
+    classes: int
+    read_seconds: float = 0.0  # of an image
+
+
+def measure_trial(
+    trial: ImageClassifier, config: dict[str, Any], *, epochs: int, split_seed: int, device: str, seconds: float
+) -> Speed:
+    """Train a few steps as a trial of this configuration would, in this process.
+
+    Of a folder a few images are decoded; other data is loaded as a trial loads it. Weights that aren't on this machine
+    have random ones in their place: they take as long.
+
+    Args:
+        trial: data, model, weights
+        config: hyperparameters by name
+        epochs: the budget's length of a trial
+        split_seed: of the study
+        device: "cpu" or "cuda"
+        seconds: about how long to measure
+
+    Raises:
+        StudyError: the trial can't work.
+        TrialError: as the trainer does.
+    """
+    trial = trial.of(config)
+    sample = _sample(trial, config, split_seed)
+    wall, cpu = time.perf_counter(), time.process_time()
+    batch = trial.hyperparameters(config)["batch_size"]
+    with _with_weights(trial) as ready:
+        trainer, starting = _trainer(ready, config, sample, epochs, device)
+        per_image = _answering(trainer, sample, seconds / 4)
+        once, lengths = _training(trainer, sample, per_image, batch, seconds)
+        memory = _memory(trainer, ready, config, sample, device)
+    starting += _between_trials(trainer, features=once > 0)
+    busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
+    train, validation, test = sample.sizes
+    stored = sum(sample.sizes) * sample.images[0].numel()
+    streamed = sample.read_seconds > 0 and stored > _memory_bytes(trial)
+    lengths = [each + (train * sample.read_seconds if streamed else 0.0) for each in lengths]
+    return Speed(
+        start_seconds=starting,
+        once_seconds=once,
+        once_for=f"{trial.model_name} {sample.images.shape[-1]}",
+        epoch_seconds=tuple(lengths),
+        score_seconds=test * per_image,
+        look_seconds=sum(sample.sizes) * sample.read_seconds,
+        cache_bytes=0 if streamed or not sample.read_seconds else stored,
+        memory_bytes=memory,
+        images=(train, validation, test),
+        images_per_second=1 / per_image,
+        busy=busy,
+    )
+
+
+# Images that stand for all
+
+
+def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> _Sample:
+    folder, framing = trial.image_folder, trial.framing(trial.asked_size(config))
+    if folder is not None and framing is not None:
+        return _of_a_folder(trial, folder, framing)
+    splits = load_splits(trial, seed=split_seed, image_size=trial.asked_size(config))
+    first = torch.arange(min(STANDING, len(splits.train)))
+    sizes = len(splits.train), len(splits.validation), len(splits.test)
+    return _Sample(splits.train.images(first), sizes, len(splits.classes))
+
+
+def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _Sample:
+    found = folder.look().images
+    files = [path for classes in found.values() for paths in classes.values() for path in paths]
+    images: list[Tensor] = []
+    start, begun = time.perf_counter(), 0
+    for path in files[:: max(1, len(files) // READ)]:
+        if len(images) >= 2 and time.perf_counter() - start > READ_SECONDS:
+            break
+        begun += 1
+        try:
+            images.append(resize(read_image(path)[None], framing)[0])
+        except UnreadableImage:
+            continue
+    if not images:
+        raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {folder.path}")
+    each = (time.perf_counter() - start) / begun
+    classes = list(found["train"])
+    return _Sample(torch.stack(images), _sizes(found, classes, trial.validation), len(classes), each)
+
+
+def _sizes(found: dict[str, dict[str, list[Path]]], classes: list[str], share: Any) -> tuple[int, int, int]:
+    """Images for training, validation and test, as `cut` would cut them if none were the same."""
+    counts = {part: {name: len(found.get(part, {}).get(name, ())) for name in classes} for part in PARTS}
+    labels = np.repeat(np.arange(len(classes)), list(counts["train"].values()))
+    given = {part: sum(counts[part].values()) for part in PARTS}
+    cut = {
+        "test": sum(quotas(labels, 3, SHARE).values()),
+        "validation": sum(quotas(labels, 2, SHARE if share in (None, OWN) else float(share)).values()),
+    }
+    validation, test = (given[part] or cut[part] for part in ("validation", "test"))
+    left = given["train"] - sum(cut[part] for part in ("validation", "test") if not given[part])
+    return max(1, left), validation, test
+
+
+@contextmanager
+def _with_weights(trial: ImageClassifier) -> Iterator[ImageClassifier]:
+    """The trial, within the block with a file of random weights where its own are still to be downloaded."""
+    missing = trial.named_weights
+    if missing is None or missing.path.is_file():
+        yield trial
+        return
+    with tempfile.TemporaryDirectory(prefix="tuner-weights-") as folder:
+        path = Path(folder) / missing.file
+        torch.save(torchvision.models.get_model(trial.model_name, weights=None).state_dict(), path)
+        yield replace(trial, weights=path)
+
+
+# Steps
+
+
+def _trainer(
+    trial: ImageClassifier, config: dict[str, Any], sample: _Sample, epochs: int, device: str
+) -> tuple[Trainer, float]:
+    """A trainer on the images that stand for all, and the seconds that it took to make it."""
+    count = max(2, min(STANDING, sample.sizes[0]))
+    images = sample.images[torch.arange(count) % len(sample.images)]
+    labels = torch.linspace(0, sample.classes - 1, count).long()
+
+    def stand_in() -> tuple[Any, Any, Any]:
+        return (images, labels), (images[:2], labels[:2]), (images[:2], labels[:2])
+
+    given = {
+        **config,
+        "lr": RATE,
+        "image_size": images.shape[-1],
+        "batch_size": min(count, trial.hyperparameters(config)["batch_size"]),
+    }
+    start = time.perf_counter()
+    like = replace(trial, data=stand_in, validation=None, group=None)
+    trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
+    return trainer, time.perf_counter() - start
+
+
+def _between_trials(trainer: Trainer, *, features: bool) -> float:
+    """Seconds beside the steps: the key of stored features, and what a trial leaves behind."""
+    start = time.perf_counter()
+    if features:
+        backbone_key(trainer.parts.network)
+    trainer.close()
+    return time.perf_counter() - start
+
+
+def _answering(trainer: Trainer, sample: _Sample, seconds: float) -> float:
+    """Seconds of an image that goes through the network as in validation."""
+    split = trainer.splits.train
+    few = torch.arange(min(len(split), max(2, STANDING // 2)))
+
+    def answer() -> None:
+        parts = trainer.parts
+        parts.evaluator.logits(parts.best_module, split, trainer.splits.normalisation, few)
+
+    return _repeated(answer, seconds, trainer) / len(few)
+
+
+def _training(
+    trainer: Trainer, sample: _Sample, per_image: float, batch: int, seconds: float
+) -> tuple[float, list[float]]:
+    """Seconds of what is done once for all trials, and of each epoch until they stay the same.
+
+    Args:
+        trainer: on the images that stand for all
+        sample: says how many there are
+        per_image: seconds in validation
+        batch: images of a step as the configuration has it
+        seconds: about how long to measure
+    """
+    train, validation, _ = sample.sizes
+    once, lengths = 0.0, []
+    probes = _probes(trainer)
+    for epoch in probes:
+        trainer.epoch, trainer.step = epoch, 0
+        trainer.parts.open_stages(trainer.parts.fine_tuning.due(epoch))
+        feed = trainer.parts.feed
+        step = _repeated(lambda: _step(trainer), seconds / len(probes), trainer)
+        size = min(len(trainer.splits.train), trainer.parts.chosen["batch_size"])
+        if feed.whole:
+            lengths.append(train * step / size + validation * per_image)
+        else:
+            once = (train + validation) * per_image
+            lengths.append(max(1.0, train / batch) * step)
+    return once, _between(probes, lengths)
+
+
+def _probes(trainer: Trainer) -> list[int]:
+    """Epochs that are measured: those in which other layers learn, at most three."""
+    due = [trainer.parts.fine_tuning.due(epoch) for epoch in range(trainer.total_epochs)]
+    first = [epoch for epoch, count in enumerate(due) if epoch == 0 or count != due[epoch - 1]]
+    return sorted({first[0], first[len(first) // 2], first[-1]})
+
+
+def _between(epochs: list[int], lengths: list[float]) -> list[float]:
+    """Of every epoch up to the last that was measured."""
+    return np.interp(np.arange(epochs[-1] + 1), epochs, lengths).tolist()
+
+
+def _step(trainer: Trainer) -> None:
+    trainer.step = 0
+    trainer.train(1)
+
+
+def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> float:
+    """The median time of it, after a first one that doesn't count unless it is all that there is time for."""
+    taken: list[float] = []
+    until = time.perf_counter() + seconds
+    while len(taken) < LEAST_REPEATS or time.perf_counter() < until:
+        start = time.perf_counter()
+        work()
+        if trainer.parts.device.type == "cuda":
+            torch.cuda.synchronize(trainer.parts.device)
+        taken.append(time.perf_counter() - start)
+    return float(np.mean(taken[1:]))
+
+
+def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sample: _Sample, device: str) -> int:
+    """Of the process at most, or what a batch of the configuration's size is estimated to take beside what it holds."""
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated(trainer.parts.device))
+    reached = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if not trainer.parts.feed.whole:
+        return reached
+    _, channels, height, width = sample.images.shape
+    images = Images(channels, height, width, sample.classes, sample.sizes[0], sample.sizes[1])
+    try:
+        found = estimate_memory(trial, config, images, epochs=trainer.total_epochs, device=device).peak_bytes or 0
+    except Exception:  # of a network that needs its tensors' contents
+        found = 0
+    return max(reached, reached + found - _held_bytes(trainer))
+
+
+def _held_bytes(trainer: Trainer) -> int:
+    """What the network and the optimizer hold already."""
+    state = (value for each in trainer.parts.optimizer.state.values() for value in each.values())
+    return sum(int(value.nbytes) for value in (*trainer.module.state_dict().values(), *state))
+
+
+def _memory_bytes(trial: ImageClassifier) -> float:
+    return this_machine().memory_bytes / 2 if trial.data_memory_gb is None else trial.data_memory_gb * 1e9
