@@ -30,13 +30,13 @@ trap 'kill -TERM "${tasks[@]}"' TERM
 [[ $* == *--address=* ]] && export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1
 for ((task = 0; task < count; task++)); do
     own=()
-    [[ $* == *--address=* ]] && own=("--node-ip-address=127.0.0.$((task + 2))")
+    [[ $* == *--address=* ]] && own=("--node-ip-address=127.0.0.$((task + 3))")
     "$@" "${own[@]}" & tasks+=("$!")
 done
 wait; wait
 """,
     "scontrol": 'echo "$@" >> requeued\n',
-    "hostname": '[ "${1:-}" = --ip-address ] && echo 127.0.0.1 || echo node1\n',
+    "hostname": '[ "${1:-}" = --ip-address ] && echo 127.0.0.2 || echo node1\n',
 }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 from ray._private import worker
+from ray.exceptions import RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
 from tuner.driver import packing
@@ -33,6 +34,7 @@ from tuner.resources import Resources
 from tuner.study import Study
 from tuner.temporary import sweep
 from tuner.worker.begin import no_collecting
+from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
 __all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
@@ -94,7 +96,10 @@ def connected(
         with interrupted.at_once(), no_collecting():
             preload = _preload(study)
             workers = _workers(study, this_machine(), devices, driving.concurrency)
-            started = _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address)
+            code = None if address is None else runtime_environment(study.declared_trial)
+            started = (
+                _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address, code)
+            )
             is_gone = stack.enter_context(started)
             interrupted.take_signals()
             preload.join()
@@ -195,6 +200,13 @@ def concurrency(resources: Resources, limit: int | None) -> int:
     return max(1, min(fits, limit) if limit else fits)
 
 
+def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
+    """Whether a trial, or a process of one that is spread, may run on a node, as `ray.nodes()` has it."""
+    count = int(resources.devices) if resources.placement == "spread" else 1
+    has = node["Resources"]
+    return _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
+
+
 def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
     """How many of the `count` parts of trials a node with so many CPUs and GPUs can hold at once."""
     on_cpus = math.floor(cpus / (resources.cpu_count / count) + 1e-9)
@@ -231,19 +243,25 @@ def ray_apart() -> Iterator[Any]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[Callable[[], bool]]:
+def _joined(address: str, code: dict[str, Any] | None) -> Iterator[Callable[[], bool]]:
     try:
-        _join(address)
+        _join(address, code)
         node = worker.global_worker.node
         yield Listening(node.gcs_address, node.raylet_socket_name).is_gone
     finally:
         shut_down(SHUTDOWN_SECONDS)
 
 
-def _join(address: str) -> None:
+def _join(address: str, code: dict[str, Any] | None) -> None:
+    """Connect; `code` is the runtime environment that brings the study's modules to all nodes."""
     try:
         with warnings.catch_warnings(action="ignore"), signals_left_alone():
-            ray.init(address=address, **_SETTINGS)
+            ray.init(address=address, runtime_env=code, **_SETTINGS)
+    except RuntimeEnvSetupError as error:
+        raise StudyError(
+            "modules beside a study file travel to all nodes, got some that can't "
+            f"({str(error).strip().splitlines()[-1]}); move large files out of their packages"
+        ) from error
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise StudyError(
             f"--address needs a running Ray cluster, got {address!r}, where no cluster answers; "
