@@ -52,6 +52,12 @@ def test_the_last_epoch_may_win_by_the_mean_of_the_last_ones_though_another_had_
     assert choices(replace(ASSIGNMENT, to_beat=0.85), noisy)[-1] is None
 
 
+def test_every_epoch_is_saved_first_while_the_node_is_about_to_go_but_for_a_last_one_that_cannot_win() -> None:
+    policy = SavingPolicy(replace(ASSIGNMENT, to_beat=0.9), is_leaving=lambda: True)
+    chosen = [policy.choose(epoch, {"val_accuracy": 0.1}) for epoch in range(1, ASSIGNMENT.epochs + 1)]
+    assert chosen == ["now"] * (ASSIGNMENT.epochs - 1) + [None]
+
+
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
     values = [0.1, 0.5, 0.3, 0.6]
     assert choices(replace(ASSIGNMENT, to_beat=0.5), values) == [None, "best", "now", "best"]

@@ -30,7 +30,7 @@ from tuner.errors import StudyError
 from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
 from tuner.machine import Machine, this_machine
-from tuner.resources import Resources
+from tuner.resources import ACCELERATOR, Resources
 from tuner.study import Study
 from tuner.temporary import sweep
 from tuner.worker.begin import no_collecting
@@ -83,6 +83,11 @@ def connected(
         raise StudyError(
             f"{study.resources.packed}='auto' needs Ray as tuner starts it on this machine, got address={address!r}; "
             "leave --address out, or use a number"
+        )
+    if address is None and study.resources.accelerator is not None:
+        raise StudyError(
+            "Resources(accelerator=...) chooses among the nodes of a cluster, got "
+            f"{study.resources.accelerator!r} for a search on this machine; leave it out, or add --address"
         )
     if ray.is_initialized():
         raise StudyError(
@@ -195,8 +200,9 @@ def prepare_environment() -> None:
 def concurrency(resources: Resources, limit: int | None) -> int:
     """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
     count = int(resources.devices) if resources.placement == "spread" else 1
-    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
-    fits = sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in alive) // count
+    fits = (
+        sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in _nodes(resources)) // count
+    )
     return max(1, min(fits, limit) if limit else fits)
 
 
@@ -204,7 +210,17 @@ def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
     """Whether a trial, or a process of one that is spread, may run on a node, as `ray.nodes()` has it."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     has = node["Resources"]
-    return _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
+    return _is_meant(resources, has) and _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
+
+
+def _nodes(resources: Resources) -> list[Mapping[str, float]]:
+    """What the nodes have that are there, and that a study's kind of GPU allows."""
+    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [node for node in alive if _is_meant(resources, node)]
+
+
+def _is_meant(resources: Resources, node: Mapping[str, float]) -> bool:
+    return resources.node_label is None or resources.node_label in node
 
 
 def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
@@ -271,7 +287,14 @@ def _join(address: str, code: dict[str, Any] | None) -> None:
 
 def _cluster(resources: Resources) -> Machine:
     """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = _nodes(resources)
+    if not nodes and resources.accelerator is not None:
+        alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+        kinds = {name.removeprefix(ACCELERATOR) for node in alive for name in node if name.startswith(ACCELERATOR)}
+        raise StudyError(
+            "Resources(accelerator=...) needs a kind of GPU that the cluster has "
+            f"({', '.join(sorted(kinds)) or 'none'}), got {resources.accelerator!r}; choose another, or leave it out"
+        )
     of_all = sum if resources.placement == "spread" else max
     return Machine(
         cpus=int(of_all([0, *(node.get("CPU", 0) for node in nodes)])),

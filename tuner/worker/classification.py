@@ -132,7 +132,7 @@ def _train(trainer: Trainer, assignment: Assignment, session: WorkerSession) -> 
 
     session.notes += load_first_whole(trainer, session.checkpoints())
     trainer.halve_micro_batch(assignment.halvings)
-    policy, said = SavingPolicy(assignment), 0
+    policy, said = SavingPolicy(assignment, session.is_leaving), 0
     while trainer.epoch < assignment.epochs:
         metrics = trainer.run_epoch().metrics()
         session.notes += trainer.notes[said:]
