@@ -124,6 +124,14 @@ class Resources:
         chosen = space.constants.get("strategy", self.strategy)
         return () if chosen is None else (str(chosen),)
 
+    def check_alone(self) -> None:
+        """Raise StudyError where they can't be had on one machine that is no cluster."""
+        if self.accelerator is not None:
+            raise StudyError(
+                f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a search "
+                "on this machine; leave it out, or add --address"
+            )
+
     def check_packing(self, space: Space, *, gpus_present: int) -> None:
         """Raise StudyError where "auto" can't be had, before it is resolved."""
         if self.packed is None:

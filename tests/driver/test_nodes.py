@@ -1,6 +1,7 @@
 """Nodes of a joined cluster: those that can't run a study's trials are named before the first one, code comes to all."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,47 @@ from tests.mounts import APART, needs_mounts
 from tests.nodes import further_node
 from tests.searches import CURVE, study
 from tests.test_several_devices import ON_LOOPBACK, two_nodes  # noqa: F401 -- a fixture
-from tuner import __version__, load_run
+from tuner import Resources, StudyError, __version__, load_run
+from tuner.driver import nodes
+from tuner.driver.cluster import holds_a_trial
+from tuner.driver.nodes import Seen
 
-pytestmark = pytest.mark.ray
+HERE = {"Python": "3.11.7", "tuner": "0.1.0", "torch": "2.15.0+cu132", "torchvision": "0.30.0"}
+
+
+def node(address: str, **versions: str) -> Seen:
+    return Seen(address, HERE | versions)
+
+
+def test_nodes_with_other_versions_are_named_all_of_them() -> None:
+    seen = [node("10.0.0.2", torch="2.14.1"), node("10.0.0.3", torch="2.15.0+cpu"), node("10.0.0.4", torch="none")]
+    with pytest.raises(
+        StudyError,
+        match=r"all nodes need the same torch, got 2\.14\.1 on 10\.0\.0\.2, none on 10\.0\.0\.4 and 2\.15\.0\+cu132 here; install",
+    ):
+        nodes._check_versions(HERE, seen)
+    nodes._check_versions({"tuner": "0.1.0"}, seen)  # all that a function is known to need
+    assert list(nodes._of_versions(HERE, [node("10.0.0.2", Python="3.11.8")])) == [
+        "Python is 3.11.8 on 10.0.0.2 and 3.11.7 here, so trials there may give other results"
+    ]
+
+
+def test_nodes_with_other_data_under_the_same_path_are_named() -> None:
+    seen = [replace(node("10.0.0.2"), data="aa"), replace(node("10.0.0.3"), data="bb")]
+    with pytest.raises(StudyError, match=r"got other files under the same path on 10\.0\.0\.3; copy them anew"):
+        nodes._check_data("aa", seen)
+
+
+def test_only_nodes_that_can_hold_a_trial_are_looked_at() -> None:
+    def holds(resources: Resources, **has: float) -> bool:
+        return holds_a_trial(resources, {"Resources": has})
+
+    wanted = Resources(cpus=2, gpus=1, accelerator="H100")
+    assert holds(wanted, CPU=8, GPU=4, **{"accelerator_type:H100": 1})
+    assert not holds(wanted, CPU=8, GPU=4, **{"accelerator_type:A100": 1})
+    assert not holds(replace(wanted, accelerator=None), CPU=8)
+    assert not holds(wanted, CPU=0, GPU=0)
+
 
 PHOTOS = """
 study = Study(
@@ -34,6 +73,8 @@ def train(config):
 HIDDEN = (*APART, 'for each in "$1" "$2"; do mount -t tmpfs none "$each"; done; shift 2; exec "$@"', "sh")
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 def test_a_node_with_another_tuner_is_named(two_nodes: str, tmp_path: Path) -> None:  # noqa: F811
     other = tmp_path / "other"
     shutil.copytree(ROOT / "tuner", other / "tuner", ignore=shutil.ignore_patterns("__pycache__"))
@@ -50,6 +91,8 @@ def test_a_node_with_another_tuner_is_named(two_nodes: str, tmp_path: Path) -> N
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.ray
+@pytest.mark.slow
 @needs_mounts
 def test_a_node_without_the_data_or_the_runs_is_named_and_modules_travel(
     two_nodes: str,  # noqa: F811

@@ -84,11 +84,6 @@ def connected(
             f"{study.resources.packed}='auto' needs Ray as tuner starts it on this machine, got address={address!r}; "
             "leave --address out, or use a number"
         )
-    if address is None and study.resources.accelerator is not None:
-        raise StudyError(
-            "Resources(accelerator=...) chooses among the nodes of a cluster, got "
-            f"{study.resources.accelerator!r} for a search on this machine; leave it out, or add --address"
-        )
     if ray.is_initialized():
         raise StudyError(
             "a search starts or joins Ray by itself, got a process that is connected to it already; "
