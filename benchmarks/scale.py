@@ -1,4 +1,4 @@
-"""Many trials, reports and checkpoints at once: tuner beside plain Ray Tune that uses its workers again, in the same run.
+"""Many trials, reports and checkpoints at once: tuner beside plain Ray Tune with worker reuse, in the same run.
 
     python benchmarks/scale.py [--quick] [--only SIZE …] [--rounds N]
 
@@ -9,10 +9,11 @@ takes; the excess is the rest of the wall-clock from the first trial's start to 
 until the first workers run a trial, which `start` tells. `driver` is the CPU time of the driver's process, Ray's part
 in it included, by trial or report.
 
-`generator` feeds the driver's own code with the reports of 16 and of 64 workers, as fast as it takes them: no process is
-started and Ray's part is left out. `profile` says where the driver's CPU time goes in `results`.
+`generator` feeds the driver's own code with the reports of 16 and of 64 workers, as fast as it takes them: no process
+is started and Ray's part is left out. `profile` says where the driver's CPU time goes in `results`.
 
-The last line is one JSON object: of each size the excess of plain Ray over tuner's, and the generator's reports a second.
+The last line is one JSON object: of each size the excess of plain Ray over tuner's, and the generator's reports a
+second.
 """
 
 from __future__ import annotations
@@ -243,9 +244,7 @@ def perform(part: str, size: str = "", *, quick: bool = False, profiled: bool = 
 
 def compared(name: str, size: Size, *, rounds: int, quick: bool) -> float:
     """Print a size's rows; how many times more plain Ray Tune has beyond the least."""
-    excess = {}
-    for side in ("plain", "tuner"):
-        excess[side] = [0.0] * 0
+    excess: dict[str, list[float]] = {}
     rows: dict[str, list[dict[str, Any]]] = {"plain": [], "tuner": []}
     for _ in range(rounds):
         for side, found in rows.items():
@@ -264,9 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test; its figures claim nothing")
     parser.add_argument("--only", nargs="+", choices=[*SIZES, "generator", "profile"], metavar="SIZE")
-    parser.add_argument(
-        "--rounds", type=int, default=1, help="of plain Ray Tune and tuner in turn; the medians are told"
-    )
+    parser.add_argument("--rounds", type=int, default=1, help="of both in turn; medians are told")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.part:

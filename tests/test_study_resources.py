@@ -130,15 +130,8 @@ def test_a_kind_of_gpu_is_a_name(kind: Any) -> None:
 
 
 def test_a_kind_of_gpu_is_for_a_cluster() -> None:
-    chosen = Study(
-        "kind",
-        trial=ImageClassifier("digits", weights=None),
-        space={"lr": loguniform(1e-3, 1e-1)},
-        budget=Budget(trials=1),
-        resources=Resources(accelerator="H100"),
-    )
-    with pytest.raises(
-        StudyError, match=r"chooses among the nodes of a cluster, got 'H100' for a search on this machine"
-    ):
+    chosen = build(resources=Resources(accelerator="H100"))
+    told = r"chooses among the nodes of a cluster, got 'H100' for a search on this machine; leave it out"
+    with pytest.raises(StudyError, match=told):
         chosen.check_here()
     chosen.check_here(cluster=True)

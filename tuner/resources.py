@@ -128,8 +128,8 @@ class Resources:
         """Raise StudyError where they can't be had on one machine that is no cluster."""
         if self.accelerator is not None:
             raise StudyError(
-                f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a search "
-                "on this machine; leave it out, or add --address"
+                f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a "
+                "search on this machine; leave it out, or add --address"
             )
 
     def check_packing(self, space: Space, *, gpus_present: int) -> None:
