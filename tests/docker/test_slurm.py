@@ -31,6 +31,7 @@ trap 'kill -TERM "${tasks[@]}"' TERM
 for ((task = 0; task < count; task++)); do
     own=()
     [[ $* == *--address=* ]] && own=("--node-ip-address=127.0.0.$((task + 3))")
+    [[ $task = 0 ]] || sleep 10 # nodes of one machine share a session folder, where they choose names in turn
     "$@" "${own[@]}" & tasks+=("$!")
 done
 wait; wait
