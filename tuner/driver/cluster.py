@@ -145,11 +145,13 @@ def _tune_subdued() -> Iterator[None]:
     """
     from ray.air._internal import usage
     from ray.air.execution import PlacementGroupResourceManager
+    from ray.train._internal import storage
     from ray.tune import tune
 
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
         stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
+        stack.enter_context(changed(storage.logger, "disabled", True))  # tracebacks of a store that refuses, told by us
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
         if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
