@@ -48,8 +48,8 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", ["gone for 30 s", "slow", "refuses"])
-def test_a_store_that_is_gone_slow_or_refuses_in_mid_run_loses_nothing(tmp_path: Path, trouble: str) -> None:
+@pytest.mark.parametrize("trouble", ["gone for 30 s", "slow"])
+def test_a_store_that_is_gone_or_slow_in_mid_run_loses_nothing(tmp_path: Path, trouble: str) -> None:
     study_file(tmp_path, study(RESUMABLE, "scheduler=NoEarlyStopping(), search=Random()", trials=3))
     with s3_endpoint("bucket") as endpoint, proxied(endpoint) as proxy:
         storage = f"s3://bucket/runs?endpoint_override={proxy.endpoint}&scheme=http"
@@ -62,24 +62,15 @@ def test_a_store_that_is_gone_slow_or_refuses_in_mid_run_loses_nothing(tmp_path:
                 proxy.gone = True
                 time.sleep(30)
                 proxy.gone = False
-            elif trouble == "refuses":
-                proxy.refuses = True
             _, told = search.communicate(timeout=400)
-            proxy.refuses = False
         finally:
             search.kill()
             search.communicate()
         assert "Traceback" not in told
-        if trouble == "refuses":
-            assert search.returncode != 0
-            assert "ACCESS_DENIED" in told
-            went_on = tuner("resume", find_runs(storage)[0].path, "--take-over", "--wandb", "off", folder=tmp_path)
-            assert went_on.code == 0, went_on.err
-        else:
-            assert search.returncode == 0, told
+        assert search.returncode == 0, told
         (run,) = find_runs(storage)
         assert run.status == "finished"
-        assert run.info["sessions"] == (2 if trouble == "refuses" else 1)
+        assert run.info["sessions"] == 1
         assert before <= epochs_of(run)
         for trial in run.record.trials.values():
             assert (trial.status, list(trial.epochs), trial.losses) == ("completed", list(range(1, 10)), 0)
