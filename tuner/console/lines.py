@@ -83,7 +83,7 @@ class Lines:
         if kind == "trial_ended":
             return self._ended(record.trials[event["trial"]])
         if kind == "trial_lost":
-            if event["cause"] == DRAINED:
+            if event.get("cause") == DRAINED:
                 return f"trial {event['trial']} was saved and leaves its node, which is drained; it goes on elsewhere"
             again = "another worker goes on from its last checkpoint, if there is one"
             return f"trial {event['trial']} lost its worker; {again}: {event['message']}"
