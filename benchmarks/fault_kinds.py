@@ -6,13 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, find, kill, send
+from benchmarks import fault_nodes
+from benchmarks.fault_attempts import Attempt, find, send
 from tuner.history.checkpoints import CheckpointStore
 from tuner.results import load_run
 from tuner.storage.folder import LocalFolder
@@ -121,33 +121,6 @@ def killed_of_ray(part: str) -> Callable[[Attempt], None]:
         attempt.wait(process, f"the search whose {part} was killed", 120)
 
     return fault
-
-
-def node_killed(attempt: Attempt) -> None:
-    """One of two nodes dies with its workers: kill -9 of all its processes; the search goes on with the other one."""
-    nodes = subprocess.Popen(
-        [sys.executable, "-m", "tests.two_nodes"],
-        cwd=ROOT,
-        env={**attempt.environment, **ON_LOOPBACK},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert nodes.stdin is not None
-    assert nodes.stdout is not None
-    attempt.address = nodes.stdout.readline().strip()
-    try:
-        process = attempt.run()
-        attempt.random_moment(process)
-        raylets = [pid for pid, command in descendants(nodes.pid).items() if "raylet/raylet" in command]
-        attempt.hit = len(raylets) == 2 and process.poll() is None
-        kill(max(raylets))  # the one that joined the other
-        attempt.wait(process, "the search of which a node was killed")
-    finally:
-        attempt.address = None
-        kill(nodes.pid)
-        nodes.communicate()
 
 
 def stopped(attempt: Attempt) -> None:
@@ -279,7 +252,9 @@ KINDS: dict[str, Callable[[Attempt], None]] = {
     "image Ctrl-C while scoring": interrupted_while_scoring,
     "raylet killed": killed_of_ray("raylet/raylet"),
     "GCS server killed": killed_of_ray("gcs_server"),
-    "node of two killed": node_killed,
+    "node of two killed": fault_nodes.killed(2),
+    "node of three killed": fault_nodes.killed(3),
+    "node of three drained": fault_nodes.drained,
     "driver stopped": stopped,
     "disk full at the start": full_disk("start"),
     "disk full": full_disk("middle"),

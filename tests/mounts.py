@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-_APART = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+APART = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
 
 
 def _can_mount() -> bool:
     try:
-        return subprocess.run([*_APART, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode == 0
+        return subprocess.run([*APART, "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode == 0
     except OSError:  # there is no `unshare`
         return False
 
@@ -21,7 +21,7 @@ needs_mounts = pytest.mark.skipif(not _can_mount(), reason="needs a system that 
 
 def run_mounted(mount: str, folder: Path, *command: str | Path, **options: Any) -> "subprocess.CompletedProcess[str]":
     """Run a command after `mount`, words for a shell in which "$1" is the folder."""
-    run = [*_APART, f'{mount}; shift; exec "$@"', "sh", folder, *command]
+    run = [*APART, f'{mount}; shift; exec "$@"', "sh", folder, *command]
     return subprocess.run(run, capture_output=True, text=True, check=False, **options)
 
 

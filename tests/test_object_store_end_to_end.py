@@ -1,16 +1,18 @@
 """A search whose runs lie on an object store at an endpoint of its own."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.commands import start, study_file, tuner
+from tests.s3_proxy import proxied
 from tests.s3_server import s3_endpoint
 from tests.searches import RESUMABLE, study, wait_for
 from tuner import Budget, External, NoEarlyStopping, Random, Search, Study, uniform
 from tuner.errors import RunFolderError
-from tuner.results import find_runs
+from tuner.results import Run, find_runs
 
 
 @pytest.mark.ray
@@ -42,6 +44,41 @@ def test_an_interrupted_run_on_an_object_store_goes_on_from_its_checkpoints(tmp_
         assert epochs[-1].metrics["first"] > 0  # the function was given the checkpoint
         assert run.info["report"] == run.folder.child("report.html").uri
         assert run.folder.exists("report.html")
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["gone for 30 s", "slow"])
+def test_a_store_that_is_gone_or_slow_in_mid_run_loses_nothing(tmp_path: Path, trouble: str) -> None:
+    study_file(tmp_path, study(RESUMABLE, "scheduler=NoEarlyStopping(), search=Random()", trials=3))
+    with s3_endpoint("bucket") as endpoint, proxied(endpoint) as proxy:
+        storage = f"s3://bucket/runs?endpoint_override={proxy.endpoint}&scheme=http"
+        proxy.delay = 0.2 if trouble == "slow" else 0.0
+        search = start("run", "space.py", "--storage", storage, "--wandb", "off", folder=tmp_path, EPOCH_SECONDS="1")
+        try:
+            wait_for(lambda: bool(find_runs(storage)) and find_runs(storage)[0].record.epochs() > 2)
+            before = epochs_of(find_runs(storage)[0])
+            if trouble == "gone for 30 s":
+                proxy.gone = True
+                time.sleep(30)
+                proxy.gone = False
+            _, told = search.communicate(timeout=400)
+        finally:
+            search.kill()
+            search.communicate()
+        assert "Traceback" not in told
+        assert search.returncode == 0, told
+        (run,) = find_runs(storage)
+        assert run.status == "finished"
+        assert run.info["sessions"] == 1
+        assert before <= epochs_of(run)
+        for trial in run.record.trials.values():
+            assert (trial.status, list(trial.epochs), trial.losses) == ("completed", list(range(1, 10)), 0)
+        print(f"{trouble}: {proxy.requests} requests, {run.record.active_seconds / 3:.1f} s a trial of 9 s")
+
+
+def epochs_of(run: Run) -> set[tuple[str, int]]:
+    return {(trial.trial, epoch) for trial in run.record.trials.values() for epoch in trial.epochs}
 
 
 @pytest.mark.ray

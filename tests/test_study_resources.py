@@ -119,3 +119,19 @@ def test_packed_trials_are_counted_by_their_least_share() -> None:
     assert Resources(gpus="auto").resolve(gpus_present=2, uses_gpu=True) == Resources(cpus=1, gpus=1 / 32)
     assert Resources(cpus="auto").resolve(gpus_present=2, uses_gpu=True) == Resources(cpus=1, gpus=0)
     assert [Resources(gpus="auto").packed, Resources(cpus="auto").packed, Resources().packed] == ["gpus", "cpus", None]
+
+
+@pytest.mark.parametrize("kind", ["", 100])
+def test_a_kind_of_gpu_is_a_name(kind: Any) -> None:
+    with pytest.raises(
+        StudyError, match=r"Resources\.accelerator needs Ray's name of a kind of GPU, such as 'H100', got"
+    ):
+        Resources(accelerator=kind)
+
+
+def test_a_kind_of_gpu_is_for_a_cluster() -> None:
+    chosen = build(resources=Resources(accelerator="H100"))
+    told = r"chooses among the nodes of a cluster, got 'H100' for a search on this machine; leave it out"
+    with pytest.raises(StudyError, match=told):
+        chosen.check_here()
+    chosen.check_here(cluster=True)

@@ -1,6 +1,6 @@
-"""A Ray cluster of two nodes with a CPU each on this machine, for as long as its standard input is open.
+"""A Ray cluster of nodes with a CPU each on this machine, for as long as its standard input is open.
 
-python -m tests.two_nodes    prints the address
+python -m tests.two_nodes [COUNT]    prints the address
 """
 
 import sys
@@ -13,7 +13,8 @@ if __name__ == "__main__":
 
     node = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 80_000_000, "node_ip_address": LOOPBACK}
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    cluster.add_node(**node)
+    for _ in range(int(sys.argv[1]) - 1 if len(sys.argv) > 1 else 1):
+        cluster.add_node(**node)
     print(cluster.address, flush=True)
     sys.stdin.read()
     cluster.shutdown()

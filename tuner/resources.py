@@ -16,6 +16,7 @@ Amount = float | Literal["auto"]
 MOST_ON_A_GPU = 32  # trials at once that gpus="auto" may come to; MPS serves 48 (60 from Hopper on)
 LEAST_SHARE = HYPERPARAMETERS["batch_size"].low  # of a batch, for each device
 PLACEMENTS = ("pack", "spread")
+ACCELERATOR = "accelerator_type:"  # before the kind of GPU, in what Ray knows of a node
 ONE_PROCESS = {name for name, strategy in STRATEGIES.items() if not strategy.process_per_device}
 WHOLE_BATCHES = {name for name, strategy in STRATEGIES.items() if strategy.whole_batches}
 
@@ -30,13 +31,15 @@ class Resources:
     `strategy` trains an image classifier on all of its GPUs, or CPUs where it has none: "ddp" (a process with a copy of
     the network for each), "pipeline" (a process with a part of the network for each), "dp" or "balanced_dp" (one
     process for all GPUs); the hyperparameter of that name in the space goes before it. `placement="spread"` spreads the
-    processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one.
+    processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one. `accelerator="H100"` takes
+    only nodes of a cluster with GPUs of this kind, by Ray's name for it.
     """
 
     cpus: Amount | None = None
     gpus: Amount | None = None
     strategy: str | None = None
     placement: str = "pack"
+    accelerator: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse amounts that Ray could never grant."""
@@ -62,6 +65,11 @@ class Resources:
 
         if not is_one_of(self.placement, PLACEMENTS):
             raise StudyError(f"Resources.placement needs 'pack' or 'spread', got {shown(self.placement)}; choose one")
+        if self.accelerator is not None and not (isinstance(self.accelerator, str) and self.accelerator.strip()):
+            raise StudyError(
+                "Resources.accelerator needs Ray's name of a kind of GPU, such as 'H100', got "
+                f"{shown(self.accelerator)}; write one, or leave it out"
+            )
 
     def _check_gpus(self, gpus: object) -> None:
         if gpus is not None and not (is_number(gpus) and gpus >= 0):
@@ -89,6 +97,11 @@ class Resources:
         return "gpus" if self.gpus == AUTO else "cpus" if self.cpus == AUTO else None
 
     @property
+    def node_label(self) -> str | None:
+        """What nodes have among their resources, in Ray's words, where the kind of GPU was chosen."""
+        return None if self.accelerator is None else f"{ACCELERATOR}{self.accelerator}"
+
+    @property
     def cpu_count(self) -> float:
         """CPUs of a trial, once resolved."""
         return float(self.cpus or 1)
@@ -110,6 +123,14 @@ class Resources:
             return tuple(map(str, domain.values()))
         chosen = space.constants.get("strategy", self.strategy)
         return () if chosen is None else (str(chosen),)
+
+    def check_alone(self) -> None:
+        """Raise StudyError where they can't be had on one machine that is no cluster."""
+        if self.accelerator is not None:
+            raise StudyError(
+                f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a "
+                "search on this machine; leave it out, or add --address"
+            )
 
     def check_packing(self, space: Space, *, gpus_present: int) -> None:
         """Raise StudyError where "auto" can't be had, before it is resolved."""

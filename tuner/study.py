@@ -170,6 +170,7 @@ class Study:
         """
         if not cluster:
             self.check_machine(this_machine())
+            self.resources.check_alone()
         self.declared_trial.check_files()
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:

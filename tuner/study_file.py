@@ -92,7 +92,7 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
     """Raise StudyError where Python would take a module from beside another study file, in place of its own."""
-    for name in _imported(path):
+    for name in imported_by(path):
         own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
         if (
             found is None
@@ -113,6 +113,11 @@ def is_beside_a_study(file: str) -> bool:
     return str(folder.parent if Path(file).name == "__init__.py" else folder) in _brought
 
 
+def folders_of_modules() -> list[Path]:
+    """Where the modules of the study files lie that were loaded in this process."""
+    return [Path(folder) for folder in sorted(_brought)]
+
+
 def _found(name: str) -> str | None:
     """The file of the module that an import would give."""
     try:
@@ -122,8 +127,8 @@ def _found(name: str) -> str | None:
     return None if found is None else found.origin
 
 
-def _imported(path: Path) -> set[str]:
-    """The modules that the file's own code imports; of those in packages the package."""
+def imported_by(path: Path) -> set[str]:
+    """The modules that a file's own code imports, at any place of it; of those in packages the package."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of the file, which running it shows
             tree = ast.parse(path.read_bytes())

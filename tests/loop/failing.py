@@ -49,7 +49,7 @@ def train(loop: SearchLoop, stay: Stay, failing: Failing, *, saves: bool) -> Dec
     stay.epoch += 1
     record = loop.record.trials[trial]
     cause = failing(record.number, len(record.attempts.failed), stay.epoch)
-    if cause in ("lost", "hung"):
+    if cause in ("lost", "hung", "drained"):
         loop.lost(trial, cause, f"{cause} in epoch {stay.epoch}")
     elif cause is not None and cause != "diverged":
         loop.failed(trial, cause, f"{cause} in epoch {stay.epoch}", f"traceback of epoch {stay.epoch}")

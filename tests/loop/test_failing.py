@@ -53,6 +53,13 @@ def test_what_hangs_counts_as_lost(tmp_path: Path) -> None:
     assert outcome(loop.record.trials["00001"]) == ("failed", "hung", "hung in epoch 2", list(lost))
 
 
+def test_a_trial_may_leave_drained_nodes_as_often_as_they_go(tmp_path: Path) -> None:
+    loop = build(failures(lost=0), tmp_path)
+    work(loop, lambda number, tries, epoch: "drained" if number == 1 and tries < 5 and epoch == 2 else None, saves=True)
+    trial = loop.record.trials["00001"]
+    assert (trial.status, trial.losses, len(trial.attempts.tried_again)) == ("completed", 0, 5)
+
+
 def test_the_causes_are_counted_apart(tmp_path: Path) -> None:
     loop = build(failures(lost=1, error=1), tmp_path)
     work(loop, lambda number, tries, epoch: ["lost", "error", None][min(tries, 2)] if epoch == 2 else None)

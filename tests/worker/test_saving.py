@@ -58,6 +58,12 @@ def test_the_mean_of_values_whose_sum_is_no_number_is_taken() -> None:
     assert choices(losses, [1e300] * 4 + [1.7e308, 1.7e308, 1.7e308, 1e308, 1.1e308])[-1] == "now"
 
 
+def test_every_epoch_is_saved_first_while_the_node_is_about_to_go_but_for_a_last_one_that_cannot_win() -> None:
+    policy = SavingPolicy(replace(ASSIGNMENT, to_beat=0.9), is_leaving=lambda: True)
+    chosen = [policy.choose(epoch, {"val_accuracy": 0.1}) for epoch in range(1, ASSIGNMENT.epochs + 1)]
+    assert chosen == ["now"] * (ASSIGNMENT.epochs - 1) + [None]
+
+
 def test_what_a_finished_trial_has_beaten_is_not_saved() -> None:
     values = [0.1, 0.5, 0.3, 0.6]
     assert choices(replace(ASSIGNMENT, to_beat=0.5), values) == [None, "best", "now", "best"]

@@ -9,6 +9,7 @@ from typing import IO
 
 from tuner.console.standing import CONCLUDING, OPENING, ORDERS, Progress, answered
 from tuner.foreign_text import printable
+from tuner.history.attempts import DRAINED
 from tuner.history.events import Event
 from tuner.history.records import TrialRecord
 from tuner.results.text import averaged, outcome, plural, settings, short, with_error
@@ -86,6 +87,8 @@ class Lines:
         if kind == "trial_ended":
             return self._ended(record.trials[event["trial"]])
         if kind == "trial_lost":
+            if event.get("cause") == DRAINED:
+                return f"trial {event['trial']} was saved and leaves its node, which is drained; it goes on elsewhere"
             again = "another worker goes on from its last checkpoint, if there is one"
             return f"trial {event['trial']} lost its worker; {again}: {event['message']}"
         if kind == "trial_retried":

@@ -25,6 +25,7 @@ from ray.tune.search import SearchAlgorithm
 from tuner.driver.host_memory import KilledForMemoryError
 from tuner.driver.leaving import Leaving, end_all_workers
 from tuner.driver.packing import share_name
+from tuner.history.attempts import DRAINED
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.logs import add_to_log
 from tuner.history.stacks import HUNG, hung_message, take_stacks
@@ -38,6 +39,7 @@ from tuner.schedule import Decision
 from tuner.storage.locations import open_folder
 from tuner.worker.assignment import REPORT, Assignment
 
+OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
 SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
 _log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
@@ -134,6 +136,8 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
             return str(TrialScheduler.CONTINUE)  # the worker has something left to do: to return, or to end itself
         saved = self._bridge.take_along(trial.ours, message)
         decision = loop.report(trial.ours, message["epoch"], message["metrics"], saved=saved, saves=message["saves"])
+        if message["leaving"] and message["epoch"] in saved and decision is Decision.CONTINUE:
+            self._bridge.leave_node(trial.ours)
         return str(TrialScheduler.CONTINUE if decision is Decision.CONTINUE else TrialScheduler.STOP)
 
     def _fail(self, ours: str, cause: str, message: str, traceback: str | None) -> None:
@@ -199,7 +203,8 @@ class RayCallback(Callback):  # type: ignore[misc]
 class Bridge:
     """What the three adapters share: the loop, and which Ray trial is which of ours.
 
-    `leave` says whether the search is to end now; asked several times a second. `orders` are those of users.
+    `leave` says whether the search is to end now; asked several times a second. `joined`: whether the cluster is
+    somebody else's. `orders` are those of users.
     """
 
     loop: SearchLoop
@@ -208,6 +213,7 @@ class Bridge:
     save_epochs: list[int]
     leave: Callable[[], bool]
     session: int = 0
+    joined: bool = False
     orders: Orders | None = None
 
     def __post_init__(self) -> None:
@@ -253,6 +259,12 @@ class Bridge:
             self._leaving.add(ours, self._current[ours])
         for ours in self._leaving.end(controller, self._coming.__contains__):
             self.expect_no_more(ours)
+
+    def leave_node(self, ours: str) -> None:
+        """A trial that is saved leaves a node that is drained, and its worker ends; it goes on elsewhere."""
+        self._leaving.add(ours, self._current[ours])
+        self.expect_no_more(ours)
+        self.loop.lost(ours, DRAINED, "its node is drained")
 
     def end_workers(self) -> None:
         """After a search that was left while trials ran: kill their workers, and free what these held."""
@@ -348,6 +360,7 @@ class Bridge:
             to_beat=self.loop.record.to_beat,
             halvings=start.halvings,
             hung_seconds=study.failures.hung_seconds,
+            joined=self.joined,
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:
@@ -361,6 +374,7 @@ class Bridge:
             return ray.tune.PlacementGroupFactory([{"CPU": cpus, share_name(place.device): gpus}])
         count = int(self.resources.devices) if self.resources.placement == "spread" else 1
         bundle = {"CPU": cpus / count} | ({"GPU": gpus / count} if gpus else {})
+        bundle |= {self.resources.node_label: OF_A_LABEL} if self.resources.node_label else {}
         return ray.tune.PlacementGroupFactory([bundle] * count, strategy="SPREAD" if count > 1 else "PACK")
 
 

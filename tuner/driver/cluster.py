@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 from ray._private import worker
+from ray.exceptions import RuntimeEnvSetupError
 from ray.experimental import internal_kv
 
 from tuner.driver import packing
@@ -29,10 +30,11 @@ from tuner.errors import StudyError
 from tuner.lifecycle.interruption import Interruption
 from tuner.loop.packing import Device
 from tuner.machine import Machine, this_machine
-from tuner.resources import Resources
+from tuner.resources import ACCELERATOR, Resources
 from tuner.study import Study
 from tuner.temporary import sweep
 from tuner.worker.begin import no_collecting
+from tuner.worker.code import runtime_environment
 from tuner.worker.implementation import implementation_of
 
 __all__ = ["LOOPBACK", "concurrency", "connected", "prepare_environment", "ray_apart"]
@@ -94,7 +96,10 @@ def connected(
         with interrupted.at_once(), no_collecting():
             preload = _preload(study)
             workers = _workers(study, this_machine(), devices, driving.concurrency)
-            started = _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address)
+            code = None if address is None else runtime_environment(study.declared_trial)
+            started = (
+                _started(nice or 0, packing.shares(devices), workers) if address is None else _joined(address, code)
+            )
             is_gone = stack.enter_context(started)
             interrupted.take_signals()
             preload.join()
@@ -140,11 +145,13 @@ def _tune_subdued() -> Iterator[None]:
     """
     from ray.air._internal import usage
     from ray.air.execution import PlacementGroupResourceManager
+    from ray.train._internal import storage
     from ray.tune import tune
 
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
         stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
+        stack.enter_context(changed(storage.logger, "disabled", True))  # tracebacks of a store that refuses, told by us
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
         if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
@@ -190,9 +197,27 @@ def prepare_environment() -> None:
 def concurrency(resources: Resources, limit: int | None) -> int:
     """How many trials the nodes of the connected cluster can hold at once, `limit` at most."""
     count = int(resources.devices) if resources.placement == "spread" else 1
-    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
-    fits = sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in alive) // count
+    fits = (
+        sum(_on_node(resources, count, node.get("CPU", 0), node.get("GPU", 0)) for node in _nodes(resources)) // count
+    )
     return max(1, min(fits, limit) if limit else fits)
+
+
+def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
+    """Whether a trial, or a process of one that is spread, may run on a node, as `ray.nodes()` has it."""
+    count = int(resources.devices) if resources.placement == "spread" else 1
+    has = node["Resources"]
+    return _is_meant(resources, has) and _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
+
+
+def _nodes(resources: Resources) -> list[Mapping[str, float]]:
+    """What the nodes have that are there, and that a study's kind of GPU allows."""
+    alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+    return [node for node in alive if _is_meant(resources, node)]
+
+
+def _is_meant(resources: Resources, node: Mapping[str, float]) -> bool:
+    return resources.node_label is None or resources.node_label in node
 
 
 def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
@@ -231,19 +256,25 @@ def ray_apart() -> Iterator[Any]:
 
 
 @contextmanager
-def _joined(address: str) -> Iterator[Callable[[], bool]]:
+def _joined(address: str, code: dict[str, Any] | None) -> Iterator[Callable[[], bool]]:
     try:
-        _join(address)
+        _join(address, code)
         node = worker.global_worker.node
         yield Listening(node.gcs_address, node.raylet_socket_name).is_gone
     finally:
         shut_down(SHUTDOWN_SECONDS)
 
 
-def _join(address: str) -> None:
+def _join(address: str, code: dict[str, Any] | None) -> None:
+    """Connect; `code` is the runtime environment that brings the study's modules to all nodes."""
     try:
         with warnings.catch_warnings(action="ignore"), signals_left_alone():
-            ray.init(address=address, **_SETTINGS)
+            ray.init(address=address, runtime_env=code, **_SETTINGS)
+    except RuntimeEnvSetupError as error:
+        raise StudyError(
+            "modules beside a study file travel to all nodes, got some that can't "
+            f"({str(error).strip().splitlines()[-1]}); move large files out of their packages"
+        ) from error
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise StudyError(
             f"--address needs a running Ray cluster, got {address!r}, where no cluster answers; "
@@ -253,7 +284,14 @@ def _join(address: str) -> None:
 
 def _cluster(resources: Resources) -> Machine:
     """The largest node of the connected cluster, as a trial has to fit on one; all together where it is spread."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = _nodes(resources)
+    if not nodes and resources.accelerator is not None:
+        alive = (node["Resources"] for node in ray.nodes() if node["Alive"])
+        kinds = {name.removeprefix(ACCELERATOR) for node in alive for name in node if name.startswith(ACCELERATOR)}
+        raise StudyError(
+            "Resources(accelerator=...) needs a kind of GPU that the cluster has "
+            f"({', '.join(sorted(kinds)) or 'none'}), got {resources.accelerator!r}; choose another, or leave it out"
+        )
     of_all = sum if resources.placement == "spread" else max
     return Machine(
         cpus=int(of_all([0, *(node.get("CPU", 0) for node in nodes)])),

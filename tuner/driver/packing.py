@@ -22,6 +22,7 @@ from tuner.nvml import Gpu, read_gpus
 from tuner.resources import MOST_ON_A_GPU
 from tuner.study import Study
 from tuner.trial import MemoryEstimate
+from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial
 
@@ -115,7 +116,7 @@ class _Estimating:
         self, pickled: bytes, import_path: list[str], epochs: int, split_seed: int, device: str, free_bytes: float
     ) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a user's network that looks for a GPU would take memory there
-        sys.path.extend(entry for entry in import_path if entry not in sys.path)
+        extend_import_path(import_path)
         trial = cloudpickle.loads(pickled)
         self._estimate = implementation_of(trial).memory_estimator(
             trial, epochs=epochs, split_seed=split_seed, device=device, free_bytes=free_bytes

@@ -16,11 +16,12 @@ from tuner.driver.disk_need import largest_checkpoint, measured_checkpoint, room
 from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.gpus import gpus_checked
 from tuner.driver.meanwhile import awaited, meanwhile
+from tuner.driver.nodes import check_nodes
 from tuner.driver.pipelines import check_splits
 from tuner.driver.search import Search, workers_of
 from tuner.errors import RunFolderError, StudyError
 from tuner.lifecycle.description import describe_run, describe_session
-from tuner.lifecycle.interruption import interruptions
+from tuner.lifecycle.interruption import Interruption, interruptions
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.older_formats import bring_over_checkpoints
@@ -30,8 +31,9 @@ from tuner.lifecycle.telling import OPENING, tell
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
+from tuner.resources import Resources
 from tuner.results.run import FORMAT, Run, load_run, new_run_folder
-from tuner.storage.folder import LocalFolder
+from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
 from tuner.study import Study
@@ -73,6 +75,7 @@ def run(
         connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ExitStack() as leases,
     ):
+        of_the_nodes = _of_nodes(ready, driving, resources, open_folder(storage), interrupted)
         start_from = awaited(learning, interrupted)  # before this run's own folder is there
         of_the_disk: list[str] = []
         if sizing is not None:
@@ -101,7 +104,7 @@ def run(
             )
         driving.begun(folder.uri)
         of_the_images = of_the_data.notices if of_the_data else ()
-        search.tell([*notices, *of_the_disk, *of_the_images, *ready.notices])
+        search.tell([*notices, *of_the_nodes, *of_the_disk, *of_the_images, *ready.notices])
         with telling.of(search.loop):
             return search.perform()
 
@@ -145,6 +148,7 @@ def resume(
             gpus_checked(ready, driving.address, driving.listeners) as notices,
             connected(ready, driving, interrupted=interrupted) as (resources, devices),
         ):
+            of_the_nodes = _of_nodes(ready, driving, resources, earlier.folder, interrupted)
             of_the_data = None if looking is None else awaited(looking, interrupted)
             of_the_disk = _room_to_go_on(going_on, workers_of(resources, driving.concurrency, devices))
             if earlier.info["format"] < FORMAT:
@@ -165,7 +169,8 @@ def resume(
                 _do_what_was_asked(search, going_on)
             driving.begun(earlier.folder.uri)
             write_data(earlier.folder, of_the_data)
-            search.tell([*notices, *of_the_disk, *going_on.warnings, *news_of(of_the_data, earlier.record.notices)])
+            of_the_data_now = news_of(of_the_data, earlier.record.notices)
+            search.tell([*notices, *of_the_nodes, *of_the_disk, *going_on.warnings, *of_the_data_now])
             with telling.of(search.loop):
                 return search.perform(conclude_only=going_on.conclude_only)
 
@@ -229,6 +234,13 @@ def _check(study: Study, *, cluster: bool) -> None:
         )
     study.check_here(cluster=cluster)
     check_splits(study)
+
+
+def _of_nodes(
+    study: Study, driving: Driving, resources: Resources, storage: Folder, interrupted: Interruption
+) -> list[str]:
+    """Notices of a joined cluster's nodes; raises StudyError where one of them can't run the study's trials."""
+    return [] if driving.address is None else check_nodes(study, resources, storage, interrupted)
 
 
 def _download(study: Study) -> None:

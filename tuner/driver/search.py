@@ -170,6 +170,7 @@ class Search:
             save_epochs=self.study.scheduler.rungs(self.study.budget.max_epochs),
             leave=self._leave,
             session=self.info["sessions"] - 1,
+            joined=self.info["address"] is not None,
             orders=self.orders,
         )
         try:

@@ -21,6 +21,7 @@ from tuner.storage.locations import open_folder
 from tuner.study import Study
 from tuner.temporary import OwnedFolder
 from tuner.trial import Trial
+from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.pickling import pickle_trial
 
@@ -104,7 +105,7 @@ def _score_on_worker(
     device: str,
     details: dict[str, Any],
 ) -> None:
-    sys.path.extend(entry for entry in import_path if entry not in sys.path)
+    extend_import_path(import_path)
     trial = cloudpickle.loads(pickled)
     folder = open_folder(run_uri)
     with OwnedFolder("best") as temporary:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
 
 LOST = "lost"
+DRAINED = "drained"  # the cause of a trial that left a node before the node went: no failure of anything
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Attempts:
 
     @property
     def due(self) -> Attempt | None:
-        """The failure that is the trial's end where its next try never begins; None for a worker that was lost."""
-        return self.last if self.waiting and self.last.kind != LOST else None
+        """The failure that is the trial's end where its next try never begins; None where it lost or left it."""
+        return self.last if self.waiting and self.last.kind not in (LOST, DRAINED) else None
 
 
 def begin_anew(trial: TrialRecord) -> None:

@@ -18,8 +18,8 @@ Every event has `event` (its kind) and `time` (seconds since 1970, UTC). Kinds a
                         the fields of the trial_ended that follows)
     checkpoint_saved    trial, epoch                        checkpoint_deleted  trial, epoch
     trial_paused        trial, epoch                        trial_resumed       trial, epoch, from_epoch
-    trial_lost          trial, cause ("lost" | "out_of_memory" | "hung"), message, traceback of a trial that hung (its
-                        worker or node died; it goes on elsewhere)
+    trial_lost          trial, cause ("lost" | "out_of_memory" | "hung" | "drained"), message, traceback of a trial
+                        that hung (its worker or node died, or is drained; it goes on elsewhere)
     trial_retried       trial, cause, message, traceback (it has failed and is tried again), alone (where its device
                         is then its own)
     retry_requested     trials (failed ones that the user has run again)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
-from tuner.history.attempts import LOST, Attempts, begin_anew
+from tuner.history.attempts import DRAINED, LOST, Attempts, begin_anew
 from tuner.history.event_lines import Event, finite, flaw, names_trial
 from tuner.history.placement import Placement
 from tuner.history.standings import Rank, Standings
@@ -320,9 +320,10 @@ class RunRecord:
     def _on_trial_lost(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         self._leave(trial, event["time"])
-        trial.losses += 1
+        kind = DRAINED if event.get("cause") == DRAINED else LOST
+        trial.losses += kind == LOST
         trial.memory_losses += event.get("cause") == "out_of_memory"
-        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=LOST)
+        trial.attempts.add(event, time=event["time"], epoch=trial.epoch, kind=kind)
 
     def _on_trial_retried(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

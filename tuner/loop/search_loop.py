@@ -249,7 +249,7 @@ class SearchLoop:
     def lost(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial's worker or node died; it starts again from its last checkpoint, unless that happened too often.
 
-        `cause` is "lost", "out_of_memory" where it was killed for the memory it took, "hung" where it hung.
+        `cause`: "lost", "out_of_memory" (killed for its memory), "hung", or "drained", which counts for no limit.
         """
         if trial in self._running:
             if self._failing.lost(trial, cause, message, traceback):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.errors import RunFolderError
@@ -30,16 +31,30 @@ def check_writable(folder: Folder) -> None:
 
     Raises RunFolderError with the storage's reason where that can't be done.
     """
-    probe, missing = f".writable-{uuid.uuid4().hex}", _missing(folder)
     try:
-        folder.write(probe, bytes(PROBE_BYTES))
-        folder.remove(probe)
+        with marked(folder, bytes(PROBE_BYTES)):
+            pass
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fix = "free some of it or choose another" if getattr(error, "errno", None) in _NO_SPACE else "choose another"
         raise RunFolderError(
             f"--storage needs a folder that can be written to, got {folder.uri!r} ({reason}); {fix}"
         ) from error
+
+
+@contextmanager
+def marked(folder: Folder, content: bytes = b"") -> Iterator[str]:
+    """A file in the folder, which is made where it is missing, for the length of the block; yields its name.
+
+    Raises OSError or ValueError where it can't be written.
+    """
+    name, missing = f".writable-{uuid.uuid4().hex}", _missing(folder)
+    try:
+        folder.write(name, content)
+        try:
+            yield name
+        finally:
+            folder.remove(name)
     finally:
         for made in missing:
             with suppress(OSError):  # somebody else has put something there meanwhile

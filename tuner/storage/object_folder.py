@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from tuner.errors import RunFolderError
 from tuner.storage.folder import Folder, inner_name
+from tuner.storage.outages import waits_for_the_store
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -43,6 +44,11 @@ class ObjectFolder(Folder):
         return ObjectFolder(f"{self._location}/{quote(name)}{self._query}", self._filesystem, self._key(name))
 
     @property
+    def store(self) -> str:
+        """Bucket and endpoint."""
+        return self._path.partition("/")[0] + self._query
+
+    @property
     def name(self) -> str:
         return self._path.rsplit("/", 1)[-1]
 
@@ -58,18 +64,26 @@ class ObjectFolder(Folder):
                     raise
                 failed = True
                 continue
-            if len(content) == self._filesystem.get_file_info(key).size:
+            if len(content) == self._size(key):
                 return content
         return self._content(key)
 
+    @waits_for_the_store
     def _content(self, key: str) -> bytes:
         with self._filesystem.open_input_stream(key) as stream:
             return bytes(stream.read())
 
+    @waits_for_the_store
+    def _size(self, key: str) -> int | None:
+        size: int | None = self._filesystem.get_file_info(key).size
+        return size
+
+    @waits_for_the_store
     def read_at_most(self, name: str, most: int) -> bytes:
         with self._filesystem.open_input_stream(self._key(name)) as stream:
             return bytes(stream.read(most))
 
+    @waits_for_the_store
     def write(self, name: str, content: bytes) -> None:
         with self._filesystem.open_output_stream(self._key(name)) as stream:
             stream.write(content)
@@ -86,6 +100,7 @@ class ObjectFolder(Folder):
     def touch(self, name: str) -> None:
         self.write(name, self.read(name))
 
+    @waits_for_the_store
     def modified(self, name: str) -> float:
         info = self._filesystem.get_file_info(self._key(name))
         if info.mtime_ns is None:
@@ -102,6 +117,7 @@ class ObjectFolder(Folder):
 
         return [info.base_name for info in self._entries("") if info.type == FileType.Directory]
 
+    @waits_for_the_store
     def held_bytes(self, name: str = "", *, without: Collection[str] = ()) -> int:
         from pyarrow.fs import FileSelector
 
@@ -110,10 +126,12 @@ class ObjectFolder(Folder):
         counted = (info for info in infos if info.path[len(base) :].strip("/").split("/")[0] not in without)
         return sum(info.size or 0 for info in counted)
 
+    @waits_for_the_store
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._filesystem.delete_file(self._key(name))
 
+    @waits_for_the_store
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._filesystem.delete_dir(self._key(name))
@@ -128,6 +146,7 @@ class ObjectFolder(Folder):
         copy_files(source, target, source_filesystem=self._filesystem, destination_filesystem=self._filesystem)
         self.delete(old)
 
+    @waits_for_the_store
     def fetch(self, name: str, target: Path) -> Path:
         from pyarrow.fs import LocalFileSystem, copy_files
 
@@ -147,6 +166,7 @@ class ObjectFolder(Folder):
     def _key(self, name: str) -> str:
         return f"{self._path}/{inner_name(name, self.uri)}"
 
+    @waits_for_the_store
     def _entries(self, prefix: str) -> list[Any]:
         from pyarrow.fs import FileSelector
 

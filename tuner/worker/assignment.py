@@ -19,7 +19,7 @@ class Assignment:
     `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
     GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had found, and where
     it goes on after its last epoch, for a checkpoint of that one (`keep_last`).
-    A trial without a report for `hung_seconds` is killed.
+    A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may be drained.
     """
 
     trial: str
@@ -42,3 +42,4 @@ class Assignment:
     step_path: str | None = None
     keep_last: bool = False
     hung_seconds: float | None = None
+    joined: bool = False

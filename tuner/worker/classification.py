@@ -162,7 +162,7 @@ def _train(trainer: Trainer | CrossValidation, assignment: Assignment, session: 
 
     session.notes += load_first_whole(trainer, session.checkpoints())
     trainer.halve_micro_batch(assignment.halvings)
-    policy, said = SavingPolicy(assignment), 0
+    policy, said = SavingPolicy(assignment, session.is_leaving), 0
     while trainer.epoch < assignment.epochs:
         metrics = trainer.run_epoch().metrics()
         session.notes += trainer.notes[said:]

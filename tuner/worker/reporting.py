@@ -17,6 +17,7 @@ from tuner.history.events import plain
 from tuner.storage.locations import no_space, open_folder
 from tuner.temporary import OwnedFolder
 from tuner.worker.assignment import REPORT, Assignment
+from tuner.worker.draining import DrainWatch
 from tuner.worker.hanging import HangWatch
 from tuner.worker.output import NO_OUTPUT, Output
 from tuner.worker.saving import BackgroundWriter, unwritten
@@ -39,6 +40,7 @@ class WorkerSession:
         folder = open_folder(assignment.run_uri)
         self._store = CheckpointStore(folder)
         self.watch = HangWatch(folder, assignment.trial, assignment.hung_seconds)
+        self._drain = DrainWatch(joined=assignment.joined)
         self._epoch: int | None = None  # the last one reported from here, or gone on from
         self._restored: Path | None = None
         self._owned = OwnedFolder("trial")
@@ -83,6 +85,7 @@ class WorkerSession:
             "no_space": [failed for failed, why in [*failures, *refused] if no_space(why)],
             "saving": epoch if coming else None,
             "saves": saves,
+            "leaving": self.is_leaving(),
         }
         if epoch >= self._assignment.epochs:
             self.output.flush()  # the search may end with this report, and what it shows then is whole
@@ -93,6 +96,10 @@ class WorkerSession:
             if behind is not None and coming:
                 WRITER.submit(trial, epoch, behind, self._assignment.run_uri)
         self._epoch = epoch
+
+    def is_leaving(self) -> bool:
+        """Whether the trial should be saved now, as its node is drained."""
+        return self._drain.draining()
 
     def checkpoint(self) -> Path | None:
         """A copy of the newest whole checkpoint for a user's function to go on from."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,10 +27,13 @@ Choice = Literal["now", "best", "safety"]
 
 
 class SavingPolicy:
-    """Which epochs of a trial are saved: those it may be paused at, those that may be the winner's, some for safety."""
+    """Which epochs of a trial are saved: those it may be paused at, those that may be the winner's, some for safety.
 
-    def __init__(self, assignment: Assignment) -> None:
-        self._assignment = assignment
+    `is_leaving` says whether the worker's node is about to go.
+    """
+
+    def __init__(self, assignment: Assignment, is_leaving: Callable[[], bool] = lambda: False) -> None:
+        self._assignment, self._is_leaving = assignment, is_leaving
         self._best: float | None = None
         self._values: list[float] = []  # since the trial came to this worker
         self._saved_at = time.monotonic()
@@ -50,6 +53,8 @@ class SavingPolicy:
     def _chosen(self, epoch: int, may_win: bool) -> Choice | None:
         last = epoch >= self._assignment.epochs
         if epoch in self._assignment.save_epochs and not last:
+            return "now"
+        if not last and self._is_leaving():
             return "now"
         if last and self._assignment.keep_last:
             return "now"

@@ -34,7 +34,7 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
     count = int(assignment.gpus or assignment.cpus)
     halvings, first_pass_fits = assignment.halvings, True
     batch_size = trial.hyperparameters(assignment.config)["batch_size"]
-    policy = SavingPolicy(assignment)
+    policy = SavingPolicy(assignment, worker.is_leaving)
     while True:
         task = Task(
             pickled=cloudpickle.dumps(trial),

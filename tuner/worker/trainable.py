@@ -21,6 +21,7 @@ from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.history.placement import Placement
 from tuner.trial import Trial
 from tuner.worker.assignment import Assignment
+from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial
@@ -36,7 +37,7 @@ def make_trainable(trial: Trial) -> type[tune.Trainable]:
     pickled, import_path = pickle_trial(trial), list(sys.path)
 
     def run_trial(assignment: dict[str, Any]) -> None:
-        sys.path.extend(folder for folder in import_path if folder not in sys.path)
+        extend_import_path(import_path)
         told = Assignment(**assignment)
         if told.device is not None:  # before CUDA is initialised; a worker stays with its GPU
             os.environ["CUDA_VISIBLE_DEVICES"] = told.device

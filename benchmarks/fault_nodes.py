@@ -1,0 +1,99 @@
+"""What is done to the nodes of a cluster that a search has joined: killed, or drained and then killed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.fault_attempts import ON_LOOPBACK, ROOT, Attempt, descendants, kill
+from tuner.results import load_run
+
+DRAIN = """
+import sys, time
+from ray._raylet import GcsClient
+from ray.core.generated import autoscaler_pb2
+reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+accepted, why = GcsClient(address=sys.argv[1]).drain_node(sys.argv[2], reason, "", int(time.time() * 1000) + 30_000)
+sys.exit(0 if accepted else why)
+"""  # as `ray drain-node` does, which takes 127.0.0.1 for another machine
+SECONDS_TO_LEAVE = 30.0
+
+
+@contextmanager
+def _nodes(attempt: Attempt, count: int) -> Iterator[Callable[[], list[tuple[int, str]]]]:
+    """A cluster that the attempt joins, a CPU on each node; yields what finds process and id of all but the head."""
+    nodes = subprocess.Popen(
+        [sys.executable, "-m", "tests.two_nodes", str(count)],
+        cwd=ROOT,
+        env={**attempt.environment, **ON_LOOPBACK},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+    def further() -> list[tuple[int, str]]:
+        raylets = sorted((pid, text) for pid, text in descendants(nodes.pid).items() if "raylet/raylet" in text)
+        return [(pid, re.findall(r"--node_id=(\w+)", text)[0]) for pid, text in raylets[1:]]
+
+    assert nodes.stdout is not None
+    attempt.address = nodes.stdout.readline().strip()
+    try:
+        yield further
+    finally:
+        attempt.address = None
+        kill(nodes.pid)
+        nodes.communicate()
+
+
+def killed(count: int) -> Callable[[Attempt], None]:
+    """One of the nodes dies with its workers: kill -9 of all its processes; the search goes on with the others."""
+
+    def fault(attempt: Attempt) -> None:
+        with _nodes(attempt, count) as further:
+            process = attempt.run()
+            attempt.random_moment(process)
+            found = further()
+            attempt.hit = len(found) == count - 1 and process.poll() is None
+            kill(attempt.draw.choice(found)[0])
+            attempt.wait(process, "the search of which a node was killed")
+
+    return fault
+
+
+def drained(attempt: Attempt) -> None:
+    """One of three nodes is drained, and killed once its trial has left: no epoch of it is trained again."""
+    space = attempt.folder / "space.py"
+    space.write_text(space.read_text().replace("time.sleep(0.05)", "time.sleep(0.4)"))
+    with _nodes(attempt, 3) as further:
+        process = attempt.run()
+        attempt.random_moment(process)
+        raylet, name = attempt.draw.choice(further())
+        assert attempt.address is not None
+        subprocess.run([sys.executable, "-c", DRAIN, attempt.address, name], check=True, env=attempt.environment)
+        attempt.until(lambda: attempt.count("trial_lost") > 0, process, SECONDS_TO_LEAVE)
+        kill(raylet)
+        attempt.wait(process, "the search of which a node was drained")
+    attempt.hit = attempt.count("trial_lost") > 0
+    attempt.lost += _trained_again(attempt)
+
+
+def _trained_again(attempt: Attempt) -> Iterator[str]:
+    """Trials that left a drained node and didn't go on from the epoch that they had come to."""
+    left: dict[str, int] = {}
+    epochs: dict[str, int] = {}
+    for event in load_run(attempt.storage).events if attempt.count("study_started") else ():
+        trial, kind = event.get("trial", ""), event["event"]
+        if kind == "epoch_reported":
+            epochs[trial] = event["epoch"]
+        elif kind == "trial_lost" and event["cause"] == "drained":
+            left[trial] = epochs[trial]
+        elif kind == "trial_lost":
+            yield f"{trial} was lost ({event['message']}) rather than saved"
+        elif kind in ("trial_started", "trial_resumed") and trial in left:
+            epoch = left.pop(trial)
+            if event["from_epoch"] != epoch:
+                yield f"{trial} left a drained node after epoch {epoch} and went on from {event['from_epoch']}"

@@ -1,0 +1,95 @@
+"""Reports a second that the driver's own code takes, from 16 and from 64 workers.
+
+    python benchmarks/scale.py [--quick]
+
+A generator feeds the code of the driver with messages as workers send them, as fast as it takes them: no process is
+started, and Ray's part is left out. The last line is one JSON object: of each number of workers, the reports a second
+and a CPU second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+WORKERS = (16, 64)
+
+
+def generator(workers: int, reports: int) -> dict[str, Any]:
+    """Reports a second that the driver's own code takes: messages as workers send them, from so many trials in turn."""
+    from ray.tune.schedulers import TrialScheduler
+
+    import tuner
+    from tuner.driver.adapters import Bridge, RayScheduler, RayTrial
+    from tuner.loop.search_loop import SearchLoop
+    from tuner.resources import Resources
+    from tuner.storage.folder import LocalFolder
+    from tuner.worker.assignment import REPORT
+
+    study = tuner.Study(
+        "generator",
+        trial=lambda config: None,
+        space={"x": tuner.uniform(0, 1)},
+        metric="loss",
+        mode="min",
+        search=tuner.Random(),
+        scheduler=tuner.ASHA(grace_epochs=reports, rule="stop"),
+        budget=tuner.Budget(trials=workers, max_epochs=reports + 1),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        loop = SearchLoop(study, LocalFolder(folder), concurrency=workers)
+        bridge = Bridge(loop, Resources(cpus=1, gpus=0), folder, save_epochs=[], leave=lambda: False)
+        scheduler, trials = RayScheduler(bridge), []
+        while len(trials) < workers:
+            start = loop.next_action()
+            assert start is not None
+            trial = RayTrial.__new__(RayTrial)  # Ray's own state of a trial is none of what is measured
+            trial.ours, trial.status = start.trial, RayTrial.RUNNING
+            bridge._current[start.trial] = trial
+            trials.append(trial)
+        begun, cpu = time.perf_counter(), time.process_time()
+        for epoch in range(1, reports + 1):
+            for trial in trials:
+                told = {"epoch": epoch, "metrics": {"loss": 1 / epoch, "accuracy": 0.5, "seconds": 0.05}, "notes": []}
+                told |= {"saved": [], "unsaved": [], "no_space": [], "saving": None, "saves": False, "leaving": False}
+                decided = scheduler.on_trial_result(None, trial, {REPORT: [json.dumps(told)]})
+                assert decided == TrialScheduler.CONTINUE
+                scheduler._bridge.look_around()
+        loop.flush()
+        wall, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        assert loop.record.epochs() == workers * reports
+        loop.close()
+    return {"wall": workers * reports / wall, "cpu": workers * reports / cpu}
+
+
+def main() -> None:
+    """Print the rates and the JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smoke test; its figures claim nothing")
+    options = parser.parse_args()
+    from tuner.machine import this_machine
+
+    machine, load = this_machine(), " ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(
+        f"{machine.processor}, {machine.cpus} CPUs, load {load}, Python {platform.python_version()}, "
+        f"ray {version('ray')}"
+    )
+    figures = {}
+    for workers in WORKERS:
+        found = generator(workers, 20 if options.quick else 500)
+        print(f"{workers} workers: {found['wall']:.0f} reports a second, {found['cpu']:.0f} a CPU second")
+        figures[str(workers)] = {name: round(rate) for name, rate in found.items()}
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+    main()

@@ -1,0 +1,51 @@
+"""An object store that answers no more for a while is waited for, rather than the search ended."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from functools import wraps
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tuner.storage.object_folder import ObjectFolder
+
+LONGEST_SECONDS = 120.0  # of an outage
+SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0  # between two tries, doubled each time; pyarrow tries for 6 s by itself
+# as pyarrow words what may pass: no connection, an answer that says so, or an HTTP status of 500 and more
+_PASSING = re.compile(
+    r"NETWORK_CONNECTION|curlCode: (6|7|28|52|56)\b|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE"
+    r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
+)
+_answered: set[str] = set()  # stores that have answered to this process: a wrong address is told at once
+_lock = threading.Lock()
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def waits_for_the_store(method: Method) -> Method:
+    """A method of an ObjectFolder that is tried again, for two minutes at most, while its store can't be reached."""
+
+    @wraps(method)
+    def lasting(folder: ObjectFolder, *arguments: Any, **options: Any) -> Any:
+        until, wait = monotonic() + LONGEST_SECONDS, SHORTEST_WAIT
+        while True:
+            try:
+                answer = method(folder, *arguments, **options)
+            except OSError as error:
+                if not is_passing(error) or folder.store not in _answered or monotonic() + wait > until:
+                    raise
+            else:
+                with _lock:
+                    _answered.add(folder.store)
+                return answer
+            sleep(wait)
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    return lasting  # type: ignore[return-value]
+
+
+def is_passing(error: OSError) -> bool:
+    """Whether the store may answer later: it wasn't reached, or had too much to do; not so where it refuses."""
+    return not isinstance(error, FileNotFoundError | PermissionError) and bool(_PASSING.search(str(error)))

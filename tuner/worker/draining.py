@@ -1,0 +1,32 @@
+"""Whether this worker's node is about to go: Ray was told so by `ray drain-node`, a cloud's notice, or SIGTERM."""
+
+from __future__ import annotations
+
+import time
+
+LOOK_SECONDS = 1.0  # between two questions to the cluster, which are asked where an epoch ends
+
+
+class DrainWatch:
+    """Asks at most once a second; a node that is drained stays so. Where it isn't `joined`, nobody drains it."""
+
+    def __init__(self, *, joined: bool) -> None:
+        self._joined, self._draining, self._asked = joined, False, 0.0
+
+    def draining(self) -> bool:
+        """Whether a trial should leave as soon as it is saved."""
+        now = time.monotonic()
+        if self._joined and not self._draining and now - self._asked >= LOOK_SECONDS:
+            self._asked = now
+            self._draining = _is_drained()
+        return self._draining
+
+
+def _is_drained() -> bool:
+    import ray
+    from ray._private.state import state
+
+    try:
+        return ray.get_runtime_context().get_node_id() in state.get_draining_nodes()
+    except Exception:  # the cluster can't say: the next epoch asks again
+        return False
