@@ -16,13 +16,14 @@ THEMES: dict[str, dict[str, str]] = {
     "light": {"text": "#4f5b69", "grid": "rgba(28,36,48,0.14)"},
     "dark": {"text": "#a5b1bf", "grid": "rgba(228,232,238,0.18)"},
 }
-# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page
+# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page;
+# what was stopped is quiet, so that what was trained to its end and what failed stand out
 COLOURS = {
     "completed": "#009E73",
-    "stopped": "#B97F00",
+    "stopped": "#8A8FA3",
     "paused": "#3E95C9",
     "running": "#0B7BC1",
-    "interrupted": "#808080",
+    "interrupted": "#C46A9B",
     "failed": "#D55E00",
 }
 SYMBOLS = {"completed": "circle", "stopped": "square", "failed": "x", "interrupted": "diamond", "running": "diamond"}
@@ -46,6 +47,7 @@ class Plot:
     name: str
     figure: go.Figure
     table: pd.DataFrame
+    wide: bool = False  # a narrow screen scrolls it
 
     def _repr_mimebundle_(self, *arguments: Any, **options: Any) -> Any:
         """For notebooks, which show it as they show its figure."""
@@ -92,7 +94,7 @@ def style_axes(figure: go.Figure) -> go.Figure:
     """Grid lines of the light theme; for all axes that the figure has by now."""
     grid = THEMES["light"]["grid"]
     lines = {"gridcolor": grid, "zerolinecolor": grid, "automargin": True, "exponentformat": "power"}
-    return figure.update_xaxes(**lines).update_yaxes(**lines)
+    return figure.update_xaxes(**lines).update_yaxes(**lines, ticklabelstandoff=4)
 
 
 def nothing(reason: str) -> go.Figure:

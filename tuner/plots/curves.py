@@ -62,7 +62,8 @@ def winner_curves(run: Run) -> Plot | None:
 
     curves = {name: best.values(name) for pair in pairs for name in pair}
     figure = new_figure(_about_pairs(best, pairs, curves))
-    grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=[label(pair[1]) for pair in pairs])
+    headings = [label(train.removeprefix("train_")) for train, _ in pairs]
+    grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=headings)
     for column, pair in enumerate(pairs, start=1):
         for name, colour, dash in zip(pair, (SECOND, BEST), ("dash", "solid"), strict=True):
             grid.add_scatter(

@@ -1,7 +1,7 @@
 // Figures, drawn by the script that the installed plotly brings; it comes once a figure is to be seen.
 import { el } from "./dom.js";
 
-const COLOURS = { completed: "#009E73", stopped: "#B97F00", paused: "#3E95C9", running: "#0B7BC1", interrupted: "#808080", failed: "#D55E00" };
+const COLOURS = { completed: "#009E73", stopped: "#8A8FA3", paused: "#3E95C9", running: "#0B7BC1", interrupted: "#C46A9B", failed: "#D55E00" };
 export const LINES = ["#0B7BC1", "#D55E00", "#009E73", "#C46A9B", "#B97F00", "#3E95C9", "#808080"];
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let loading = null;
