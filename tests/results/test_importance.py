@@ -90,6 +90,11 @@ def test_one_that_nearly_surely_leads_is_named() -> None:
     assert found.text == "lr matters most: 80% ± 0% of the variance"
 
 
+def test_nothing_explains_all_for_sure() -> None:
+    found = headline(told({"batch_size": [0.0] * 10, "lr": [0.999] * 10}))
+    assert found.text == "lr matters most: nearly all of the variance"
+
+
 def test_two_that_lead_in_turns_cannot_be_told_apart() -> None:
     found = headline(told({"lr": [0.52] * 5 + [0.3] * 5, "batch_size": [0.4] * 10, "momentum": [0.1] * 10}))
     assert (found.leader, found.rivals) == (None, ("lr", "batch_size"))

@@ -34,6 +34,7 @@ GREY = "#808080"  # of lines, not of text
 SCALE = [[0.0, "#0B7BC1"], [0.5, "#8A7A8F"], [1.0, "#D06000"]]  # of lines and marks, 3:1 all along
 SURFACE = "Viridis"  # of areas, whose steps are to be seen, not their edges
 OUTLINE = {"color": GREY, "width": 1}
+FONT = {"family": "system-ui, sans-serif", "size": 13}
 HEIGHT = 420  # pixels
 TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a line of a title, and what fits a notebook's 700 of them
 LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option beside an axis
@@ -77,7 +78,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
         template="plotly_white",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13, "color": THEMES["light"]["text"]},
+        font={**FONT, "color": THEMES["light"]["text"]},
         margin={"l": 60, "r": 20, "t": 80 + more, "b": 50},
         height=HEIGHT + more,
         hoverlabel={"namelength": -1},

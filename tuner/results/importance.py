@@ -65,7 +65,8 @@ def headline(found: Sequence[Importance]) -> Headline:
     if not found:
         return Headline(None, (), "Too few trials to tell what matters")
     first = found[0]
-    worth = f"{first.share:.0%} ± {first.deviation:.0%} of the variance"
+    told = f"{first.share:.0%} ± {first.deviation:.0%}"
+    worth = ("nearly all" if told == "100% ± 0%" else told) + " of the variance"
     if len(found) == 1:
         return Headline(first.name, (), f"{first.name} has no other hyperparameter to be compared with")
     if first.trials >= FEWEST_TO_NAME and first.leads >= LEADS:
