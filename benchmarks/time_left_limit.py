@@ -1,6 +1,6 @@
 """How wide an 80 % interval of the time left has to be, for one who knows everything but what comes.
 
-    python benchmarks/time_left_limit.py [--searches 8] [--first-seed 0] [--futures 20]
+    python benchmarks/time_left_limit.py [--searches 8] [--first-seed 0] [--futures 20] [--only KIND ...]
 
 Simulated searches as in benchmarks/time_left.py, with random search, on a machine of their own. At some moments of
 each, the rest happens many times over: with other configurations, and other luck of values and times, by the very
@@ -77,9 +77,10 @@ def main() -> None:
     parser.add_argument("--searches", type=int, default=8, help="of each kind")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--futures", type=int, default=20)
+    parser.add_argument("--only", nargs="+", choices=SAME_SEARCH, default=SAME_SEARCH)
     options = parser.parse_args()
     results = {}
-    for kind in SAME_SEARCH:
+    for kind in options.only:
         seeds = range(options.first_seed, options.first_seed + options.searches)
         found = np.array([widths(kind, seed, options.futures) for seed in seeds])
         each = np.median(found, axis=0).round(2).tolist()
