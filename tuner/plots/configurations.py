@@ -55,9 +55,7 @@ class Tried:
             values=self.values[kept],
             epochs=[self.epochs[place] for place in kept],
             full=[self.full[place] for place in kept],
-            settings={
-                name: values for name, values in settings.items() if any(value is not ABSENT for value in values)
-            },
+            settings=settings,
             domains=self.domains,
         )
 
