@@ -80,9 +80,11 @@ def history(run: Run) -> History | None:
     so_far = list(accumulate(drawn, better))
     scale = _Scale(len(drawn), *_edges(drawn, run.mode, logarithmic=logarithmic))
     changes = [index for index in range(1, len(so_far)) if so_far[index] != so_far[index - 1]]
+    above, below = (short(10**edge if logarithmic else edge) for edge in (scale.high, scale.low))
     return History(
         _picture(run.metric, scale, drawn, [full for _, full in told], so_far, changes),
-        *(short(10**edge if logarithmic else edge) for edge in (scale.high, scale.low)),
+        above,
+        below,
         not all(full for _, full in told),
         sum(not scale.low <= value <= scale.high for value in drawn),
     )

@@ -104,7 +104,7 @@ def gains(run: Run) -> Gains | None:
     """
     best = run.best
     found = run.record.best_of(best.trial) if best is not None else None
-    if found is None:
+    if best is None or found is None:
         return None
     reported = [trial for trial, _ in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
