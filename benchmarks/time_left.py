@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +38,7 @@ from tuner import (
 from tuner.history.events import Event
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, ahead_of, has_brackets, has_own_rule, reduction_factor, time_left
+from tuner.search.base import SearchAlgorithm
 
 MOMENTS = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)  # of the time from the first report to the end
 KINDS: dict[str, dict[str, Any]] = {
@@ -82,8 +83,19 @@ class Watched:
         return float(next(event["time"] for event in self.events if event["event"] == "epoch_reported"))
 
 
-def simulated(kind: str, seed: int) -> Watched:
-    """A search of a kind: its times, trials and workers are drawn by the seed."""
+def simulated(
+    kind: str,
+    seed: int,
+    make: Callable[..., VirtualSearch] = VirtualSearch,
+    search: SearchAlgorithm | None = None,
+    *,
+    busy: bool = True,
+) -> Watched:
+    """A search of a kind: its times, trials and workers are drawn by the seed.
+
+    `make` and `search` take the place of what it is simulated by, and of the kind's search algorithm. Where `busy`,
+    half of them are on a machine that others use too.
+    """
     settings = dict(KINDS[kind])
     draw = np.random.default_rng([seed, list(KINDS).index(kind)])
     second = float(np.exp(draw.uniform(np.log(1.0), np.log(120.0))))
@@ -107,14 +119,13 @@ def simulated(kind: str, seed: int) -> Watched:
         space=SPACE,
         metric="accuracy",
         mode="max",
-        search=settings["search"],
+        search=search or settings["search"],
         scheduler=settings["scheduler"],
         budget=Budget(trials=trials, max_epochs=settings.get("max_epochs") or int(draw.choice([10, 27]))),
         seed=seed,
     )
-    search = VirtualSearch(study, _value, times, workers=workers, seed=seed, failing=settings.get("failing", 0.0))
-    events = search.run()
-    if draw.random() < 0.5:
+    events = make(study, _value, times, workers=workers, seed=seed, failing=settings.get("failing", 0.0)).run()
+    if busy and draw.random() < 0.5:
         events = slowed(events, draw)
     longest, scheduler = study.budget.max_epochs, study.scheduler
     rungs, factor = tuple(scheduler.rungs(longest)), reduction_factor(repr(scheduler))

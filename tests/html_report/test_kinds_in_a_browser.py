@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.html_report.browsing import browsers, needs_browser, opened
-from tests.results.kinds_of_runs import KINDS, QUICK, thousand_of_fifty
+from tests.results.kinds_of_runs import KINDS, QUICK, brief, searched, thousand_of_fifty
+from tuner import Budget, Random, loguniform, uniform
 from tuner.html_report import write_report
 
 pytestmark = needs_browser
@@ -91,6 +92,8 @@ def test_a_loss_over_decades_is_looked_at_on_a_logarithmic_axis(browser: Any, re
     visit = opened(browser, reports["seven_decades"], scheme="dark")
     visit.drawn()
     axis = "document.getElementById('plot-explorer')._fullLayout.yaxis.type"
+    visit.page.locator("#explore-y").select_option("loss")
+    visit.page.wait_for_function("document.getElementById('plot-explorer')._fullLayout.yaxis.title.text === 'loss'")
     assert visit.page.evaluate(axis) == "log"
     visit.page.locator("#explore-log-y").click()
     visit.page.wait_for_function(f"{axis} === 'linear'")
@@ -155,6 +158,18 @@ def test_scripts_run_by_their_hashes_alone(browser: Any, reports: dict[str, str]
     injected.write_text(page.replace("<main>", "<main><script>window.injected = true</script>"))
     visit = opened(browser, str(injected))
     assert visit.page.evaluate("window.injected") is None
+    visit.page.context.close()
+
+
+def test_what_is_out_of_sight_waits_for_the_reader(browser: Any, tmp_path: Path) -> None:
+    """1,000 rows and the closed numbers of ten figures were laid out before the first screen was shown."""
+    space = {"lr": loguniform(1e-4, 1e-1), "dropout": uniform(0, 0.5)}
+    budget = Budget(trials=130, max_epochs=1)
+    visit = opened(browser, write_report(searched(tmp_path, brief, space=space, search=Random(), budget=budget)))
+    shown = "[...document.querySelectorAll('tr[data-trial]')].filter(row => row.checkVisibility()).length"
+    assert visit.page.evaluate(shown) == 100
+    visit.page.keyboard.press("Tab")
+    assert visit.page.evaluate(shown) == 130
     visit.page.context.close()
 
 

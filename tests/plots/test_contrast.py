@@ -68,7 +68,7 @@ def test_no_line_is_paler_than_its_colour_and_all_text_is_the_themes(run_of: Cal
 
 def test_colours_that_stand_beside_each_other_differ_for_people_who_see_no_red_or_green() -> None:
     """By Viénot et al. (1999): a distance in linear RGB after the loss of one cone."""
-    shown = {status: COLOURS[status] for status in ("completed", "failed", "running")}
+    shown = {status: COLOURS[status] for status in ("completed", "stopped", "failed", "running")}
     for seen in (deuteranope, protanope):
         points = {status: seen(colour) for status, colour in shown.items()}
         for first, second in combinations(points.items(), 2):

@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from tests.results.kinds_of_runs import interrupted, long_unicode, two_trials
+from tests.results.kinds_of_runs import all_failed, interrupted, long_unicode, sixty_conditional, two_trials
 from tests.results.simulated import simulated
 from tuner import Budget, choice, uniform
 from tuner.plots import Plots, progress, space
@@ -125,6 +125,21 @@ def test_a_surface_of_shortened_trials_is_of_what_they_would_reach(tmp_path: Pat
     surface = next(trace for trace in found.figure.data if trace.type == "contour")
     reached = [value for _, value in run.record.ranked()]
     assert surface.z.min() > median(reached)  # most ended after 3 epochs, and would go on to more
+
+
+def test_trials_that_ended_no_epoch_did_not_train(tmp_path: Path) -> None:
+    assert all_failed(tmp_path).plot.timeline().layout.title.text == "No worker finished an epoch"
+
+
+def test_of_many_lines_the_best_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 lines hide one another."""
+    run = sixty_conditional(tmp_path)
+    monkeypatch.setattr(space, "MOST_LINES", 10)
+    found = space.parallel_coordinates(run)
+    assert found is not None
+    assert found.figure.layout.title.text.replace("<br>", " ").endswith("(the best 10 of 48)")
+    reported = sorted((value for _, value in run.record.reported()), reverse=True)
+    assert sorted(found.table["val_accuracy"], reverse=True) == reported[:10]
 
 
 def test_names_beside_bars_and_colour_bars_leave_room_on_a_phone(tmp_path: Path) -> None:

@@ -108,6 +108,22 @@ def test_defaults_that_the_space_does_not_have_are_not_spoken_of(tmp_path: Path,
     assert DEFAULTS not in known(run_of(tmp_path, defaults))
 
 
+def test_a_default_of_0_in_a_logarithmic_range_is_its_lowest_value_and_that_is_said(tmp_path: Path) -> None:
+    space = {**SPACE, "weight_decay": loguniform(1e-6, 1e-2)}
+    defaults = {"lr": 0.001, "optimizer": "adam", "width": 0.75, "weight_decay": 0.0}
+    found = known(run_of(tmp_path, defaults, space=space))
+    over = f"{DEFAULTS} (with 1e-06 for a weight_decay of 0, which was not searched)"
+    assert found[over].low > 0
+    assert f"better than {over} would be" in found[over].words
+
+
+def test_a_gain_within_the_noise_is_called_so(tmp_path: Path) -> None:
+    """Of 1,000 images one is 0.1 % and the standard error of the difference above 1 %."""
+    (gain,) = known(with_accuracies(tmp_path, [0.9, 0.905])).values()
+    assert gain.words.endswith("better than the first trial, which is within the noise")
+    assert not gain.is_clear
+
+
 def test_few_trials_know_nothing_of_defaults_that_none_had(tmp_path: Path) -> None:
     defaults = {"lr": 0.001, "optimizer": "adam", "width": 0.9}
     assert DEFAULTS not in known(run_of(tmp_path, defaults, budget=Budget(trials=11, max_epochs=9)))

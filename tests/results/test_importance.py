@@ -75,22 +75,28 @@ def test_the_same_trials_give_the_same_shares() -> None:
 
 
 def told(shares: dict[str, list[float]], trials: int = 40) -> list[Importance]:
-    """Importances of shares in ten resamples."""
+    """Importances of shares in ten resamples, each of which leads as often as it is the largest."""
+    leaders = np.array(list(shares.values())).argmax(axis=0).tolist()
     found = [
-        Importance(name, float(np.mean(each)), float(np.std(each)), trials, tuple(each))
-        for name, each in shares.items()
+        Importance(name, float(np.mean(each)), float(np.std(each)), trials, leaders.count(place) / len(leaders))
+        for place, (name, each) in enumerate(shares.items())
     ]
     return sorted(found, key=lambda one: -one.share)
 
 
-def test_one_that_leads_in_nearly_all_resamples_is_named() -> None:
+def test_one_that_nearly_surely_leads_is_named() -> None:
     found = headline(told({"batch_size": [0.1] * 10, "lr": [0.8] * 10}))
     assert (found.leader, found.rivals) == ("lr", ())
     assert found.text == "lr matters most: 80% ± 0% of the variance"
 
 
+def test_nothing_explains_all_for_sure() -> None:
+    found = headline(told({"batch_size": [0.0] * 10, "lr": [0.999] * 10}))
+    assert found.text == "lr matters most: nearly all of the variance"
+
+
 def test_two_that_lead_in_turns_cannot_be_told_apart() -> None:
-    found = headline(told({"lr": [0.5] * 6 + [0.3] * 4, "batch_size": [0.4] * 10, "momentum": [0.1] * 10}))
+    found = headline(told({"lr": [0.52] * 5 + [0.3] * 5, "batch_size": [0.4] * 10, "momentum": [0.1] * 10}))
     assert (found.leader, found.rivals) == (None, ("lr", "batch_size"))
     assert found.text == "lr and batch_size can't be told apart"
 
@@ -114,6 +120,17 @@ def test_ten_trials_name_nobody() -> None:
 def test_a_single_hyperparameter_does_not_matter_most() -> None:
     """Of one, a share of 100% ± 0% is no finding."""
     assert headline(told({"lr": [0.9] * 10})).text == "lr has no other hyperparameter to be compared with"
+
+
+def test_a_process_that_is_unsure_does_not_silence_trees_that_are_sure() -> None:
+    """One explains nearly all there is, and the other was tried in a corner only, where the process knows little."""
+    generator = np.random.default_rng(1)
+    configs = [{"a": value, "b": generator.uniform(0, 0.1)} for value in generator.uniform(0, 1, 25)]
+    space = Space({"a": uniform(0, 1), "b": uniform(0, 1)})
+    values = [config["a"] + 0.02 * generator.standard_normal() for config in configs]
+    found = importance(space, configs, values)
+    assert headline(found).leader == "a"
+    assert found[0].leads < 1
 
 
 def test_draws_of_what_is_unsure_make_shares_unsure() -> None:

@@ -26,13 +26,12 @@ NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above 
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
 # Before anything is shown: figures take the place of tables where the browser can unpack and draw them.
 FIRST_SCRIPT = Markup(
-    'document.documentElement.classList.toggle("drawn", '
-    '"DecompressionStream" in window && "IntersectionObserver" in window)'
+    'if ("DecompressionStream" in window && "IntersectionObserver" in window) '
+    'document.documentElement.classList.add("drawn", "resting")'
 )
 LIT = {"light": "#C2185B", "dark": "#FF7AB2"}  # of the trial that is chosen, unlike any colour of the figures
 CURVES = {"light": ["#0072B2", "#B45309"], "dark": ["#56B4E9", "#E69F00"]}
 LOOKS = {name: {**colours, "lit": LIT[name], "curves": CURVES[name]} for name, colours in THEMES.items()}
-WIDE = ("parallel coordinates", "slices", "confusion matrix")
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,7 @@ def _environment() -> Environment:
     scripts = "\n".join(source(f"scripts/{name}.js") for name in SCRIPTS)
     script = Markup('\n"use strict";\n{\n' + scripts + "\n}\n")
     environment.filters |= {
+        "typed": typed,
         "short": short,
         "duration": duration,
         "outcome": outcome,
@@ -88,6 +88,11 @@ def _environment() -> Environment:
     environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}
     environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS})}
     return environment
+
+
+def typed(text: str) -> Markup:
+    """A command that is broken between its words, and within one only where it is longer than the line."""
+    return Markup(" ").join(Markup("<span>{}</span>").format(word) for word in text.split(" "))
 
 
 def in_script(data: Any) -> Markup:
@@ -108,7 +113,7 @@ def _figure(plot: Plot) -> Figure:
     if "trial" in plot.table and len(plot.table):
         figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
     name = plot.name.replace(" ", "-")
-    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.name in WIDE)
+    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide)
 
 
 def _name_lines(trace: Any, table: pd.DataFrame) -> None:

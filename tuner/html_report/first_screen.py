@@ -7,21 +7,25 @@ import json
 import math
 import pprint
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
 from tuner.foreign_text import in_utf8
-from tuner.history.records import flat_config
+from tuner.history.records import TrialRecord, flat_config
+from tuner.plots.marks import in_full
+from tuner.plots.value_axes import is_wide
 from tuner.quoting import command
+from tuner.results.text import short
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
-WIDTH, HEIGHT, EDGE = 600.0, 120.0, 8.0  # of the history, in the units of its viewBox
+WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300
-DECADES = 2.0  # of positive values from which on their logarithms are drawn
-SHOWN_SHARE = 0.75  # of the trials; the worst ones would press the others into a line, and lie on the border
+FLAT = 4.0  # times as far from the best as the middle one: what lies beyond is drawn on the edge
+HOLLOW = ' class="shorter"'
 
 
 @dataclass(frozen=True)
@@ -49,33 +53,40 @@ def copies(run: Run) -> list[Copy]:
     return found
 
 
-def sparkline(run: Run) -> Markup | None:
-    """What each trial comes to and the best so far, as SVG; None for fewer than two values."""
-    values = [best[1] for best in map(run.record.best_of, _counting(run)) if best is not None]
-    if len(values) < 2:
+@dataclass(frozen=True)
+class History:
+    """The small history: an SVG without text, and what its upper and its lower edge stand for.
+
+    `shorter` says that some trials were not trained in full, `beyond` how many lie beyond an edge and are drawn on it.
+    """
+
+    picture: Markup
+    above: str
+    below: str
+    shorter: bool
+    beyond: int
+
+
+def history(run: Run) -> History | None:
+    """What each trial comes to and the best so far; None for fewer than two values."""
+    found = [(trial, run.record.best_of(trial.trial)) for trial in _counting(run)]
+    told = [(best[1], in_full(run, trial)) for trial, best in found if best is not None]
+    if len(told) < 2:
         return None
-    drawn = [math.log10(value) for value in values] if _spans_decades(values) else values
+    values = [value for value, _ in told]
+    logarithmic = is_wide(values, run.mode)
+    drawn = [math.log10(value) for value in values] if logarithmic else values
     better = max if run.mode == "max" else min
-    so_far = [drawn[0]]
-    for value in drawn[1:]:
-        so_far.append(better(so_far[-1], value))
-    ordered = sorted(drawn, reverse=run.mode == "max")
-    ends = (ordered[0], ordered[int(SHOWN_SHARE * (len(ordered) - 1))], so_far[0])
-    scale = _Scale(len(drawn), min(ends), max(ends))
-    step = max(1, len(drawn) // MOST_POINTS)
-    points = "".join(
-        f'<circle cx="{scale.x(i):.1f}" cy="{scale.y(drawn[i]):.1f}" r="2.5"/>' for i in range(0, len(drawn), step)
-    )
-    changes = [i for i in range(1, len(so_far)) if so_far[i] != so_far[i - 1]]
-    line = f"M{scale.x(0):.1f} {scale.y(so_far[0]):.1f}"
-    line += "".join(f"H{scale.x(i):.1f}V{scale.y(so_far[i]):.1f}" for i in changes) + f"H{WIDTH - EDGE:.1f}"
-    label = escape(f"The best {run.metric} so far, over {len(values)} trials in their order")
-    at = changes[-1] if changes else 0
-    return Markup(
-        f'<svg class="spark" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="{label}">'
-        f'<g class="trials">{points}</g><path class="best" d="{line}"/>'
-        f'<circle class="winner" cx="{scale.x(at):.1f}" cy="{scale.y(so_far[-1]):.1f}" r="5"/>'
-        "</svg>"
+    so_far = list(accumulate(drawn, better))
+    scale = _Scale(len(drawn), *_edges(drawn, run.mode, logarithmic=logarithmic))
+    changes = [index for index in range(1, len(so_far)) if so_far[index] != so_far[index - 1]]
+    above, below = (short(10**edge if logarithmic else edge) for edge in (scale.high, scale.low))
+    return History(
+        _picture(run.metric, scale, drawn, [full for _, full in told], so_far, changes),
+        above,
+        below,
+        not all(full for _, full in told),
+        sum(not scale.low <= value <= scale.high for value in drawn),
     )
 
 
@@ -98,12 +109,38 @@ class _Scale:
         return EDGE + (HEIGHT - 2 * EDGE) * (1 - min(1.0, max(0.0, share)))
 
 
-def _counting(run: Run) -> list[str]:
-    return [trial.trial for trial in run.record.trials.values() if trial.status != "failed"]
+def _counting(run: Run) -> list[TrialRecord]:
+    return [trial for trial in run.record.trials.values() if trial.status != "failed"]
 
 
-def _spans_decades(values: list[float]) -> bool:
-    return min(values) > 0 and math.log10(max(values)) - math.log10(min(values)) > DECADES
+def _edges(drawn: list[float], mode: str, *, logarithmic: bool) -> tuple[float, float]:
+    """The lowest and the highest that is drawn: without the worst trials, where these would press the others flat."""
+    ordered = sorted(drawn, reverse=mode == "max")
+    best, middle, worst = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+    if not logarithmic and abs(worst - best) > FLAT * abs(middle - best) > 0:
+        worst = next(value for value in reversed(ordered) if abs(value - best) <= FLAT * abs(middle - best))
+    return min(best, worst), max(best, worst)
+
+
+def _picture(
+    metric: str, scale: _Scale, drawn: list[float], full: list[bool], so_far: list[float], changes: list[int]
+) -> Markup:
+    """Marks of the trials, hollow where they were shorter, the line of the best, and where it was found."""
+    step = max(1, len(drawn) // MOST_POINTS)
+    marks = "".join(
+        f'<circle cx="{scale.x(i):.1f}" cy="{scale.y(drawn[i]):.1f}" r="2.5"{"" if full[i] else HOLLOW}/>'
+        for i in range(0, len(drawn), step)
+    )
+    line = f"M{scale.x(0):.1f} {scale.y(so_far[0]):.1f}"
+    line += "".join(f"H{scale.x(i):.1f}V{scale.y(so_far[i]):.1f}" for i in changes) + f"H{WIDTH - EDGE:.1f}"
+    label = escape(f"The best {metric} so far, over {len(drawn)} trials in their order")
+    at = changes[-1] if changes else 0
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="{label}">'
+        f'<g class="trials">{marks}</g><path class="best" d="{line}"/>'
+        f'<circle class="winner" cx="{scale.x(at):.1f}" cy="{scale.y(so_far[-1]):.1f}" r="5"/>'
+        "</svg>"
+    )
 
 
 def _literal(value: Any) -> str:

@@ -15,7 +15,7 @@ from tuner.history.data_record import files_left_out
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config, full_length, saved_epochs, saved_share
 from tuner.html_report.elements import figures_of, render
-from tuner.html_report.first_screen import copies, sparkline
+from tuner.html_report.first_screen import copies, history
 from tuner.html_report.packing import packed
 from tuner.html_report.trial_data import metric_names, trial_data
 from tuner.html_report.winner_metrics import epoch_metrics, test_metrics
@@ -23,6 +23,7 @@ from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
 from tuner.results.gains import gains
+from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ SHOWN_DAMAGES = 3
 MOST_TRIALS = 1000  # of the table of trials
 LATER_AXES: tuple[progress.Against, ...] = ("epochs", "time")
 SPENT = (progress.timeline, progress.savings, progress.costs)
-OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability, curves.winner_curves)
+GOING = (progress.optimisation_history, curves.learning_curves, progress.distribution, curves.winner_curves)
+OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)
+ALONE = (space.slices,)  # of what is learned of one hyperparameter, which has none to be compared with
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
 
 
@@ -74,8 +77,10 @@ def write_report(run: Run) -> str:
 def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
     best, failed = run.best, findings.failures(run)
+    enough = len(run.record.reported()) >= FEWEST_TRIALS
     searched, shown = _searched(run), _ordered(run)[:MOST_TRIALS]
     rows = _trial_rows(run, shown, searched)
+    metrics = metric_names(run)
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return render(
         "run.html",
@@ -103,17 +108,16 @@ def report_html(run: Run) -> str:
         noted=any(row.notes for row in rows),
         left_out=len(run.record.trials) - len(rows),
         trial_data=packed(trial_data(run, shown)),
-        metrics=metric_names(run),
+        metrics=metrics,
+        first_metric=next((name for name in metrics if name != run.metric), run.metric),  # its own curves stand above
         gains=gains(run),
         copies=copies(run),
-        history=sparkline(run),
+        history=history(run),
         report_command=command("report", run.path),
         images=mistakes.shown_mistakes(run),
-        going=figures_of(
-            draw(run) for draw in (progress.optimisation_history, curves.learning_curves, progress.distribution)
-        ),
+        going=figures_of(draw(run) for draw in GOING if draw is not progress.distribution or enough),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
-        learned=figures_of(draw(run) for draw in LEARNED) if len(run.outcomes()[1]) else [],
+        learned=figures_of(draw(run) for draw in (LEARNED if len(searched) > 1 else ALONE) if enough),
         spent=figures_of(draw(run) for draw in SPENT if draw is not progress.savings or saved),
         wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
         unsure=mistakes.shown_least_sure(run),

@@ -55,7 +55,7 @@ class Plots:
 
     def contour(self, x: str | None = None, y: str | None = None) -> go.Figure:
         """The metric over two hyperparameters, by default those that matter most."""
-        reason = "A contour needs two hyperparameters that are numbers, and four trials that have both"
+        reason = "A contour needs two hyperparameters that are numbers, and eight trials that have both"
         return self._shown(space.contour(self._run, x, y), reason)
 
     def rank(self) -> go.Figure:

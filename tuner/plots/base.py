@@ -16,13 +16,14 @@ THEMES: dict[str, dict[str, str]] = {
     "light": {"text": "#4f5b69", "grid": "rgba(28,36,48,0.14)"},
     "dark": {"text": "#a5b1bf", "grid": "rgba(228,232,238,0.18)"},
 }
-# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page
+# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page;
+# what was stopped is quiet, so that what was trained to its end and what failed stand out
 COLOURS = {
     "completed": "#009E73",
-    "stopped": "#B97F00",
+    "stopped": "#8A8FA3",
     "paused": "#3E95C9",
     "running": "#0B7BC1",
-    "interrupted": "#808080",
+    "interrupted": "#C46A9B",
     "failed": "#D55E00",
 }
 SYMBOLS = {"completed": "circle", "stopped": "square", "failed": "x", "interrupted": "diamond", "running": "diamond"}
@@ -33,6 +34,7 @@ GREY = "#808080"  # of lines, not of text
 SCALE = [[0.0, "#0B7BC1"], [0.5, "#8A7A8F"], [1.0, "#D06000"]]  # of lines and marks, 3:1 all along
 SURFACE = "Viridis"  # of areas, whose steps are to be seen, not their edges
 OUTLINE = {"color": GREY, "width": 1}
+FONT = {"family": "system-ui, sans-serif", "size": 13}
 HEIGHT = 420  # pixels
 TITLE_LINE, TITLE_CHARACTERS = 20, 84  # pixels of a line of a title, and what fits a notebook's 700 of them
 LONGEST_LABEL, LONGEST_OPTION = 28, 16  # characters of a name and of an option beside an axis
@@ -46,6 +48,7 @@ class Plot:
     name: str
     figure: go.Figure
     table: pd.DataFrame
+    wide: bool = False  # a narrow screen scrolls it
 
     def _repr_mimebundle_(self, *arguments: Any, **options: Any) -> Any:
         """For notebooks, which show it as they show its figure."""
@@ -75,7 +78,7 @@ def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Fig
         template="plotly_white",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 13, "color": THEMES["light"]["text"]},
+        font={**FONT, "color": THEMES["light"]["text"]},
         margin={"l": 60, "r": 20, "t": 80 + more, "b": 50},
         height=HEIGHT + more,
         hoverlabel={"namelength": -1},
@@ -92,7 +95,7 @@ def style_axes(figure: go.Figure) -> go.Figure:
     """Grid lines of the light theme; for all axes that the figure has by now."""
     grid = THEMES["light"]["grid"]
     lines = {"gridcolor": grid, "zerolinecolor": grid, "automargin": True, "exponentformat": "power"}
-    return figure.update_xaxes(**lines).update_yaxes(**lines)
+    return figure.update_xaxes(**lines).update_yaxes(**lines, ticklabelstandoff=4)
 
 
 def nothing(reason: str) -> go.Figure:

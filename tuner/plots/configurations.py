@@ -42,6 +42,23 @@ class Tried:
         """The axis of a hyperparameter."""
         return scale_of(self.domains[name], self.settings[name])
 
+    def best(self, count: int, mode: str) -> Tried:
+        """The best so many of them, still in their order; all where they are no more."""
+        if len(self.trials) <= count:
+            return self
+        ranked = np.argsort(-self.values if mode == "max" else self.values, kind="stable")
+        kept = sorted(ranked[:count].tolist())
+        settings = {name: [values[place] for place in kept] for name, values in self.settings.items()}
+        settings = {name: values for name, values in settings.items() if any(value is not ABSENT for value in values)}
+        return Tried(
+            trials=[self.trials[place] for place in kept],
+            values=self.values[kept],
+            epochs=[self.epochs[place] for place in kept],
+            full=[self.full[place] for place in kept],
+            settings=settings,
+            domains=self.domains,
+        )
+
     def table(self, metric: str) -> pd.DataFrame:
         """A row per trial: trial, number, epochs trained, what it comes to, and each hyperparameter by its name.
 

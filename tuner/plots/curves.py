@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST_CURVES = 100  # more are shown as bands
 ON_TOP = 10  # of the best trials, drawn over the bands
 BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and how opaque
+QUANTILES = tuple(sorted({50, *(share for low, high, _ in BANDS for share in (low, high))}))
 MOST_TICKS = 20
 
 Curve = list[tuple[int, float]]  # epoch, value
@@ -62,7 +63,8 @@ def winner_curves(run: Run) -> Plot | None:
 
     curves = {name: best.values(name) for pair in pairs for name in pair}
     figure = new_figure(_about_pairs(best, pairs, curves))
-    grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=[label(pair[1]) for pair in pairs])
+    headings = [label(train.removeprefix("train_")) for train, _ in pairs]
+    grid = make_subplots(1, len(pairs), figure=figure, subplot_titles=headings)
     for column, pair in enumerate(pairs, start=1):
         for name, colour, dash in zip(pair, (SECOND, BEST), ("dash", "solid"), strict=True):
             grid.add_scatter(
@@ -131,10 +133,9 @@ def _add_bands(figure: go.Figure, curves: Sequence[Curve]) -> pd.DataFrame:
         for epoch, value in curve:
             at.setdefault(epoch, []).append(value)
     epochs = sorted(at)
-    shares = sorted({50, *(share for low, high, _ in BANDS for share in (low, high))})
-    quantiles = np.array([np.percentile(at[epoch], shares) for epoch in epochs])
+    quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
     table = pd.DataFrame({"epoch": epochs, "trials": [len(at[epoch]) for epoch in epochs]})
-    table = table.assign(**{f"{share} %": quantiles[:, index] for index, share in enumerate(shares)})
+    table = table.assign(**{f"{share} %": quantiles[:, index] for index, share in enumerate(QUANTILES)})
     for low, high, opacity in BANDS:
         figure.add_scatter(
             x=[*epochs, *reversed(epochs)],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.records import TrialRecord, full_length
-from tuner.plots.base import COLOURS, SYMBOLS
+from tuner.plots.base import COLOURS, GREY, SYMBOLS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def by_length(table: pd.DataFrame, longest: int) -> Iterator[Group]:
     """Groups of such a table: trials trained in full, and the others, which come first to be drawn below."""
     for full, rows in table.groupby("in full", sort=True):
         name = _name("completed" if full else "ended", bool(full), rows, longest)
-        yield Group(name, rows, _marker("circle" if full else "square", "#808080", bool(full), rows, longest))
+        yield Group(name, rows, _marker("circle" if full else "square", GREY, bool(full), rows, longest))
 
 
 def size_of(rows: pd.DataFrame) -> int:

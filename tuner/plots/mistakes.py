@@ -14,6 +14,7 @@ SHOWN_MISTAKES = 16
 COLUMNS = 8
 ROW = 1.5  # edges of an image that one takes with its text
 LARGEST_WRITTEN = 20  # classes up to which a matrix has its counts written into it
+FIT_A_PHONE = 6  # classes, whose matrix needs no scrolling there
 MOST_TIES = 3  # that a title names
 
 
@@ -45,7 +46,8 @@ def confusion_matrix(run: Run) -> Plot | None:
     )
     figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
     figure.update_layout(height=max(360, min(900, 160 + 34 * len(classes))))
-    return Plot("confusion matrix", figure, pd.DataFrame(rows, columns=["class", "taken for", "images"]))
+    table = pd.DataFrame(rows, columns=["class", "taken for", "images"])
+    return Plot("confusion matrix", figure, table, wide=len(classes) > FIT_A_PHONE)
 
 
 def mistakes(run: Run) -> Plot | None:

@@ -9,7 +9,7 @@ from tuner.history.events import finite
 from tuner.history.pace import start_seconds, typical_epoch
 from tuner.history.records import TrialRecord, saved_epochs, saved_share
 from tuner.plots.base import BEST, COLOURS, GREY, OUTLINE, SYMBOLS, Plot, escaped, ids, label, new_figure
-from tuner.plots.marks import HOVER, by_status, in_full
+from tuner.plots.marks import CROWDED, HOVER, by_status, in_full
 from tuner.plots.value_axes import draw_values
 
 if TYPE_CHECKING:
@@ -102,8 +102,11 @@ def timeline(run: Run) -> Plot | None:
     lasted = float(table["end"].max()) if len(table) else 0.0
     share = busy / (lasted * len(ends)) if lasted and ends else 0.0
     begun = starting / (lasted * len(ends)) if lasted and ends else 0.0
+    trained = any(trial.epochs for trial in run.record.trials.values())
     figure = new_figure(
-        f"Workers trained {share:.0%} of the time, and started trials {begun:.0%}",
+        f"Workers trained {share:.0%} of the time, and started trials {begun:.0%}"
+        if trained
+        else "No worker finished an epoch",
         x="minutes of the search",
         y="worker",
     )
@@ -115,7 +118,7 @@ def timeline(run: Run) -> Plot | None:
             x=(rows["end"] - rows["start"]) / 60,
             orientation="h",
             name=str(status),
-            marker={"color": COLOURS[str(status)], "line": OUTLINE},
+            marker={"color": COLOURS[str(status)], "line": OUTLINE if len(table) <= CROWDED else {"width": 0}},
             customdata=ids(rows["trial"]),
             hovertemplate="trial %{customdata[0]}: %{base:.2f} min, for %{x:.2f} min",
         )

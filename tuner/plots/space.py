@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
 
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
-FEWEST_POINTS = 4  # that a surface is drawn from
+FEWEST_POINTS = 8  # that a surface is drawn from: fewer are told by themselves
+MOST_LINES = 300  # of parallel coordinates: more hide one another
 SMOOTHING = 0.12  # of a contour, as a share of an axis
 LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the room
-LONGEST_PARALLEL, ROOM = 18, 80  # characters of a name above an axis of parallel coordinates, and above all
+LONGEST_PARALLEL, ROOM = 18, 96  # characters of a name above an axis of parallel coordinates, and above all
 
 Floats = npt.NDArray[np.float64]
 
@@ -79,22 +81,24 @@ def parallel_coordinates(run: Run) -> Plot | None:
     """A line per trial through its hyperparameters to the metric, coloured by the metric; None without both."""
     import plotly.graph_objects as go
 
-    found = tried(run)
-    if not found.settings or not found.trials:
+    whole = tried(run)
+    if not whole.settings or not whole.trials:
         return None
+    found = whole.best(MOST_LINES, run.mode)
     longest = max(8, min(LONGEST_PARALLEL, ROOM // (len(found.settings) + 2)))
     axes = [_parallel_axis(label(name, longest), found.scale(name)) for name in found.settings]
     if len(set(found.epochs)) > 1:
         axes.append({"label": "epochs", "values": found.epochs, "tickvals": _whole_ticks(found.epochs)})
     values, bar = colours_of(found.values, run.mode)
     axes.append({"label": label(run.metric, longest), "values": values, **bar})
-    figure = new_figure("Where the lines of the good trials run together, their values are good")
+    which = f" (the best {len(found.trials)} of {len(whole.trials):,})" if len(found.trials) < len(whole.trials) else ""
+    figure = new_figure(f"Where the lines of the good trials run together, their values are good{which}")
     line = {"color": values, "colorscale": SCALE, "reversescale": run.mode == "max", "showscale": True}
     colour_bar = {**BAR, "title": _along_bar(run), **bar}
     customdata = ids(trial.trial for trial in found.trials)
     figure.add_trace(go.Parcoords(dimensions=axes, line={**line, "colorbar": colour_bar}, customdata=customdata))
     figure.update_layout(margin={"l": 80, "t": 100})
-    return Plot("parallel coordinates", figure, found.table(run.metric))
+    return Plot("parallel coordinates", figure, found.table(run.metric), wide=True)
 
 
 def slices(run: Run) -> Plot | None:
@@ -128,11 +132,11 @@ def slices(run: Run) -> Plot | None:
         margin={"t": 120},
         coloraxis={"colorscale": SCALE, "reversescale": True, "colorbar": {**BAR, "title": {"text": "trial"}}},
     )
-    return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric))
+    return Plot("slices", draw_values(grid, found.values, run.mode, headings=True), found.table(run.metric), wide=True)
 
 
 def contour(run: Run, first: str | None = None, second: str | None = None) -> Plot | None:
-    """The metric over two hyperparameters, by default the two that matter most of those with an order.
+    """The metric over two hyperparameters, by default the two with an order that matter most and enough trials have.
 
     The surface is of the trials that were trained in full; where those are too few, of what all would reach at full
     length, see `tuner.results.full_length`. None without two such hyperparameters, or with too few trials for it.
@@ -273,7 +277,12 @@ def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) 
     ordered = [name for name in found.settings if is_ordered(found.domains[name])]
     by_weight = [one.name for one in run.importances if one.name in ordered]
     wanted = [name for name in (first, second) if name is not None]
-    return list(dict.fromkeys([*wanted, *by_weight, *ordered]))[:2]
+    names = list(dict.fromkeys([*wanted, *by_weight, *ordered]))
+    used = {name: found.scale(name).used for name in names if name in found.settings}
+    pairs = [pair for pair in combinations(names, 2) if set(wanted) <= set(pair)]
+    enough = (pair for pair in pairs if all(name in used for name in pair))
+    chosen = next((pair for pair in enough if (used[pair[0]] & used[pair[1]]).sum() >= FEWEST_POINTS), names[:2])
+    return list(chosen)
 
 
 def _at_full_length(run: Run, found: Tried) -> Floats:

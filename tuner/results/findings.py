@@ -140,7 +140,7 @@ def _going_on(run: Run) -> list[Advice]:
     found = leader and run.record.best_report_of(leader.trial)
     reached = leader.epochs[found[0]].time if leader and found else 0.0
     before = sum(e.time <= reached for t in run.record.trials.values() for e in t.epochs.values())
-    if before < LATE * epochs:
+    if before < LATE * epochs or not found or not _better_than_earlier(run, leader, found[1], reached):
         return []
     more = max(10, trials // 2)
     return [
@@ -152,6 +152,22 @@ def _going_on(run: Run) -> list[Advice]:
             trials + more,
         )
     ]
+
+
+def _better_than_earlier(run: Run, leader: TrialRecord | None, value: float, reached: float) -> bool:
+    """Whether later trials are better than the earlier ones, beyond what values vary over epochs by themselves.
+
+    The earlier ones had reached their best before the last part of the search: a trial that is better after its last
+    epoch than after its first says nothing of that.
+    """
+    trials = [trial for trial in run.record.trials.values() if leader is None or trial.number < leader.number]
+    reports = [(trial, run.record.best_report_of(trial.trial)) for trial in trials if trial.status != "failed"]
+    earlier = [best[1] for trial, best in reports if best is not None and trial.epochs[best[0]].time < reached]
+    worth = leader and run.record.worth_of(leader.trial)
+    error = CLEAR * ((worth.error if worth else None) or 0.0)
+    if run.mode == "max":
+        return bool(earlier) and value > max(earlier) + error
+    return bool(earlier) and value < min(earlier) - error
 
 
 def _resumed(run: Run, trials: int | None = None) -> str:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tuner.history.records import TrialRecord, flat_config, full_length
+from tuner.history.worth import Worth
+from tuner.results.findings import CLEAR, SHARES, share_error
 from tuner.results.full_length import reached_by
 from tuner.results.importance import FEWEST_TO_NAME
-from tuner.space import Choice, Space
+from tuner.results.text import short
+from tuner.space import Choice, Domain, Space
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
 
 WITHIN_80 = 1.2816  # standard deviations to each side that hold 80 % of a normal variable
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
+MANY_TIMES = 10.0  # from which a loss is said to be so many times lower
 NEAR = 0.02  # of a hyperparameter's range: so far from the default a value counts as it
 
 
@@ -25,7 +30,8 @@ class Gain:
     """How much better the winner is than something else, in units of the metric; more is better.
 
     `over` says than what. `trial` is the one that was measured, `epochs` how many of its `full` it was trained; None
-    where the model of the trials says what one would reach, with 80 % between `low` and `high`.
+    where the model of the trials says what one would reach, with 80 % between `low` and `high`. `noise` is the standard
+    error of `by`, 0 where it isn't known; `times` how many times smaller a loss is, 0 where that says less than `by`.
     """
 
     by: float
@@ -35,13 +41,22 @@ class Gain:
     full: int = 0
     low: float = 0.0
     high: float = 0.0
+    noise: float = 0.0
+    times: float = 0.0
 
     @property
     def amount(self) -> str:
         """The gain as text, in two digits: no more are known; empty where there is none."""
         if self.trial is None:
             return f"{self.low:.2g} to {self.high:.2g}" if self.low > 0 else ""
+        if self.times:
+            return f"{float(f'{self.times:.2g}'):,.0f} times"
         return f"{self.by:.2g}" if self.by > 0 else ""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether there is a gain, of more than two standard errors."""
+        return bool(self.amount) and self.by >= CLEAR * self.noise
 
     @property
     def words(self) -> str:
@@ -51,7 +66,10 @@ class Gain:
         if self.trial is None:
             return f"better than {self.over} would be, by the model of the trials (80 % interval; no trial had them)"
         cut = f" (which was trained {self.epochs} of {self.full} epochs)" if self.epochs < self.full else ""
-        return ("better than " if self.by > 0 else "no better than ") + self.over + cut
+        if self.by <= 0:
+            return f"no better than {self.over}{cut}"
+        within = "" if self.is_clear else ", which is within the noise"
+        return f"{'lower' if self.times else 'better'} than {self.over}{cut}{within}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,7 @@ class Gains:
     @property
     def by_luck(self) -> bool:
         """Whether there is a gain, of which luck is a part."""
-        return any(one.amount for one in self.known)
+        return any(one.is_clear for one in self.known)
 
 
 def gains(run: Run) -> Gains | None:
@@ -81,21 +99,23 @@ def gains(run: Run) -> Gains | None:
 
     Over the trial that was started first, the first configuration of the study's `start_from`, and the trainer's own
     defaults: by a trial that had them, or nearly; else by the model that importance rests on, where it can tell
-    whether they are better or worse. Where neither can, nothing is said of them. The gain over the winner itself is 0.
+    whether they are better or worse. Where neither can, nothing is said of them. A default of 0 is no part of a
+    logarithmic range: its lowest value stands for it, and `over` says so. The gain over the winner itself is 0.
     """
     best = run.best
     found = run.record.best_of(best.trial) if best is not None else None
-    if found is None:
+    if best is None or found is None:
         return None
     reported = [trial for trial, _ in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
     start = next((trial for trial in reported if _is_starting_point(run, trial)), None)
     default = next((trial for trial in reported if _has_defaults(run, trial)), None)
     names: dict[str, list[str]] = {}
-    for trial, name in ((first, FIRST), (start, START), (default, DEFAULTS)):
+    named = DEFAULTS + _moved(run)
+    for trial, name in ((first, FIRST), (start, START), (default, named)):
         if trial is not None:
             names.setdefault(trial.trial, []).append(name)
-    known = [_measured(run, run.record.trials[trial], found[1], _named(of_it)) for trial, of_it in names.items()]
+    known = [_measured(run, run.record.trials[trial], best, _named(of_it)) for trial, of_it in names.items()]
     predicted = _predicted(run, found[1]) if default is None else None
     return Gains((*known, *([predicted] if predicted else [])), len(reported))
 
@@ -105,19 +125,56 @@ def gains(run: Run) -> Gains | None:
 
 def _named(names: list[str]) -> str:
     """One trial that is several of what a winner is compared with."""
-    return f"{names[0]}, which had {DEFAULTS}" if DEFAULTS in names[1:] else names[0]
+    defaults = [name for name in names[1:] if name.startswith(DEFAULTS)]
+    return f"{names[0]}, which had {defaults[0]}" if defaults else names[0]
 
 
-def _measured(run: Run, trial: TrialRecord, value: float, over: str) -> Gain:
-    other = run.record.best_of(trial.trial)
-    by = _sign(run) * (value - other[1]) if other else 0.0
+def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gain:
+    found, other = run.record.worth_of(best.trial), run.record.worth_of(trial.trial)
+    if found is None or other is None:
+        return Gain(0.0, over, trial.trial)
+    by = _sign(run) * (found.value - other.value)
+    noise, times = 0.0 if trial is best else _noise(run, found, other), 0.0
+    if run.mode == "min" and 0 < MANY_TIMES * found.value <= other.value:
+        times = other.value / found.value
     whole = trial.epoch if trial.status == "completed" else full_length(trial.config, run.longest_trial)
-    return Gain(by, over, trial.trial, trial.epoch, whole)
+    return Gain(by, over, trial.trial, trial.epoch, whole, noise=noise, times=times)
+
+
+def _noise(run: Run, one: Worth, other: Worth) -> float:
+    """The standard error of the difference: of shares by the number of images, else by how values vary over epochs."""
+    images = run.images.get("validation")
+    if run.metric in SHARES and images:
+        return math.hypot(*(share_error(worth.value, images) for worth in (one, other)))
+    return math.hypot(one.error or 0.0, other.error or 0.0)
+
+
+def _defaults(run: Run) -> dict[str, Any]:
+    """The trainer's defaults; 0, which no logarithmic range holds, becomes the range's lowest value."""
+    defaults: dict[str, Any] = run.info.get("defaults") or {}
+    return {name: _lowest(run.space.dimensions.get(name)) if _is_below(run, name) else value
+            for name, value in defaults.items()}  # fmt: skip
+
+
+def _is_below(run: Run, name: str) -> bool:
+    return run.info["defaults"][name] == 0 and _lowest(run.space.dimensions.get(name)) > 0
+
+
+def _lowest(domain: Domain | None) -> float:
+    """Of a logarithmic range; 0 of all else."""
+    return float(getattr(domain, "low", 0.0)) if getattr(domain, "log", False) else 0.0
+
+
+def _moved(run: Run) -> str:
+    """Which of the defaults are not what they are, as a range has no 0: in words."""
+    moved = [name for name in run.info.get("defaults") or {} if _is_below(run, name)]
+    said = " and ".join(f"{short(_lowest(run.space.dimensions[name]))} for a {name} of 0" for name in moved)
+    return f" (with {said}, which was not searched)" if moved else ""
 
 
 def _predicted(run: Run, value: float) -> Gain | None:
     """Over the trainer's defaults by the model, where it knows that they are worse or better."""
-    defaults, space = run.info.get("defaults") or {}, run.space
+    defaults, space = _defaults(run), run.space
     if not defaults or len(run.record.reported()) < FEWEST_TO_NAME:
         return None
     reached = reached_by(run, space.unflatten(defaults))
@@ -126,7 +183,7 @@ def _predicted(run: Run, value: float) -> Gain | None:
     by, within = _sign(run) * (value - reached[0]), WITHIN_80 * reached[1]
     if by - within <= 0 <= by + within:
         return None
-    return Gain(by, DEFAULTS, low=by - within, high=by + within)
+    return Gain(by, DEFAULTS + _moved(run), low=by - within, high=by + within)
 
 
 def _sign(run: Run) -> float:
@@ -142,7 +199,7 @@ def _is_starting_point(run: Run, trial: TrialRecord) -> bool:
 
 def _has_defaults(run: Run, trial: TrialRecord) -> bool:
     """Whether each of its hyperparameters that was searched is at the trainer's default, or nearly; see `NEAR`."""
-    space, defaults = run.space, run.info.get("defaults") or {}
+    space, defaults = run.space, _defaults(run)
     wanted = space.project(space.unflatten(defaults))
     asked, has = space.flatten(wanted), space.flatten(space.project(trial.config))
     searched = [name for name in has if name in space.dimensions]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +17,13 @@ from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tuner.plots import base, curves
 from tuner.results.text import with_error
 from tuner.service.database import foretold, studies
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State
+from tuner.service.web import summary
+from tuner.service.web.routes.pages import ASSETS
 from tuner.service.web.settings import WebSettings
 
 NAME = "<script>document.title='taken'</script>"
@@ -214,6 +218,18 @@ def test_pages_name_only_assets_of_this_server(served: Served) -> None:
         assert served.client().get(f"/assets/{name}").status_code == 200
     for name in ("page.html", "..%2fsettings.py", "nothing.js"):
         assert served.client().get(f"/assets/{name}").status_code == 404
+
+
+def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Served) -> None:
+    """Colours stood in two files, and bands in three."""
+    script = served.client().get("/assets/looks.js").text
+    told = {line.split()[2]: json.loads(line.split(" = ", 1)[1].rstrip(";")) for line in script.splitlines()}
+    assert told["COLOURS"] == base.COLOURS
+    assert told["THEMES"] == base.THEMES
+    assert [tuple(band) for band in told["BANDS"]] == list(curves.BANDS)
+    assert {share for low, high, _ in told["BANDS"] for share in (low, high)} < set(summary.QUANTILES)
+    for path in ASSETS.glob("*.js"):
+        assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
 
 
 def opened(browser: Any, width: int = 1400, scheme: str = "light") -> tuple[Any, list[str]]:

@@ -17,6 +17,7 @@ from tuner.history.events import finite
 from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.history.scored import BEST, METRICS
+from tuner.plots.curves import QUANTILES
 from tuner.results import Run
 from tuner.results.text import averaged, report_of, with_error
 from tuner.service.errors import ServiceError
@@ -25,7 +26,6 @@ from tuner.service.web.files import is_odd, part_of
 ALIKE = 5  # trials that failed with the same error, after which pausing is proposed
 NAMED = 50  # trials of a failure that are named
 FEWEST = 3  # trials with a value, before anything is said of the next ones
-QUANTILES = (10, 25, 50, 75, 90)
 MOST_CURVES = 60
 WANDB_STATE = "wandb/mirror.json"
 LONGEST_STATE = 10_000  # bytes

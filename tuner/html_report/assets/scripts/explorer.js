@@ -1,5 +1,6 @@
 // Any metric against epochs, time, a hyperparameter or another metric, of the trials that the table shows.
 const MOST_CURVES = 200;
+const MOST_MARKED = 30; // curves with a mark at each epoch
 const explorer = byId("plot-explorer");
 
 function valueOf(trial, axis) {
@@ -14,7 +15,7 @@ function valueOf(trial, axis) {
 
 function curvesAgainst(trials, axis, name) {
   const shown = trials.slice(0, MOST_CURVES);
-  return byStatus(shown, "lines+markers", (trial) => {
+  return byStatus(shown, shown.length > MOST_MARKED ? "lines" : "lines+markers", (trial) => {
     const gap = trial.epochs.length;
     return gap && trial.metrics[name] ? { x: [...trial[axis], null], y: [...trial.metrics[name], null], customdata: Array(gap + 1).fill(trial.id) } : null;
   });

@@ -27,6 +27,7 @@ const canDraw = () => document.documentElement.classList.contains("drawn");
 // Where figures can't be drawn, the tables stay in their place.
 function plainly(error) {
   document.documentElement.classList.remove("drawn");
+  wake();
   for (const numbers of document.querySelectorAll("details.numbers")) numbers.open = true;
   console.warn(`The figures can't be drawn (${error}); their numbers are shown as tables.`);
 }

@@ -2,8 +2,7 @@
 import { get, path } from "./api.js";
 import { el, show } from "./dom.js";
 import { colourOf, escaped, onTheme, plot } from "./figure.js";
-
-const BANDS = [["10", "90", 0.14], ["25", "75", 0.22]];
+import { BANDS, GREY } from "./looks.js";
 
 export function curvesOf(study, choose) {
   const place = el("div", { id: "curves", class: "figure", "data-keep": "" });
@@ -80,7 +79,7 @@ function bandsOf({ bands, band_epochs: epochs }) {
       { ...common, y: bands[high], fill: "tonexty", fillcolor: `rgba(128,128,128,${opacity})`, name: `${low} to ${high} %` },
     ];
   });
-  return [...areas, { x: epochs, y: bands["50"], mode: "lines", name: "median", line: { color: "#808080", dash: "dash" } }];
+  return [...areas, { x: epochs, y: bands["50"], mode: "lines", name: "median", line: { color: GREY, dash: "dash" } }];
 }
 
 // A failed trial, whose loss may be 1e30, doesn't set the axis.
@@ -94,7 +93,7 @@ function rangeOf({ curves, bands }) {
 }
 
 function layoutOf(found) {
-  const rung = (x) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: "#808080", dash: "dot", width: 1 } });
+  const rung = (x) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line: { color: GREY, dash: "dot", width: 1 } });
   const margin = Math.max(1, found.longest - 1) * 0.03; // so that marks at its ends are whole
   return {
     xaxis: { title: { text: "epoch" }, range: [1 - margin, found.longest + margin], ...(found.longest <= 20 && { dtick: 1 }) },

@@ -1,12 +1,12 @@
 // Figures, drawn by the script that the installed plotly brings; it comes once a figure is to be seen.
 import { el } from "./dom.js";
+import { CATEGORIES, COLOURS, FONT, GREY, THEMES } from "./looks.js"; // those of the report's figures
 
-const COLOURS = { completed: "#009E73", stopped: "#B97F00", paused: "#3E95C9", running: "#0B7BC1", interrupted: "#808080", failed: "#D55E00" };
-export const LINES = ["#0B7BC1", "#D55E00", "#009E73", "#C46A9B", "#B97F00", "#3E95C9", "#808080"];
+export const LINES = CATEGORIES;
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let loading = null;
 
-export const colourOf = (status) => COLOURS[status] ?? "#808080";
+export const colourOf = (status) => COLOURS[status] ?? GREY;
 
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
@@ -25,13 +25,12 @@ function plotly() {
 
 export async function plot(place, traces, layout) {
   const drawn = await plotly();
-  const text = getComputedStyle(document.body).getPropertyValue("color");
-  const grid = dark.matches ? "rgba(228,232,238,0.18)" : "rgba(28,36,48,0.14)";
+  const { text, grid } = THEMES[dark.matches ? "dark" : "light"];
   const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "power" };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 13, color: text },
+    font: { ...FONT, color: text },
     margin: { l: 50, r: 10, t: 10, b: 40 },
     height: 340,
     hoverlabel: { namelength: -1 },

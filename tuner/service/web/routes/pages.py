@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from functools import cache
 from importlib.metadata import version
@@ -78,6 +79,12 @@ def plotly(encoding: Annotated[str, Header(alias="accept-encoding", max_length=1
     return Response(packed, media_type=KINDS[".js"], headers=headers | {"content-encoding": "gzip"})
 
 
+@router.get("/assets/looks.js")
+def looks() -> Response:
+    """How figures of reports and notebooks look, for those that pages draw while a search runs."""
+    return Response(_looks(), media_type=KINDS[".js"], headers=_OF_ASSETS | {"cache-control": "no-cache"})
+
+
 @router.get("/assets/{name}")
 def asset(name: str) -> Response:
     """A script or style of these pages."""
@@ -109,6 +116,16 @@ def _page(name: str, **content: object) -> Response:
 @cache
 def _assets() -> frozenset[str]:
     return frozenset(path.name for path in ASSETS.iterdir() if path.suffix in KINDS)
+
+
+@cache
+def _looks() -> str:
+    from tuner.plots import base, curves
+
+    found = {name: getattr(base, name) for name in ("CATEGORIES", "COLOURS", "FONT", "GREY", "THEMES")}
+    return "".join(
+        f"export const {name} = {json.dumps(one)};\n" for name, one in (found | {"BANDS": curves.BANDS}).items()
+    )
 
 
 @cache
