@@ -132,6 +132,12 @@ class ReportBody(AskBody):
 
     epoch: int = Field(ge=1, le=10**9, description="counted from 1, one after another")
     metrics: Reported = Field(description="a number for the study's metric, or several metrics by name")
+    checkpoint: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1_000,
+        description="where the trial's state after this epoch lies, for who goes on",
+    )
 
 
 class CompleteBody(AskBody):
@@ -158,6 +164,7 @@ class HandedTrial(BaseModel):
     seed: int
     epochs: int = Field(description="to train it to, unless an answer stops it before")
     from_epoch: int = Field(description="that is done: the next one to train and report is one more")
+    checkpoint: str | None = Field(None, description="of that epoch, as it was reported")
     rungs: list[int] = Field(description="epochs after which early stopping compares it")
     attempt: int = Field(description="how often it was handed out")
 
@@ -172,7 +179,10 @@ class Asked(BaseModel):
 
 
 class ToldWorker(BaseModel):
-    """What to do with the trial now: go on; or leave it, as it is over, or with somebody else (pause)."""
+    """What to do with the trial now: go on; or leave it, as it is over (stop), or as it waits (pause).
+
+    One that waits may be handed out again, or is with somebody else already.
+    """
 
     answer: Literal["continue", "stop", "pause"]
 
