@@ -266,7 +266,7 @@ def test_a_job_that_never_came_is_given_up_and_does_nothing_if_it_comes_then(
     assert executor.look(folder).state == "starting"
     monkeypatch.setattr(module, "SURE_SECONDS", 0.0)
     assert executor.look(folder).state == "gone"
-    task = ("tuner.driver.detached", str(folder / "task.json"))
+    task = ("tuner.cli.detached", str(folder / "task.json"))
     late = subprocess.run([sys.executable, "-m", *task], capture_output=True, text=True, check=False, timeout=300)
     assert (late.returncode, "this driver was given up before it started" in late.stdout) == (1, True)
     assert not (folder / "ended.json").exists()

@@ -133,6 +133,7 @@ class OneRun(Service):
             started=began,
             ended=None if state is State.RUNNING else last,
             run=run.path,
+            external=bool(run.info.get("asked")),
             reason=_reason(run, state),
             progress=progress,
         )

@@ -25,7 +25,7 @@ from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, 
 from tuner.service.executors.told import ended_of, read, run_of
 from tuner.storage.folder import LocalFolder
 
-COMMAND = ("python", "-m", "tuner.driver.detached")  # by the cluster's own interpreter
+COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpreter
 STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
 ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer

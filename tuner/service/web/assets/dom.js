@@ -62,6 +62,11 @@ export function badge(state) {
   return el("span", { class: `state ${state}` }, state);
 }
 
+// A study whose trials run outside the service.
+export function external() {
+  return el("span", { class: "state external", title: "workers ask for its trials and run them elsewhere" }, "external");
+}
+
 export function table(label, heads, rows, attributes = {}) {
   const cells = heads.map(([text, kind]) => el("th", { class: kind, scope: "col" }, text));
   const body = el("tbody", {}, rows);

@@ -27,7 +27,7 @@ export async function plot(place, traces, layout) {
   const drawn = await plotly();
   const text = getComputedStyle(document.body).getPropertyValue("color");
   const grid = dark.matches ? "rgba(228,232,238,0.18)" : "rgba(28,36,48,0.14)";
-  const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "power" };
+  const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "e" }; // powers need styles that the page forbids
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
