@@ -189,6 +189,13 @@ def test_trials_at_once_of_a_study_that_waits_are_kept_with_the_devices_for_them
 def test_a_finished_study_goes_on_with_higher_limits(service: Service) -> None:
     study = service.submit(submission(), ANNE).id
     bring(service, study, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED)
+    with service.database.changing() as connection:
+        progress = {"trials": {"completed": 5, "failed": 3}, "epochs": 20}
+        studies.update(connection, study, run="somewhere", progress=progress)
+    for limits, had in (({"trials": 8}, "8"), ({"total_epochs": 20, "trials": 99}, "20")):
+        with pytest.raises(ServiceError, match=f"counts the whole run and must be above the {had} that it has, got"):
+            service.change(study, ANNE, limits=limits)
+    assert service.study(study).state is State.FINISHED
     assert service.change(study, ANNE, limits={"trials": 9}).state is State.QUEUED
 
 

@@ -24,6 +24,21 @@ def set_concurrency(
     studies.update(connection, study.id, **columns)
 
 
+def check_above(study: SubmittedStudy, limits: Mapping[str, float]) -> None:
+    """Raise ServiceError for a limit that the study's run has reached already: its next driver would refuse it."""
+    counts: Mapping[str, int] = study.progress.get("trials") or {}
+    reached = {"trials": sum(counts.values()), "total_epochs": int(study.progress.get("epochs") or 0)}
+    for name, limit in limits.items():
+        if study.run is not None and not study.devices and limit <= reached.get(name, -1):
+            raise ServiceError(
+                Code.REFUSED,
+                f"{name} counts the whole run and must be above the {reached[name]} that it has",
+                f"{limit:g}",
+                f"use {reached[name] + 1} or more",
+                field=f"limits.{name}",
+            )
+
+
 def check_limits(limits: Mapping[str, float], concurrency: int | None) -> None:
     """Raise ServiceError for limits of a budget, or trials at once, that can't be."""
     told = dict(limits) if concurrency is None else {**limits, "concurrency": concurrency}

@@ -335,6 +335,7 @@ class Service:
             raise ServiceError(
                 Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it anew"
             )
+        changing.check_above(study, limits)
         if study.devices and study.run is not None:
             self._order(study, "set", told, by)
         elif limits:
