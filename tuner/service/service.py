@@ -215,6 +215,10 @@ class Service:
         """The search of a study that runs now, as its events tell it; None where none runs."""
         return self._supervisor.followed(study)
 
+    def ended(self, study: int) -> Followed | None:
+        """The search of a study that ended here lately, as its events told it to the end."""
+        return self._supervisor.ended(study)
+
     def driver_log(self, study: int, start: int = 0) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
         found = self.study(study)
