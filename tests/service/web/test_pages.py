@@ -173,7 +173,7 @@ def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_pat
     told = {"study_file": str(tmp_path / "space.py"), "end_reason": "trials"}
     (Path(run.path) / "run.json").write_text(json.dumps(info | told))
     study = served.study("anne", State.RUNNING, run)
-    found = served.client("guest").get(f"/api/v1/studies/{study}/advice").json()["items"]
+    found = served.client("guest", timeout=60).get(f"/api/v1/studies/{study}/advice").json()["items"]
     by_verb = {one["verb"]: one for one in found}
     assert by_verb["refine"]["command"] == f"python -m tuner refine @{study} -o next.py"
     assert all(run.path not in (one["command"] or "") for one in found)

@@ -108,7 +108,12 @@ def test_in_a_browser_everything_is_reached_by_keys_and_nothing_moves(
     page.focus("[data-verb=pause]")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"tr[data-key='{mine}'] .state.paused")
-    assert page.evaluate("document.activeElement.dataset.verb") == "pause"  # redrawn, and still there
+    page.wait_for_selector("[data-verb=pause][aria-disabled=true]")
+    assert page.evaluate("document.activeElement.dataset.verb") == "pause"  # which is off now, and keeps its place
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#told:has-text('None of these can do that: they are paused.')")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("[data-verb=pause]:disabled")
     moving = "[...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0)"
     assert page.evaluate(f"{moving}.length") == 0
     page.goto(f"{served.url}/studies/{study}")
