@@ -186,8 +186,11 @@ def _visit(tab: Any, address: str, server: int) -> tuple[float, float, float]:
     return head, time.monotonic() - begun, _cpu_seconds(server) - used
 
 
-def adopted(kills: int) -> list[float]:
-    """Seconds from the start of the next server, after one was killed, until it follows the search that went on."""
+def adopted(kills: int) -> list[tuple[float, float]]:
+    """Seconds from the start of the next server, after one was killed, until it follows the search that went on.
+
+    And those of the processor that it has used until then.
+    """
     with tempfile.TemporaryDirectory() as folder:
         service = Service(folder)
         access = Access(service.database)
@@ -204,7 +207,7 @@ def adopted(kills: int) -> list[float]:
             client = tuner.connect(process.stderr.readline().split(" at ")[-1].strip(), token)
             while client.ask("GET", f"/studies/{study}/row")["progress"] is None:  # which only one that follows has
                 time.sleep(0.05)
-            found += [time.monotonic() - begun] if number else []
+            found += [(time.monotonic() - begun, _cpu_seconds(process.pid))] if number else []
             process.kill()
             process.wait()
         LocalProcesses(OF_SEARCHES).kill(service.folder.attempt(study, 1))
@@ -323,8 +326,11 @@ def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
 
 def of_adoption(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     """Rows on the server after one that was killed."""
-    times = adopted(10)
-    return [("adopted after kill -9: median, longest", f"{statistics.median(times):.2f}, {max(times):.2f} s", "3 s")]
+    times, cpu = zip(*adopted(10), strict=True)
+    return [
+        ("adopted after kill -9: median, longest", f"{statistics.median(times):.2f}, {max(times):.2f} s", "3 s"),
+        ("CPU of the server until then", f"{statistics.median(cpu):.2f} s", "none"),
+    ]
 
 
 PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption}
