@@ -146,3 +146,36 @@ def test_in_a_browser_curves_begin_with_the_studys_metric_and_stay_with_the_user
     page, _ = logged_in(browser, served, "guest")
     assert page.evaluate(NAMES) == ["loss", "gain", 3]
     page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_who_was_away_is_told_what_happened_since(served: Served, tmp_path: Path, browser: Any) -> None:
+    cancelled = served.study("bert", State.QUEUED)
+    served.service.cancel(cancelled, served.users["bert"])
+    begun = served.study("anne", State.RUNNING, a_run(tmp_path))
+    served.study("anne", State.QUEUED)
+    page, complaints = logged_in(browser, served, "guest")
+    assert page.locator("#since").count() == 0  # the first look
+
+    def look_again(seconds: int) -> None:
+        away = "Date.now() / 1000 - " + str(seconds)
+        told = f"{{time: {away}, user: 'guest', best: {{}}}}"
+        page.evaluate(
+            f"() => {{ const told = {told}; onpagehide = () => localStorage.setItem('tuner-last-look', JSON.stringify(told)); }}"
+        )
+        page.reload()
+        page.wait_for_selector(f"tr[data-key='{begun}']")
+
+    look_again(60)
+    assert page.locator("#since").count() == 0  # a minute is no absence
+    look_again(3600)
+    page.wait_for_selector("#since:has-text('Since you last looked, 1 h 00 min ago')")
+    lines = page.locator("#since li").all_text_contents()
+    assert sorted(lines) == [
+        f"@{cancelled} parabola.py was cancelled: cancelled by bert",
+        f"@{begun} parabola.py has begun",
+    ]
+    page.click("[data-close=since]")
+    page.wait_for_selector("#since", state="detached")
+    assert complaints == []
+    page.context.close()
