@@ -197,6 +197,9 @@ def test_a_finished_study_goes_on_with_higher_limits(service: Service) -> None:
             service.change(study, ANNE, limits=limits)
     assert service.study(study).state is State.FINISHED
     assert service.change(study, ANNE, limits={"trials": 9}).state is State.QUEUED
+    with service.database.changing() as connection:
+        studies.update(connection, study, progress=progress | {"trials": {"completed": 7, "interrupted": 1}})
+    assert service.change(study, ANNE, limits={"trials": 8}).limits == {"trials": 8}  # the interrupted one is left
 
 
 def test_orders_need_a_run(service: Service) -> None:

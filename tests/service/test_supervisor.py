@@ -55,7 +55,6 @@ def test_a_study_is_checked_run_and_finished(tmp_path: Path) -> None:
     assert any(change.kind == "progress" for change in told)
 
 
-@pytest.mark.slow
 def test_what_was_followed_to_its_end_is_not_read_anew_until_something_happens(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(), ANNE).id
@@ -78,6 +77,7 @@ def test_what_was_followed_to_its_end_is_not_read_anew_until_something_happens(t
             assert "cleaned" in anew.record.notices
 
 
+@pytest.mark.slow
 def test_a_refused_study_says_why(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         study = service.submit(submission(STUDY.replace('"x": tuner', '"x": tunre')), ANNE).id

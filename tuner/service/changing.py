@@ -12,6 +12,8 @@ from tuner.service.database import studies
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Device, SubmittedStudy
 
+GOING_ON = ("running", "paused", "interrupted")  # trials that can
+
 
 def set_concurrency(
     connection: sqlite3.Connection, study: SubmittedStudy, concurrency: int, devices: Sequence[Device]
@@ -25,11 +27,16 @@ def set_concurrency(
 
 
 def check_above(study: SubmittedStudy, limits: Mapping[str, float]) -> None:
-    """Raise ServiceError for a limit that the study's run has reached already: its next driver would refuse it."""
+    """Raise ServiceError for a limit that the study's run has reached already: its next driver would refuse it.
+
+    As long as a trial can go on, there is something left to do within it.
+    """
     counts: Mapping[str, int] = study.progress.get("trials") or {}
+    if study.run is None or study.devices or any(counts.get(status) for status in GOING_ON):
+        return
     reached = {"trials": sum(counts.values()), "total_epochs": int(study.progress.get("epochs") or 0)}
     for name, limit in limits.items():
-        if study.run is not None and not study.devices and limit <= reached.get(name, -1):
+        if limit <= reached.get(name, -1):
             raise ServiceError(
                 Code.REFUSED,
                 f"{name} counts the whole run and must be above the {reached[name]} that it has",
