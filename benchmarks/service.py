@@ -2,7 +2,8 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only ask` leaves the rest out; `--search` names the algorithm of its study, `--epoch-seconds` how long one takes.
+`--only queue`, `ask`, `page` or `adopt` leaves the rest out; `--search` names the algorithm of the study that workers
+ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is a process of its own, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import itertools
 import json
 import os
 import statistics
@@ -28,8 +30,11 @@ from typing import Any
 
 import tuner
 from tuner.service.access import Access
+from tuner.service.bundles import of_json
 from tuner.service.database import studies
 from tuner.service.devices import devices_of_cluster
+from tuner.service.executors import LocalProcesses
+from tuner.service.executors.local import OF_SEARCHES
 from tuner.service.model import Role, State, Submission, User
 from tuner.service.service import Service
 
@@ -123,6 +128,93 @@ def asking(
             service.close()
 
 
+def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]]]:
+    """How a page of a finished study of so many trials of 20 epochs comes: by its visits, the first and later ones.
+
+    Of each: seconds until the head can be used, until the best trials and the curves are there, and the seconds of the
+    processor that the server has used until then. The first one reads the run; a browser is started before.
+    """
+    import shutil
+
+    from playwright.sync_api import sync_playwright
+    from results import written
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        run = written(Path(folder) / "cheap" / "1", trials, 20)
+        service = Service(folder)
+        access = Access(service.database)
+        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+        token = access.create_token(chief, "benchmark")[1]
+        study = service.submit(Submission("x.py", {"x.py": b"study = None\n"}), chief).id
+        with service.database.changing() as connection:
+            for leaves, becomes in itertools.pairwise(_WAY):
+                studies.change(connection, study, leaves, becomes, time.time())
+            studies.update(connection, study, run=str(run))
+        service.close()
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
+        )
+        command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        url = process.stderr.readline().split(" at ")[-1].strip()
+        found: dict[str, list[tuple[float, float, float]]] = {"first": [], "later": []}
+        try:
+            for number in range(repeats + 1):
+                context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
+                visit = _visit(context.new_page(), f"{url}/studies/{study}", process.pid)
+                found["later" if number else "first"].append(visit)
+                context.close()
+        finally:
+            process.terminate()
+            process.wait()
+            browser.close()
+        return found
+
+
+_WAY = (State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED)
+
+
+def _visit(tab: Any, address: str, server: int) -> tuple[float, float, float]:
+    tab.set_default_timeout(300_000)
+    used, begun = _cpu_seconds(server), time.monotonic()
+    tab.goto(address)
+    tab.wait_for_selector("h2.study")
+    head = time.monotonic() - begun
+    tab.wait_for_selector("#trials tbody tr")
+    tab.wait_for_selector("#curves.js-plotly-plot .trace")
+    return head, time.monotonic() - begun, _cpu_seconds(server) - used
+
+
+def adopted(kills: int) -> list[tuple[float, float]]:
+    """Seconds from the start of the next server, after one was killed, until it follows the search that went on.
+
+    And those of the processor that it has used until then.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(folder)
+        access = Access(service.database)
+        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+        token = access.create_token(chief, "benchmark")[1]
+        declared = {"name": "furnace", "space": _SPACE, "metric": "loss", "mode": "min", "warm_start": None}
+        study = service.submit(of_json(json.dumps(declared | {"budget": {"trials": 10}}).encode()), chief).id
+        command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
+        found = []
+        for number in range(kills + 1):
+            begun = time.monotonic()
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+            assert process.stderr is not None
+            client = tuner.connect(process.stderr.readline().split(" at ")[-1].strip(), token)
+            while client.ask("GET", f"/studies/{study}/row")["progress"] is None:  # which only one that follows has
+                time.sleep(0.05)
+            found += [(time.monotonic() - begun, _cpu_seconds(process.pid))] if number else []
+            process.kill()
+            process.wait()
+        LocalProcesses(OF_SEARCHES).kill(service.folder.attempt(study, 1))
+        service.close()
+        return found
+
+
 def _cpu_seconds(pid: int) -> float:
     """Of a process so far; proc(5), fields 14 and 15."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -181,9 +273,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--search", default="MultiFidelityGP")
     parser.add_argument("--epoch-seconds", type=float, default=1.0)
-    parser.add_argument("--only", choices=["ask"])
+    parser.add_argument("--page-trials", type=int, default=10_000)
+    parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
-    rows = of_workers(options) if options.only else [*of_the_queue(options), *of_workers(options)]
+    rows = [row for name, part in PARTS.items() if options.only in (None, name) for row in part(options)]
     for what, measured, target in rows:
         print(f"{what:60}{measured:>10}  target {target}")
     print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
@@ -218,6 +311,29 @@ def of_the_queue(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     for name, times in queued(options.queued, options.repeats).items():
         rows.append((names[name], _p95(times), "50 ms"))
     return rows
+
+
+def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Rows on a page of many trials."""
+    found = page(options.page_trials, 5)
+    rows = []
+    for which, visits in found.items():
+        head, whole, cpu = (statistics.median(column) for column in zip(*visits, strict=True))
+        what = f"{which} page of {options.page_trials} trials: head, trials and curves"
+        rows += [(what, f"{head:.2f}, {whole:.2f} s", "2 s"), ("CPU of the server for it", f"{cpu:.2f} s", "none")]
+    return rows
+
+
+def of_adoption(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Rows on the server after one that was killed."""
+    times, cpu = zip(*adopted(10), strict=True)
+    return [
+        ("adopted after kill -9: median, longest", f"{statistics.median(times):.2f}, {max(times):.2f} s", "3 s"),
+        ("CPU of the server until then", f"{statistics.median(cpu):.2f} s", "none"),
+    ]
+
+
+PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption}
 
 
 if __name__ == "__main__":

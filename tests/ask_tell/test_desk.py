@@ -1,5 +1,6 @@
 """Requests of workers to a real search; see tests/service/web/test_asking.py for the way there by HTTP."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.ask_tell.asked import study
+from tests.ask_tell.asked import PROMOTING, study
 from tuner import Budget, Failures, Search
 from tuner.ask_tell.desk import Desk
 from tuner.ask_tell.leases import Leases, holders
@@ -249,3 +250,50 @@ def test_a_search_that_an_error_ends_is_not_over_for_its_workers(tmp_path: Path)
         time.sleep(0.01)
     assert office.refused("ask", "anne/w2")["retry_after"] == 10.0  # it is started again, and goes on
     assert office.refused("report", trial="0", epoch=1, metrics=1.0)["retry_after"] == 10.0
+
+
+def test_trials_whose_workers_keep_checkpoints_pause_and_come_again(tmp_path: Path) -> None:
+    """The run keeps where they lie; who goes on is told, and each epoch is trained once."""
+    office = Office(tmp_path, scheduler=PROMOTING, budget=Budget(trials=9, max_epochs=9))
+    answers, handed = set(), []
+    while (found := office.told("ask"))["outcome"] == "trial":
+        trial = found["trial"]
+        handed.append((trial["from_epoch"], trial["checkpoint"]))
+        assert (trial["checkpoint"] is None) is (trial["from_epoch"] == 0)
+        assert trial["checkpoint"] in (None, f"s3://mine/{trial['id']}/{trial['from_epoch']}")
+        for epoch in range(trial["from_epoch"] + 1, trial["epochs"] + 1):
+            told = {"trial": trial["id"], "epoch": epoch, "metrics": abs(trial["config"]["x"] - 0.3) + 1 / epoch}
+            place = f"s3://mine/{trial['id']}/{epoch}"
+            answer = office.told("report", **told, checkpoint=place)["answer"]
+            assert office.told("report", **told, checkpoint=place)["answer"] == answer  # sent twice
+            answers.add(answer)
+            if answer != "continue":
+                break
+    run = office.search.run
+    assert answers == {"continue", "pause", "stop"}
+    assert {epoch for epoch, _ in handed} == {0, 1, 3}
+    reports = office.events("epoch_reported")
+    assert len(reports) == len(set(reports))
+    assert run.best is not None
+    best = json.loads(Path(run.path, "best/checkpoint/elsewhere.json").read_text())
+    assert best == {"checkpoint": f"s3://mine/{run.best.trial}/{run.best_epoch}"}
+
+
+def test_a_lost_trial_goes_on_from_the_checkpoint_that_its_worker_told_of(tmp_path: Path) -> None:
+    office = Office(tmp_path, budget=Budget(trials=2, max_epochs=5))
+    trial = office.ask()["id"]
+    assert office.told("report", trial=trial, epoch=1, metrics=1.0, checkpoint="/shared/a b/1")["answer"] == "continue"
+    assert office.report(trial, 2) == "continue"  # of which nothing was kept
+    office.pass_time(61)
+    again = office.ask("bert/w2")
+    assert (again["id"], again["from_epoch"], again["checkpoint"]) == (trial, 1, "/shared/a b/1")
+    assert office.report(trial, 2, worker="bert/w2") == "continue"
+
+
+@pytest.mark.parametrize("place", ["", 3, ["x"], "x" * 1001, "a\nb"])
+def test_a_checkpoint_that_says_nothing_is_refused(office: Office, place: object) -> None:
+    trial = office.ask()["id"]
+    refused = office.refused("report", trial=trial, epoch=1, metrics=1.0, checkpoint=place)
+    assert (refused["code"], refused["field"]) == ("refused", "checkpoint")
+    assert "a checkpoint is told by where it lies" in refused["message"]
+    assert office.events("epoch_reported") == []

@@ -210,6 +210,14 @@ def test_a_trial_is_shown_with_where_it_ran_and_the_end_of_what_it_printed(
     assert capsys.readouterr().out.splitlines()[-1] == f"for what it printed: {whole} 00001 --log"
 
 
+def test_a_trial_that_a_worker_asked_for_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = four_trials()
+    at = next(index for index, one in enumerate(events) if one["event"] == "trial_started" and one["number"] == 2)
+    handed = event("trial_handed", 108.0, trial="00002", worker="hand/w1\x1b[2J")
+    print_run(make(tmp_path, *events[: at + 1], handed, *events[at + 1 :]), traceback_of="2")
+    assert capsys.readouterr().out.splitlines()[1] == "by worker hand/w1\\x1b[2J, which has what it printed"
+
+
 def test_a_failed_trials_traceback_is_printed_to_the_letter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     print_run(make(tmp_path, *four_trials()), traceback_of="2")
     assert printed(capsys) == "\n".join(

@@ -141,6 +141,12 @@ def test_code_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "next.py"
     with pytest.raises(StudyError, match="-o must be in the same folder as"):
         study_text(study, "", elsewhere)
+    elsewhere.parent.mkdir()
+    (elsewhere.parent / "own.py").write_text(OWN)  # a copy, as a service has one of what its user wrote
+    assert "from own import study as original" in study_text(study, "", elsewhere)
+    (elsewhere.parent / "own.py").write_text(OWN + "# changed since\n")
+    with pytest.raises(StudyError, match=r"or copy own\.py to where the new one is to lie$"):
+        study_text(study, "", elsewhere)
     for name, reason in (("json.py", "which is the name of another module"), ("my own.py", "which is no Python name")):
         (tmp_path / name).write_text(OWN)
         with pytest.raises(StudyError, match=reason):

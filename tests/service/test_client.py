@@ -273,7 +273,7 @@ def test_verbs_about_runs_take_studies_too(
     assert run_main(capsys, "set", study, "--trials", "40") == (0, f"study {study} parabola.py is running\n", "")
     assert run_main(capsys, "set", study, "--concurrency", "3") == (0, f"study {study} parabola.py is running\n", "")
     assert served.service.study(int(study[1:])).options["concurrency"] == 3
-    assert run_main(capsys, "note", study, "look here")[1].startswith("no search runs on it now: the order waits")
+    assert run_main(capsys, "note", study, "look here")[1].startswith(f"study {study[1:]} is running: the order waits")
     assert run_main(capsys, "pause", study)[1] == f"study {study} parabola.py is pausing\n"
     assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
     again = run_main(capsys, "report", study)

@@ -102,6 +102,9 @@ def test_an_external_study_runs_without_devices_to_its_end(
     assert (code, run.best.trial in out) == (0, True)
     code, out, _ = run_main(capsys, "logs", f"@{busy.id}")
     assert (code, out.splitlines()[-1]) == (0, "the search is finished")
+    code, out, err = run_main(capsys, "logs", f"@{busy.id}", "--trial", "0")
+    assert (code, out, err.count("\n")) == (0, "", 1)
+    assert "trial 0 runs outside the service, whose worker has what it printed" in err
     file = tmp_path / "furnace.json"
     file.write_text(tuner.study_to_json(declared))
     code, out, _ = run_main(capsys, "submit", file, "--trials", "9", "--json")
@@ -136,6 +139,32 @@ def test_a_paused_study_keeps_its_workers_which_go_on_after_it(served: Served, t
     reports = [(e["trial"], e["epoch"]) for e in run.events if e["event"] == "epoch_reported"]
     assert reports == [("00000", 1), ("00000", 2), ("00000", 3)]
     assert run.record.trials["00000"].losses == 0
+
+
+def test_a_trial_that_was_paused_comes_again_with_its_checkpoint(served: Served, tmp_path: Path) -> None:
+    """Which another worker reads where the first one has left it."""
+    scheduler = {"type": "ASHA", "grace_epochs": 1, "reduction_factor": 2, "rule": "promote"}
+    study = submitted(served, tmp_path, furnace(scheduler=scheduler, budget={"trials": 4, "max_epochs": 4}))
+    hands, answers, kept = [client(served, user).study(study.id) for user in ("hand", "anne")], set(), tmp_path / "kept"
+    kept.mkdir()
+    turn, from_epochs = 0, set()
+    while (trial := hands[turn % 2].ask("w1")) is not None:
+        turn += 1
+        from_epochs.add(trial.from_epoch)
+        if trial.from_epoch:
+            assert trial.checkpoint is not None
+            assert Path(trial.checkpoint).read_text() == f"{trial.id} {trial.from_epoch}"
+        for epoch in trial.epochs_left:
+            file = kept / f"{trial.id}-{epoch}"
+            file.write_text(f"{trial.id} {epoch}")
+            answers.add(answer := trial.report(epoch, loss(trial, epoch), checkpoint=file))
+            if answer != "continue":
+                break
+    assert study.wait(300) == "finished"
+    assert (answers, from_epochs) == ({"continue", "pause", "stop"}, {0, 1, 2})
+    run = load_run(study.record["run"])
+    reports = [(e["trial"], e["epoch"]) for e in run.events if e["event"] == "epoch_reported"]
+    assert len(reports) == len(set(reports))
 
 
 @pytest.mark.slow

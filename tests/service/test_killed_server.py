@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,22 +14,26 @@ import pytest
 from tests.service import server
 from tests.service.running import end_drivers, wait_for
 from tests.service.submissions import ANNE, STUDY, submission
+from tests.service.test_external import free_port
+from tests.service.viewers import Viewer
 from tuner.errors import StudyError
-from tuner.history.events import read_events
+from tuner.history.events import read_all, read_events
 from tuner.results import find_runs
+from tuner.service.access import Access
 from tuner.service.data_folder import DataFolder
-from tuner.service.database import studies
+from tuner.service.database import audit, studies
 from tuner.service.model import State
 from tuner.service.service import Service
+from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity
 
 LONG = STUDY.replace("trials=4", "trials=4000")
 
 
 @contextmanager
-def serving(storage: Path) -> Iterator[subprocess.Popen[str]]:
-    """A server process that is killed at the end, where it lives until then."""
-    command = [sys.executable, server.__file__, str(storage), "1"]
+def serving(storage: Path, port: int | None = None) -> Iterator[subprocess.Popen[str]]:
+    """A server process that is killed at the end, where it lives until then; with a port it has its web part."""
+    command = [sys.executable, server.__file__, str(storage), "1", *([str(port)] if port else [])]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert process.stdout is not None
@@ -46,6 +50,13 @@ def storage(tmp_path: Path) -> Iterator[Path]:
     end_drivers(tmp_path)
 
 
+def access_of(looking: Service) -> str:
+    """The token of an admin."""
+    access = Access(looking.database)
+    chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+    return access.create_token(chief, "viewers")[1]
+
+
 def driver_of(looking: Service, study: int) -> int:
     folder = looking.folder.attempt(study, looking.study(study).attempt)
     return int(json.loads((folder / "process.json").read_text())["pid"])
@@ -58,19 +69,37 @@ def begun(looking: Service, study: int) -> bool:
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_drivers_outlive_a_killed_server_and_are_adopted_by_the_next(storage: Path, kills: int) -> None:
+    """And viewers get every event once, those included that happened while there was no server."""
     looking = Service(storage)  # which is never started: it reads and submits
+    token = access_of(looking)
     study = looking.submit(submission(LONG), ANNE).id
-    pids = []
-    for _ in range(kills):
-        with serving(storage) as process:
-            wait_for(lambda: begun(looking, study))
-            pids.append(driver_of(looking, study))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        os.kill(pids[-1], 0)  # it lives
-    with serving(storage):
-        looking.finish(study, ANNE)
-        wait_for(lambda: looking.study(study).state is State.FINISHED)
+    port = free_port()
+    url, pids = f"http://127.0.0.1:{port}/api/v1", []
+    with ExitStack() as stack:
+        viewers = [stack.enter_context(Viewer(f"{url}/studies/{study}/events", token)) for _ in range(3)]
+        changes = stack.enter_context(Viewer(f"{url}/events", token))
+        for _ in range(kills):
+            with serving(storage, port) as process:
+                wait_for(lambda: begun(looking, study))
+                pids.append(driver_of(looking, study))
+                wait_for(lambda: all(viewer.connections for viewer in (*viewers, changes)))
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            os.kill(pids[-1], 0)  # it lives
+        with serving(storage, port):
+            looking.finish(study, ANNE)
+            wait_for(lambda: looking.study(study).state is State.FINISHED)
+            whole = list(read_all(LocalFolder(str(looking.study(study).run))).events)
+            wait_for(lambda: all(len(viewer.seen) >= len(whole) for viewer in viewers))
+            with looking.database.reading() as connection:
+                newest = str(audit.newest(connection))
+            wait_for(lambda: changes.seen[-1][0] == newest)
+        assert all(viewer.events == whole for viewer in viewers)
+        numbers = [int(place) for place, _ in changes.seen]
+        assert numbers == sorted(set(numbers))
+        with looking.database.reading() as connection:
+            stored = [each.id for each in audit.changes(connection, numbers[0] - 1, None, 1000)]
+        assert numbers == stored
     found = looking.study(study)
     assert (len(set(pids)), found.attempt, found.deaths) == (1, 1, 0)
     (run,) = find_runs(storage)

@@ -40,6 +40,8 @@ class Cluster:
         self.bodies: list[dict[str, Any]] = []
         self.asked: list[str] = []
         self.answers: list[tuple[int, bytes]] = []
+        self.loses_answers = False  # to submissions, which it takes
+        self.hides = False  # jobs that it took a moment ago
         self.port = 0
         self.server: ThreadingHTTPServer | None = None
 
@@ -54,7 +56,7 @@ class Cluster:
             def do_GET(self) -> None:
                 cluster.asked.append(self.path)
                 job = self.path.removeprefix("/api/jobs/").removesuffix("/logs")
-                if job not in cluster.jobs:
+                if job not in cluster.jobs or cluster.hides:
                     self.say(404, f"Job {job} does not exist".encode())
                 else:
                     self.say(200, json.dumps({"status": cluster.status(job), "logs": "nothing"}).encode())
@@ -72,7 +74,7 @@ class Cluster:
                 if not cluster.answers:
                     job = told["submission_id"]
                     cluster.jobs[job] = subprocess.Popen(told["entrypoint"], shell=True, start_new_session=True)
-                self.say(200, b"{}")
+                self.say(504 if cluster.loses_answers else 200, b"{}")
 
             def say(self, status: int, content: bytes) -> None:
                 if self.headers.get("Authorization") != f"Bearer {TOKEN}":
@@ -238,6 +240,36 @@ def test_a_cluster_that_refuses_jobs_fails_the_study_with_its_words(
         wait_for(lambda: "answers 400: runtime_env is bad" in executor.log(service.folder.attempt(study, 1)).decode())
         cluster.answers.clear()
         wait_until(service, study, State.FINISHED)  # by a later attempt
+
+
+def test_a_submission_whose_answer_is_lost_gives_a_study_one_driver(tmp_path: Path, cluster: Cluster) -> None:
+    cluster.loses_answers = cluster.hides = True
+    with serving(tmp_path, cluster) as service:
+        study = service.submit(submission(), ANNE).id
+        asked = len(cluster.asked)
+        wait_for(lambda: cluster.bodies and len(cluster.asked) > asked)  # and it was told that there is no such job
+        wait_for(lambda: "has not said whether it took the job" in str(service.study(study).reason))
+        cluster.hides = False
+        found = wait_until(service, study, State.FINISHED)
+    assert (found.attempt, len(cluster.jobs)) == (1, 1)
+
+
+def test_a_job_that_never_came_is_given_up_and_does_nothing_if_it_comes_then(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, folder = RayJobs(JobsApi(cluster.url, TOKEN)), tmp_path / "1-1"
+    cluster.answers = [(503, b"")]
+    with pytest.raises(ClusterAwayError):
+        executor.start(Task("nowhere.py", None, str(tmp_path)), folder)
+    cluster.answers = []
+    executor = RayJobs(JobsApi(cluster.url, TOKEN))  # of the next server
+    assert executor.look(folder).state == "starting"
+    monkeypatch.setattr(module, "SURE_SECONDS", 0.0)
+    assert executor.look(folder).state == "gone"
+    task = ("tuner.cli.detached", str(folder / "task.json"))
+    late = subprocess.run([sys.executable, "-m", *task], capture_output=True, text=True, check=False, timeout=300)
+    assert (late.returncode, "this driver was given up before it started" in late.stdout) == (1, True)
+    assert not (folder / "ended.json").exists()
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"status": 3}', b"\xff", b"[" * 100_000])

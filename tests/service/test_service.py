@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.results.simulated import simulated
 from tests.service.submissions import ANNE, BERT, CHIEF, GUEST, submission
 from tuner.service.database import studies
 from tuner.service.errors import Code, ServiceError
@@ -188,7 +189,17 @@ def test_trials_at_once_of_a_study_that_waits_are_kept_with_the_devices_for_them
 def test_a_finished_study_goes_on_with_higher_limits(service: Service) -> None:
     study = service.submit(submission(), ANNE).id
     bring(service, study, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED)
+    with service.database.changing() as connection:
+        progress = {"trials": {"completed": 5, "failed": 3}, "epochs": 20}
+        studies.update(connection, study, run="somewhere", progress=progress)
+    for limits, had in (({"trials": 8}, "8"), ({"total_epochs": 20, "trials": 99}, "20")):
+        with pytest.raises(ServiceError, match=f"counts the whole run and must be above the {had} that it has, got"):
+            service.change(study, ANNE, limits=limits)
+    assert service.study(study).state is State.FINISHED
     assert service.change(study, ANNE, limits={"trials": 9}).state is State.QUEUED
+    with service.database.changing() as connection:
+        studies.update(connection, study, progress=progress | {"trials": {"completed": 7, "interrupted": 1}})
+    assert service.change(study, ANNE, limits={"trials": 8}).limits == {"trials": 8}  # the interrupted one is left
 
 
 def test_orders_need_a_run(service: Service) -> None:
@@ -197,6 +208,40 @@ def test_orders_need_a_run(service: Service) -> None:
         service.try_(study, ANNE, {"x": 0.1})
     assert refused.value.code is Code.CONFLICT
     assert service.run(study) is None
+
+
+@pytest.mark.parametrize(
+    ("last", "fix"),
+    [
+        (State.FINISHED, "`tuner set @1 --trials N` goes on with it"),
+        (State.PAUSED, "`tuner resume @1` goes on with it"),
+        (State.FAILED, "`tuner resume @1` goes on with it"),
+    ],
+)
+def test_an_order_to_a_search_that_rests_says_how_the_service_goes_on(
+    service: Service, tmp_path: Path, last: State, fix: str
+) -> None:
+    study = service.submit(submission(), ANNE).id
+    run = simulated(tmp_path / "parabola" / "1")
+    way = (State.PAUSING, last) if last is State.PAUSED else (last,)
+    bring(service, study, State.QUEUED, State.STARTING, State.RUNNING, *way)
+    with service.database.changing() as connection:
+        studies.update(connection, study, run=run.path)
+    answer = service.try_(study, ANNE, {"lr": 0.01})
+    told = f"study 1 is {last}: the order waits, and is obeyed first once its search goes on; {fix}"
+    assert (answer.outcome, answer.message) == ("waiting", told)
+    with pytest.raises(ServiceError, match=f"^'stop' needs a study that runs, got study 1, which is {last}; {fix}$"):
+        service.stop_trial(study, ANNE, 3)
+
+
+def test_a_cancelled_study_takes_no_order(service: Service, tmp_path: Path) -> None:
+    study = service.submit(submission(), ANNE).id
+    with service.database.changing() as connection:
+        studies.update(connection, study, run=simulated(tmp_path / "parabola" / "1").path)
+    service.cancel(study, ANNE)
+    with pytest.raises(ServiceError, match=r"^'try' needs a study that runs, got .* cancelled; submit it anew$"):
+        service.try_(study, ANNE, {"lr": 0.01})
+    assert not list((tmp_path / "parabola/1").glob("inbox/*"))
 
 
 def test_who_is_subscribed_is_told_until_they_leave(service: Service) -> None:

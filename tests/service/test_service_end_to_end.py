@@ -35,7 +35,10 @@ def test_the_real_driver_runs_is_paused_and_finishes(tmp_path: Path, monkeypatch
         service.resume(study, ANNE)
         found = wait_until(service, study, State.FINISHED)
         run = service.run(study)
+        logs = [(service.folder.attempt(study, number) / "log").read_text() for number in (1, 2)]
     assert run is not None
+    assert all(" started: x=" in log for log in logs)  # what `tuner logs` shows
+    assert logs[1].startswith("parabola: reading the run, then starting Ray\n")
     assert (run.status, len(run.record.trials), found.attempt) == ("finished", 4, 2)
     assert run.info["interrupted_by"] is None
     assert Path(run.info["report"]).is_file()

@@ -13,9 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from tuner.ask_tell.checking import CAUSES, checked_cause, checked_epoch, checked_metrics
+from tuner.ask_tell.elsewhere import as_folder, checked_place, place_of
 from tuner.ask_tell.leases import Lease, Leases
 from tuner.ask_tell.search import Search
-from tuner.ask_tell.trial import AskedTrial
+from tuner.ask_tell.trial import Answer, AskedTrial
 from tuner.errors import ReportError, describe_error
 
 Request = Mapping[str, Any]
@@ -142,12 +143,19 @@ class Desk:
         lease, trial = self._told_of(request)
         epoch = _checked("epoch", lambda: checked_epoch(request.get("epoch")))
         metrics = self._metrics(request)
-        answer = self._search.report(trial, epoch, metrics)
+        answer = self._recorded(trial, epoch, metrics, request.get("checkpoint"))
         if lease is not None:
             lease.reported = True
             if answer != "continue":
                 self._leases.end(lease)
         return {"answer": {"answer": answer}}
+
+    def _recorded(self, trial: AskedTrial, epoch: int, metrics: dict[str, Any], place: object) -> Answer:
+        """The answer to a report, with where its worker has kept the trial's state, if it has."""
+        if place is None:
+            return self._search.report(trial, epoch, metrics)
+        with as_folder(_checked("checkpoint", lambda: checked_place(place))) as folder:
+            return self._search.report(trial, epoch, metrics, checkpoint=folder)
 
     def _heartbeat(self, request: Request) -> Reply:
         lease, trial = self._told_of(request)
@@ -226,7 +234,7 @@ def _stranger(trial: str) -> AskedTrial:
 
 def _view(trial: AskedTrial) -> dict[str, Any]:
     shown: Iterable[str] = ("id", "number", "config", "seed", "epochs", "from_epoch", "rungs", "attempt")
-    return {name: getattr(trial, name) for name in shown}
+    return {name: getattr(trial, name) for name in shown} | {"checkpoint": place_of(trial.checkpoint)}
 
 
 def _refusal(code: str, message: str, *, field: str | None = None, retry_after: float | None = None) -> Reply:

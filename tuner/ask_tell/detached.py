@@ -1,6 +1,6 @@
 """A search that workers ask over a socket: `python -m tuner.ask_tell.detached FOLDER/task.json`.
 
-A search service starts it. The task is as `tuner.driver.detached` has it, with a study in JSON; `socket` beside it is
+A search service starts it. The task is as `tuner.cli.detached` has it, with a study in JSON; `socket` beside it is
 where requests come in, see `desk.py`. What else is written there: see `tuner.lifecycle.detached`.
 """
 

@@ -47,9 +47,16 @@ def perform(options: argparse.Namespace) -> int:
         sys.stdout.write(printable(part))
         sys.stdout.flush()
     if empty:
-        whose = "its driver" if options.trial is None else f"trial {options.trial}"
-        print(f"study @{study.id}: {whose} printed nothing", file=sys.stderr)
+        print(f"study @{study.id}: {_why_empty(study, options.trial)}", file=sys.stderr)
     return SUCCESS
+
+
+def _why_empty(study: RemoteStudy, trial: str | None) -> str:
+    if trial is None:
+        return "its driver printed nothing"
+    if study.record["external"]:
+        return f"trial {trial} runs outside the service, whose worker has what it printed; `tuner show` says which"
+    return f"trial {trial} printed nothing"
 
 
 def _parts(study: RemoteStudy, trial: str | None, *, follow: bool) -> Iterator[str]:

@@ -26,6 +26,14 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--backup", metavar="FILE", help="copy the service's database to a new file and end; also while it is served"
     )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        dest="limits",
+        metavar="NAME=VALUE",
+        help="in place of a default, as queued_per_user=50; may be repeated",
+    )
     group = parser.add_argument_group("address")
     group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at (default: 127.0.0.1)")
     group.add_argument("--port", type=port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
@@ -73,6 +81,7 @@ def perform(options: argparse.Namespace) -> int:
         return _back_up(options.storage, Path(options.backup))
     check_serves()
     from tuner.service.devices import devices_here, devices_of_cluster
+    from tuner.service.limiting import limits_of
     from tuner.service.service import Service
     from tuner.service.web.server import serve
     from tuner.service.web.settings import WebSettings
@@ -88,7 +97,7 @@ def perform(options: argparse.Namespace) -> int:
         reach=Reach.of(tuple(options.webhook_allow), options.webhook_ca and Path(options.webhook_ca)),
     )
     settings.check()
-    passed = _passed(options.passed)
+    passed, limits = _passed(options.passed), limits_of(options.limits)
     executor = None if options.ray_jobs is None else _ray_jobs(options)
     if executor is None:
         devices = devices_here(options.cpus, options.gpus)
@@ -96,7 +105,7 @@ def perform(options: argparse.Namespace) -> int:
         devices = devices_of_cluster(options.cpus or 0, options.gpus or 0)
     if not devices:
         raise StudyError("a server needs a device for its studies, got --cpus 0 and no GPU; leave --cpus out")
-    with Service(options.storage, devices=devices, executor=executor, passed=passed) as service:
+    with Service(options.storage, limits=limits, devices=devices, executor=executor, passed=passed) as service:
         serve(service, settings, say=lambda text: print(text, file=sys.stderr, flush=True))
     return SUCCESS
 

@@ -307,6 +307,8 @@ def _print_trial(run: Run, trial_id: str) -> None:
     console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
     for stay in trial.stays:
         console.print(f"on {stay.described}")
+    if trial.worker is not None:
+        console.print(f"by worker {printable(trial.worker)}, which has what it printed")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]

@@ -123,6 +123,15 @@ def _condition(other: str, values: tuple[Any, ...]) -> str:
     return f"{other}={value}" if other.isidentifier() else f"**{{{other!r}: {value}}}"
 
 
+def _beside(source: Path, path: Path) -> Path:
+    """The study's own file, or its copy beside `path`: a service searches a copy of what its user has."""
+    copy = path.resolve().parent / source.name
+    try:
+        return copy if copy.read_bytes() == source.read_bytes() else source
+    except OSError:
+        return source
+
+
 def _module_of(study: Study, path: Path) -> str:
     """The name under which the study's own file can be imported from one at `path`."""
     source = study.source
@@ -131,10 +140,11 @@ def _module_of(study: Study, path: Path) -> str:
             "a study with code of its own is refined from the file that declares it, got one that was started from "
             "Python; put it into a file"
         )
+    source = _beside(source, path)
     if source.parent != path.resolve().parent:
         raise StudyError(
             f"-o must be in the same folder as {source}, whose code the new study uses, got {str(path)!r}; "
-            f"use -o {source.parent / path.name}"
+            f"use -o {source.parent / path.name}, or copy {source.name} to where the new one is to lie"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
     if found is not None and is_beside_a_study(str(found.origin)):  # where a process of its own doesn't look

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tuner.history.events import EventFollower
+from tuner.history.events import Event, EventFollower
 from tuner.history.records import RunRecord
 from tuner.results import load_run
 from tuner.results.reckoning import Reckoning
@@ -32,11 +32,16 @@ class Followed:
         self._left: TimeLeft | None = None
         self._left_at = 0.0
         self._epochs_before = run.record.epochs()
-        self._using = threading.Lock()
+        self._reading, self._using = threading.Lock(), threading.Lock()
 
     def new(self) -> bool:
         """Take what has happened since the last call; whether anything has."""
-        events = self._follower.new()
+        with self._reading:
+            events = self._follower.new()
+            self._take(events)
+        return bool(events)
+
+    def _take(self, events: list[Event]) -> None:
         with self._using:
             for event in events:
                 self._record.apply(event)
@@ -46,7 +51,12 @@ class Followed:
                 self._ahead = replace(self._ahead, limits=known, trials=known.get("trials"))
             self._left_at = self._clock()
             self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
-        return bool(events)
+
+    def close(self) -> None:
+        """Take the last words of a search that has ended, for those who look at it afterwards."""
+        self.new()
+        with self._using:
+            self._record.close()
 
     @property
     def has_come_on(self) -> bool:

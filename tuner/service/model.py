@@ -211,16 +211,22 @@ class Change:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one service takes; each is tested on both sides."""
+    """How much one service takes, as `tuner serve --limit NAME=VALUE` says; each is tested on both sides."""
 
     study_file_bytes: int = 1_000_000
     bundle_bytes: int = 20_000_000
     bundle_files: int = 200
+    body_bytes: int = 1_000_000  # of a request in JSON that is no submission
     queued_per_user: int = 1_000
     queued: int = 10_000
+    streams: int = 500
+    streams_per_user: int = 20
+    requests_per_second: float = 20.0  # of one token or session
+    burst: int = 100  # requests of one token at once
+    failed_logins: int = 5  # a minute, of a name and of an address
     check_seconds: float = 60.0
-    check_bytes: int = 2_000_000_000
-    page: int = 200
+    check_bytes: int = 2_000_000_000  # of memory
+    page: int = 200  # entries
     external_at_once: int = 32  # searches whose trials workers ask for; each is a process of 100 MB or so
     free_bytes: int = 100_000_000  # of the disk: with less, no study is taken
 

@@ -42,6 +42,7 @@ class OneRun(Service):
         self._path = run.path
         self._seen: tuple[object, ...] = ()
         self._run_followed: Followed | None = None
+        self._run_ended: Followed | None = None
         self._study = self._read(run)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, name="tuner-one-run", daemon=True)
@@ -89,6 +90,13 @@ class OneRun(Service):
         self.study(study)
         return self._run_followed
 
+    def ended(self, study: int) -> Followed | None:
+        """The search once none works on it, as it was read for the page's first answer."""
+        self.study(study)
+        if self._run_ended is not None and self._run_ended.new():
+            self._run_ended = None  # something has happened since: it is read anew
+        return self._run_ended
+
     # The thread
 
     def _keep_up(self) -> None:
@@ -118,6 +126,9 @@ class OneRun(Service):
         followed.new()
         state, progress = _STATES[run.status], asdict(followed.progress())
         self._run_followed = followed if state is State.RUNNING else None
+        if state is not State.RUNNING:
+            followed.close()
+        self._run_ended = None if state is State.RUNNING else followed
         began, last = _seconds(run.info["started"]), run.record.last_time
         return SubmittedStudy(
             id=STUDY,
@@ -133,6 +144,7 @@ class OneRun(Service):
             started=began,
             ended=None if state is State.RUNNING else last,
             run=run.path,
+            external=bool(run.info.get("asked")),
             reason=_reason(run, state),
             progress=progress,
         )

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from os import PathLike, fspath
 from typing import Any, Literal
 
 from tuner.errors import StudyError
@@ -28,6 +29,7 @@ class RemoteTrial:
         seed: of its random numbers
         epochs: to train it to, unless an answer says otherwise before
         from_epoch: the last epoch that is done
+        checkpoint: where the state after that epoch lies, as it was reported; None where nothing was
         rungs: epochs after which early stopping compares it
         attempt: how often it was handed out
     """
@@ -35,6 +37,7 @@ class RemoteTrial:
     def __init__(self, send: Send, worker: str, found: Mapping[str, Any], lease_seconds: float) -> None:
         self.id, self.number, self.config = str(found["id"]), int(found["number"]), dict(found["config"])
         self.seed, self.epochs, self.from_epoch = found["seed"], int(found["epochs"]), int(found["from_epoch"])
+        self.checkpoint: str | None = found.get("checkpoint")
         self.rungs, self.attempt = tuple(found["rungs"]), int(found["attempt"])
         self._send, self._worker = send, worker
         self._over = threading.Event()
@@ -50,12 +53,16 @@ class RemoteTrial:
         """The epochs to train and report, in order."""
         return range(self.from_epoch + 1, self.epochs + 1)
 
-    def report(self, epoch: int, value: Value) -> Answer:
+    def report(self, epoch: int, value: Value, *, checkpoint: str | PathLike[str] | None = None) -> Answer:
         """Record an epoch: "continue", or leave the trial: "stop", "pause". Raises RequestError.
 
         `value` is that of the study's metric, or several metrics by name. It is sent again where the answer is lost.
+        `checkpoint` says where the state after this epoch lies, for whichever worker goes on with the trial: its files
+        are not sent. Trials that never report one are not paused.
         """
-        return self._tell("report", epoch=epoch, metrics=value if isinstance(value, Mapping) else float(value))
+        metrics = value if isinstance(value, Mapping) else float(value)
+        place = {} if checkpoint is None else {"checkpoint": fspath(checkpoint)}
+        return self._tell("report", epoch=epoch, metrics=metrics, **place)
 
     def heartbeat(self) -> Answer:
         """Keep the trial; the thread does so by itself. Raises RequestError."""

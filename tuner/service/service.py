@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tuner.errors import RunFolderError, StudyError, shown
+from tuner.errors import RunFolderError, shown
 from tuner.orders.inbox import put
-from tuner.orders.sending import Answer, send
+from tuner.orders.sending import Answer
 from tuner.results import Run, load_run
 from tuner.service import bundles, changing, rights, steering, submitting
 from tuner.service.checking import check, demand_of
@@ -44,6 +44,7 @@ from tuner.service.model import (
     User,
     of_study,
 )
+from tuner.service.ordering import ordered
 from tuner.service.supervisor import Supervisor
 from tuner.service.telling import Listener, Listeners
 from tuner.storage.locations import open_folder
@@ -214,6 +215,10 @@ class Service:
         """The search of a study that runs now, as its events tell it; None where none runs."""
         return self._supervisor.followed(study)
 
+    def ended(self, study: int) -> Followed | None:
+        """The search of a study that ended here lately, as its events told it to the end."""
+        return self._supervisor.ended(study)
+
     def driver_log(self, study: int, start: int = 0) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
         found = self.study(study)
@@ -334,6 +339,7 @@ class Service:
             raise ServiceError(
                 Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it anew"
             )
+        changing.check_above(study, limits)
         if study.devices and study.run is not None:
             self._order(study, "set", told, by)
         elif limits:
@@ -354,18 +360,8 @@ class Service:
         return answer
 
     def _order(self, study: SubmittedStudy, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
-        """Put an order into the inbox of the study's run. Raises ServiceError where it has none, or takes none now."""
-        run = self.run(study.id)
-        if run is None:
-            raise ServiceError(
-                Code.CONFLICT, f"{verb!r} needs a study that has begun", f"one that is {study.state}", "wait for that"
-            )
-        try:
-            return send(run, verb, arguments, by=by.name).answer(wait=False)
-        except RunFolderError as error:
-            raise ServiceError(Code.CONFLICT, str(error)) from error
-        except StudyError as error:
-            raise ServiceError(Code.REFUSED, str(error)) from error
+        """Tell the study's search. Raises ServiceError where there is none, or it takes none now."""
+        return ordered(study, self.run(study.id), verb, arguments, by)
 
     def _page(self, limit: int | None, cursor: str | None) -> tuple[int, int | None]:
         most = self.limits.page

@@ -20,6 +20,10 @@ class Verb:
     leads: Mapping[State, State]
     done: frozenset[State]
     fix: str
+    told: str = ""  # in messages; its name unless given
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "told", self.told or self.name)
 
 
 PAUSE = Verb(
@@ -45,6 +49,7 @@ FINISH = Verb(
     },
     frozenset({State.ENDING, State.FINISHED}),
     "finish one that runs or is paused",
+    "finish (`tuner stop`)",
 )
 CANCEL = Verb(
     "cancel",
@@ -63,7 +68,7 @@ def perform(connection: sqlite3.Connection, verb: Verb, study: SubmittedStudy, b
     if becomes is None or (verb is FINISH and becomes is State.QUEUED and study.run is None):
         got = f"study {study.id}, which is {study.state}" + ("" if becomes is None else " and has no trial yet")
         fix = verb.fix if becomes is None else "cancel it"
-        raise ServiceError(Code.CONFLICT, f"{verb.name} doesn't fit the study's state", got, fix)
+        raise ServiceError(Code.CONFLICT, f"{verb.told} doesn't fit the study's state", got, fix)
     if becomes is study.state:
         studies.update(connection, study.id, **_changes(verb, becomes, study, by, now))
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -34,6 +35,7 @@ PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interr
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
 WARN_SECONDS = 60.0
 LOG_END_BYTES = 4_000
+ENDED_LATELY = 4  # searches that are kept in memory: reading a long one anew takes seconds
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
 _log = logging.getLogger(__name__)
 Tell = Callable[[int, Literal["state", "progress"]], None]
@@ -60,6 +62,7 @@ class Supervisor:
         self._database, self._folder, self._devices = database, folder, tuple(devices)
         self._executor, self._searches, self._tell, self._clock = executor, searches, tell, clock
         self._followed: dict[int, Followed] = {}
+        self._ended_lately: OrderedDict[int, Followed] = OrderedDict()
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
         self._warned: dict[tuple[int, str], float] = {}
         self._best: dict[int, float] = {}  # by study, as webhooks were told last
@@ -92,6 +95,14 @@ class Supervisor:
     def followed(self, study: int) -> Followed | None:
         """The search of a study that runs now."""
         return self._followed.get(study)
+
+    def ended(self, study: int) -> Followed | None:
+        """The search of a study that ended here lately, to its end; None where something has happened since."""
+        followed = self._ended_lately.get(study)
+        if followed is not None and followed.new():
+            self._ended_lately.pop(study, None)
+            return None
+        return followed
 
     def places(self) -> dict[str, str]:
         """The running trials of all studies by the GPUs that they are on."""
@@ -263,10 +274,13 @@ class Supervisor:
         columns = {**following.columns, "devices": (), **({"run": run} if run is not None else {})}
         followed = self._followed.pop(study.id, None)
         if followed is not None:
-            followed.new()
+            followed.close()
             self._tell_best(study, followed)
             self._best.pop(study.id, None)
             columns["progress"] = asdict(followed.progress())
+            self._ended_lately[study.id] = followed
+            while len(self._ended_lately) > ENDED_LATELY:
+                self._ended_lately.popitem(last=False)
         with self._database.changing() as connection:
             now = self._clock()
             if following.state is None:

@@ -6,7 +6,7 @@ from tuner.service.errors import ServiceError
 
 def test_a_hundred_requests_at_once_and_then_twenty_a_second() -> None:
     now = [0.0]
-    limit = RequestLimit(clock=lambda: now[0])
+    limit = RequestLimit(20.0, 100, clock=lambda: now[0])
     for _ in range(100):
         limit.take("a")
     with pytest.raises(ServiceError) as refused:
@@ -21,7 +21,7 @@ def test_a_hundred_requests_at_once_and_then_twenty_a_second() -> None:
 
 
 def test_a_flood_of_addresses_takes_bounded_memory() -> None:
-    limit = RequestLimit(clock=lambda: 0.0)
+    limit = RequestLimit(20.0, 100, clock=lambda: 0.0)
     for number in range(20_000):
         limit.take(f"address {number}")
     assert len(limit._left) == 10_000

@@ -19,13 +19,14 @@ from tuner.service.database import studies
 from tuner.service.executors import LocalProcesses, Task
 from tuner.service.executors.local import OF_SEARCHES
 from tuner.service.executors.told import run_of
-from tuner.service.model import Role, State, User
+from tuner.service.model import Limits, Role, State, User
 from tuner.service.service import Service
 from tuner.service.web.server import listening, server
 from tuner.service.web.settings import WebSettings
 from tuner.service.webhooks import Webhooks
 
 PASSWORD = "four words are enough"
+PATIENT = Limits(requests_per_second=1e6, burst=10**6)  # tests ask quicker than people
 NAMES = {"guest": Role.VIEWER, "hand": Role.WORKER, "anne": Role.SUBMITTER, "bert": Role.SUBMITTER, "chief": Role.ADMIN}
 
 
@@ -84,11 +85,10 @@ class Served:
         return webhooks.add(self.users[owner], "https://no.such.host.invalid/told")[0].id
 
 
-def made(folder: Path, before: Served | None = None) -> Served:
+def made(folder: Path, before: Served | None = None, limits: Limits = PATIENT) -> Served:
     """A service with users, which no socket serves; after a restart those of `before`."""
-    service = Service(folder)
-    access = Access(service.database)
-    access.requests.rate, access.requests.burst = 1e6, 10**6  # tests ask quicker than people
+    service = Service(folder, limits=limits)
+    access = Access(service.database, limits)
     if before is not None:
         return Served(service, access, users=before.users, tokens=before.tokens)
     served = Served(service, access)
@@ -103,9 +103,11 @@ def made(folder: Path, before: Served | None = None) -> Served:
 
 
 @contextmanager
-def serving(folder: Path, settings: WebSettings | None = None, before: Served | None = None) -> Iterator[Served]:
+def serving(
+    folder: Path, settings: WebSettings | None = None, before: Served | None = None, limits: Limits = PATIENT
+) -> Iterator[Served]:
     """The same behind a socket of this machine, until the block ends."""
-    served = made(folder, before)
+    served = made(folder, before, limits)
     with listening(settings or WebSettings(port=0)) as listener:
         settings = replace(settings or WebSettings(), port=listener.getsockname()[1])
         found = server(served.service, settings, served.access)

@@ -43,7 +43,8 @@ def asked(served: Served, study: int, worker: str, user: str = "hand") -> dict[s
 
 def test_a_trial_by_http(served: Served, study: int) -> None:
     trial = asked(served, study, "w1")
-    assert trial.keys() == {"id", "number", "config", "seed", "epochs", "from_epoch", "rungs", "attempt"}
+    names = {"id", "number", "config", "seed", "epochs", "from_epoch", "checkpoint", "rungs", "attempt"}
+    assert trial.keys() == names
     assert 0 <= trial["config"]["x"] <= 1
     assert asked(served, study, "w1") == trial
     path = f"{study}/trials/{trial['number']}"

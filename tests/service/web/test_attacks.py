@@ -1,10 +1,13 @@
 """What an attacker tries, as real requests to a real server."""
 
+import base64
 import io
 import os
+import resource
 import socket
 import tarfile
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,6 +223,22 @@ def test_a_chunked_body_without_a_length_ends_at_the_limit(served: Served) -> No
     most = b"f4240\r\n" + b" " * 1_000_000 + b"\r\n"
     assert raw(served, head + most + b"0\r\n\r\n").startswith(b"HTTP/1.1 422 ")
     assert raw(served, head + most + b"1\r\n \r\n0\r\n\r\n").startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_is_packed_is_never_unpacked(served: Served) -> None:
+    """Neither as a body nor as a file of a submission: 300 MB of zeros in 300 kB."""
+    packing = zlib.compressobj(wbits=31)
+    bomb = b"".join(packing.compress(bytes(10**7)) for _ in range(30)) + packing.flush()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    answer = served.client("anne", headers=headers).post("/api/v1/studies", content=bomb)
+    assert answer.status_code == 400
+    files = {"parabola.py": base64.b64encode(b"study = None").decode(), "bomb.gz": base64.b64encode(bomb).decode()}
+    sent = served.client("anne", timeout=60).post("/api/v1/studies", json={"main": "parabola.py", "files": files})
+    assert sent.status_code == 201
+    laid_out = served.service.folder.bundle(sent.json()["id"]) / "bomb.gz"
+    assert laid_out.stat().st_size == len(bomb)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # kB
 
 
 def test_headers_without_end_are_refused(served: Served) -> None:

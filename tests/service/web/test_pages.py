@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.html_report.browsing import PATIENCE_MS, browsers, needs_browser
+from tests.html_report.browsing import browsers, needs_browser
 from tests.results.simulated import loss
 from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
+from tests.service.web.visiting import logged_in, named, opened
 from tuner.plots import base, curves
 from tuner.results.text import with_error
-from tuner.service.database import foretold, studies
+from tuner.service.database import foretold
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State
 from tuner.service.web import summary
@@ -37,12 +38,6 @@ try { document.cookie; document.title = "cookies" } catch {}
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving(tmp_path) as found:
         yield found
-
-
-def named(served: Served, study: int, **columns: object) -> int:
-    with served.service.database.changing() as connection:
-        studies.update(connection, study, **columns)
-    return study
 
 
 @pytest.mark.parametrize("path", ["/", "/studies/1", "/compare?study=1&study=2"])
@@ -182,7 +177,7 @@ def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_pat
     told = {"study_file": str(tmp_path / "space.py"), "end_reason": "trials"}
     (Path(run.path) / "run.json").write_text(json.dumps(info | told))
     study = served.study("anne", State.RUNNING, run)
-    found = served.client("guest").get(f"/api/v1/studies/{study}/advice").json()["items"]
+    found = served.client("guest", timeout=60).get(f"/api/v1/studies/{study}/advice").json()["items"]
     by_verb = {one["verb"]: one for one in found}
     assert by_verb["refine"]["command"] == f"python -m tuner refine @{study} -o next.py"
     assert all(run.path not in (one["command"] or "") for one in found)
@@ -230,25 +225,6 @@ def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Serv
     assert {share for low, high, _ in told["BANDS"] for share in (low, high)} < set(summary.QUANTILES)
     for path in ASSETS.glob("*.js"):
         assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
-
-
-def opened(browser: Any, width: int = 1400, scheme: str = "light") -> tuple[Any, list[str]]:
-    """A page in a window of its own, and what it complains of."""
-    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    complaints: list[str] = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text))
-    return page, complaints
-
-
-def logged_in(browser: Any, served: Served, user: str, path: str = "/", **options: Any) -> tuple[Any, list[str]]:
-    """The same of a user, whose token stands for a password."""
-    page, complaints = opened(browser, **options)
-    page.context.set_extra_http_headers({"Authorization": f"Bearer {served.tokens[user]}"})
-    page.goto(served.url + path)
-    page.wait_for_selector("#age.fresh")
-    return page, complaints
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tuner.service.access.passwords import check_password, fits, hashed
 from tuner.service.access.tokens import DAYS, MOST_DAYS, Token
 from tuner.service.database import Database, audit
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import Role, User
+from tuner.service.model import Limits, Role, User
 from tuner.service.rights import has, require
 
 NOTED_EVERY = 60.0  # seconds between two notes of a token's use
@@ -35,8 +35,13 @@ class Caller:
 class Access:
     """Users, tokens, sessions and limits of one service; may be called from several threads."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self.requests, self.logins, self.streams = RequestLimit(), FailedLogins(), StreamLimit()
+    def __init__(
+        self, database: Database, limits: Limits | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        most = limits or Limits()
+        self.requests = RequestLimit(most.requests_per_second, most.burst)
+        self.logins = FailedLogins(most.failed_logins)
+        self.streams = StreamLimit(most.streams, most.streams_per_user)
         self._ended: dict[int, int] = {}  # by user's id: counts what may have ended their rights
         self._database, self._clock = database, clock
 

@@ -10,9 +10,7 @@ from contextlib import contextmanager
 
 from tuner.service.errors import Code, ServiceError
 
-REQUESTS_PER_SECOND, BURST = 20.0, 100
-FAILED_LOGINS, PER_SECONDS = 5, 60.0
-STREAMS, STREAMS_OF_A_USER = 500, 20
+PER_SECONDS = 60.0  # failed logins are counted over
 _MOST_KEYS = 10_000  # of callers that are remembered
 
 Clock = Callable[[], float]
@@ -21,7 +19,7 @@ Clock = Callable[[], float]
 class RequestLimit:
     """A bucket for each caller: it holds `burst` requests and gets `rate` a second."""
 
-    def __init__(self, rate: float = REQUESTS_PER_SECOND, burst: int = BURST, clock: Clock = time.monotonic) -> None:
+    def __init__(self, rate: float, burst: int, clock: Clock = time.monotonic) -> None:
         self.rate, self.burst = rate, burst
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}  # by caller: requests, and when that was true
@@ -50,7 +48,7 @@ class RequestLimit:
 class FailedLogins:
     """Failed logins by name and by address: after some of them, also the right password has to wait."""
 
-    def __init__(self, most: int = FAILED_LOGINS, seconds: float = PER_SECONDS, clock: Clock = time.monotonic) -> None:
+    def __init__(self, most: int, seconds: float = PER_SECONDS, clock: Clock = time.monotonic) -> None:
         self.most, self.seconds = most, seconds
         self._clock = clock
         self._times: dict[str, deque[float]] = {}
@@ -91,7 +89,7 @@ class FailedLogins:
 class StreamLimit:
     """How many streams are open, in all and of each user."""
 
-    def __init__(self, most: int = STREAMS, of_a_user: int = STREAMS_OF_A_USER) -> None:
+    def __init__(self, most: int, of_a_user: int) -> None:
         self.most, self.of_a_user = most, of_a_user
         self.open: dict[int, int] = {}  # by user's id
 

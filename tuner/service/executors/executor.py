@@ -38,7 +38,7 @@ class Task:
     each: float = 1.0
 
     def as_json(self) -> str:
-        """As `tuner.driver.detached` reads it."""
+        """As `tuner.cli.detached` reads it."""
         told = {name: value for name, value in vars(self).items() if name not in ("devices", "each")}
         cpus = [device.index for device in self.devices if device.kind == "cpu"]
         return json.dumps({**told, "cpus": cpus or None}, indent=2)

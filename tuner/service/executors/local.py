@@ -31,7 +31,7 @@ from tuner.storage.folder import LocalFolder
 from tuner.storage.identity import ProcessIdentity
 
 START_SECONDS = 30.0  # until a driver that nobody saw start has said which process it is
-COMMAND = (sys.executable, "-m", "tuner.driver.detached")
+COMMAND = (sys.executable, "-m", "tuner.cli.detached")
 OF_SEARCHES = (sys.executable, "-m", "tuner.ask_tell.detached")  # whose trials workers ask for
 
 

@@ -25,11 +25,12 @@ from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, 
 from tuner.service.executors.told import ended_of, read, run_of
 from tuner.storage.folder import LocalFolder
 
-COMMAND = ("python", "-m", "tuner.driver.detached")  # by the cluster's own interpreter
+COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpreter
 STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
 ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer
 STOP_AGAIN_SECONDS = 5.0  # a job that is still pending passes over an order to stop
+SURE_SECONDS = 60.0  # after which a job that the cluster doesn't know isn't on its way there any more
 LOG_BYTES = 100_000
 _OVER = ("STOPPED", "SUCCEEDED", "FAILED")
 
@@ -70,6 +71,7 @@ class RayJobs:
             self._api.submit(job, command, {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)})
         except JobRefusedError as error:
             (folder / "log").write_text(f"the cluster refused the job: {error}\n", encoding="utf-8")
+            _give_up(folder)
             raise
         except ClusterAwayError as error:
             self._rest(error)
@@ -81,11 +83,25 @@ class RayJobs:
         run = run_of(folder)  # after its state: what it wrote last is there
         if self._away is not None and (seen.status not in _OVER):
             return Look("running" if run else "starting", run, problem=self._away)
-        if seen.status is None:  # the cluster doesn't know it: it was never submitted, or the cluster was started anew
-            return Look("gone", run, ended_of(folder), rebooted=self._was_seen(folder))
+        if seen.status is None:
+            return self._unknown(folder, run)
         if seen.status in _OVER:
             return Look("gone", run, ended_of(folder))
         return Look("running" if run else "starting", run)
+
+    def _unknown(self, folder: Path, run: str | None) -> Look:
+        """A job that the cluster doesn't know: it was started anew, or never got the job, or hasn't got it yet.
+
+        A submission whose answer was lost may still arrive. So a job that never came is given up in the end, and only
+        if its driver agrees: see `process.json` in `local.py`. Otherwise a study could get two drivers.
+        """
+        if self._was_seen(folder) or (read(folder, "process.json") or run):
+            return Look("gone", run, ended_of(folder), rebooted=True)
+        if read(folder, "process.json") is None and (folder / "job.json").exists():
+            age = time.time() - (folder / "job.json").stat().st_mtime
+            if age < SURE_SECONDS or not _give_up(folder):
+                return Look("starting", problem=f"the cluster at {self._api.url} has not said whether it took the job")
+        return Look("gone", run, ended_of(folder))
 
     def interrupt(self, folder: Path) -> None:
         """See `Executor`: SIGTERM, and SIGKILL a minute later, both by the cluster."""
@@ -143,6 +159,11 @@ class RayJobs:
 
     def _was_seen(self, folder: Path) -> bool:
         return (folder / "seen.json").exists()
+
+
+def _give_up(folder: Path) -> bool:
+    """Have a driver that comes after all do nothing; False where it has come."""
+    return LocalFolder(folder).create("process.json", b"{}")
 
 
 def at_once(task: Task, wanted: int | None) -> int:

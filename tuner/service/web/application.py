@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from tuner import __version__
 from tuner.service.access import Access, Guests
 from tuner.service.errors import ServiceError
-from tuner.service.model import Change, State
+from tuner.service.model import Change, Limits, State
 from tuner.service.service import Service
 from tuner.service.web import event_stream
 from tuner.service.web.context import Web
@@ -59,7 +59,7 @@ def application(
     settings = settings or WebSettings()
     web = Web(
         service,
-        access or Access(service.database),
+        access or Access(service.database, service.limits),
         settings,
         Feeds(partial(_folder, service)),
         Runs(service),
@@ -88,12 +88,12 @@ def application(
     app.include_router(health.router, responses={"default": _ERROR})
     app.include_router(pages.router)
     add_handlers(app)
-    app.add_middleware(_guards(settings))
+    app.add_middleware(_guards(settings, service.limits))
     return app
 
 
-def _guards(settings: WebSettings) -> Callable[[ASGIApp], Guards]:
-    return lambda app: Guards(app, settings)
+def _guards(settings: WebSettings, limits: Limits) -> Callable[[ASGIApp], Guards]:
+    return lambda app: Guards(app, settings, limits)
 
 
 def _operation(route: APIRoute) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
@@ -11,11 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.service.access.credentials import holds_secret
+from tuner.service.model import Limits
 from tuner.service.web.problems import problem
 from tuner.service.web.settings import WebSettings
 
-JSON_BYTES = 1_000_000
-BUNDLE_BYTES = 28_000_000  # 20 MB in base64, and a MB for the rest
 BODY_SECONDS = 30.0  # that a client may be silent in the midst of a body
 PROBES = ("/healthz", "/readyz")
 _BUNDLES = ("/api/v1/studies", "/api/v1/studies:check")
@@ -33,8 +33,8 @@ _HEADERS: Mapping[str, str] = {
 class Guards:
     """The Host header, secrets in addresses, the length of bodies, and headers of all answers."""
 
-    def __init__(self, app: ASGIApp, settings: WebSettings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: ASGIApp, settings: WebSettings, limits: Limits) -> None:
+        self._app, self._settings, self._limits = app, settings, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -46,7 +46,7 @@ class Guards:
         if refused is not None:
             await refused(scope, receive, with_headers)
         else:
-            await self._app(scope, _Body(scope, receive).receive, with_headers)
+            await self._app(scope, _Body(receive, limit_of(scope["path"], self._limits)).receive, with_headers)
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
@@ -60,21 +60,17 @@ class Guards:
             return problem(400, rule, "one in the address", "revoke it, and send `Authorization: Bearer TOKEN`")
         if "\0" in scope["path"]:
             return problem(404, "an address has no NUL character", "one that has", "leave it out")
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > limit_of(scope["path"]):
-            return too_large(scope["path"])
+        length, most = headers.get("content-length", "0"), limit_of(scope["path"], self._limits)
+        if length.isdecimal() and int(length[:20]) > most:
+            fix = "leave out what the study doesn't import"
+            return problem(413, f"a body has at most {most:,} bytes here", "a longer one", fix)
         return None
 
 
-def limit_of(path: str) -> int:
-    """Bytes that the body of a request to this address may have."""
-    return BUNDLE_BYTES if path in _BUNDLES else JSON_BYTES
-
-
-def too_large(path: str) -> ASGIApp:
-    """The answer to a body that is too long."""
-    rule = f"a body has at most {limit_of(path):,} bytes here"
-    return problem(413, rule, "a longer one", "leave out what the study doesn't import")
+def limit_of(path: str, limits: Limits) -> int:
+    """Bytes that the body of a request to this address may have; of a submission, its files are in base64."""
+    in_base64 = 4 * math.ceil(limits.bundle_bytes / 3) if path in _BUNDLES else 0
+    return in_base64 + limits.body_bytes
 
 
 def same_origin(headers: Headers, settings: WebSettings, scheme: str) -> bool:
@@ -90,9 +86,8 @@ def same_origin(headers: Headers, settings: WebSettings, scheme: str) -> bool:
 class _Body:
     """A body as it comes, which ends with an error where it is too long or too slow."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._path, self._receive = scope["path"], receive
-        self._left = limit_of(self._path)
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most, self._left = receive, most, most
         self._ended = False
 
     async def receive(self) -> Message:
@@ -106,7 +101,7 @@ class _Body:
         self._ended = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(413, f"a body has at most {limit_of(self._path):,} bytes here")
+            raise HTTPException(413, f"a body has at most {self._most:,} bytes here")
         return message
 
 

@@ -55,8 +55,8 @@ class Overview:
 def overview(service: Service, user: User) -> Overview:
     """What the page shows now to a user."""
     places = {place.study: place for place in service.queue()}
-    alive = service.studies(state=ALIVE, limit=MOST_ALIVE).items
-    over = service.studies(state=OVER, limit=MOST_OVER)
+    alive = service.studies(state=ALIVE, limit=min(MOST_ALIVE, service.limits.page)).items
+    over = service.studies(state=OVER, limit=min(MOST_OVER, service.limits.page))
     return Overview(
         time.time(),
         user.name,

@@ -54,7 +54,7 @@ class Runs:
         Its record is shared: it changes after the block. Raises ServiceError where the study has no run yet.
         """
         found = self._service.study(study)
-        followed = self._service.followed(study)
+        followed = self._service.followed(study) or self._service.ended(study)
         try:
             folder = None if found.run is None else open_folder(found.run)
             if folder is not None and followed is not None and followed.path == found.run:

@@ -52,7 +52,7 @@ def serve(service: Service, settings: WebSettings, say: Callable[[str], None] = 
     settings.check()
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
-        access = Access(service.database)
+        access = Access(service.database, service.limits)
         say(f"tuner serves {service.folder.storage} at {settings.url}")
         if (secret := access.first_secret()) is not None:
             say(f"make the first admin with this link, which works once: {settings.url}/welcome#{secret}")

@@ -23,7 +23,7 @@ export function curvesOf(study, choose) {
   function names(metrics) {
     const before = choice.value;
     show(choice, metrics.map((name) => el("option", { value: name, "data-key": name }, name)));
-    if (metrics.includes(before)) choice.value = before;
+    choice.value = metrics.includes(before) ? before : metrics[0]; // browsers choose the last that was put in
   }
 
   async function load() {

@@ -26,8 +26,10 @@ function carry(old, fresh) {
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
   }
+  const held = old === document.activeElement; // who works by keys would lose their place with a button that is off
   for (const { name, value } of fresh.attributes) {
-    if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
+    if (held && name === "disabled") old.setAttribute("aria-disabled", "true");
+    else if (old.getAttribute(name) !== value && name !== "open") old.setAttribute(name, value);
   }
   carryChildren(old, fresh);
 }
@@ -60,6 +62,11 @@ function alike(node, wanted) {
 
 export function badge(state) {
   return el("span", { class: `state ${state}` }, state);
+}
+
+// A study whose trials run outside the service.
+export function external() {
+  return el("span", { class: "state external", title: "workers ask for its trials and run them elsewhere" }, "external");
 }
 
 export function table(label, heads, rows, attributes = {}) {

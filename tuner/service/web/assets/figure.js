@@ -26,7 +26,7 @@ function plotly() {
 export async function plot(place, traces, layout) {
   const drawn = await plotly();
   const { text, grid } = THEMES[dark.matches ? "dark" : "light"];
-  const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "power" };
+  const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "e" }; // powers need styles that the page forbids
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",

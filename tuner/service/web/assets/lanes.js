@@ -3,6 +3,7 @@ import { el } from "./dom.js";
 import { percent } from "./text.js";
 
 const IDLE = 0.05; // share of the time, below which a device that a study has does nothing for it
+const OTHERS = 0.1; // share, above which a device that no study has is worth a word
 const NAMED = 4; // trials
 
 export function lanes(found) {
@@ -43,7 +44,7 @@ function lane({ key, kind, study, user, uses }, rows) {
       : el("span", { class: "whose" }, el("a", { href: `/studies/${study}` }, `@${study}${row ? ` ${row.name}` : ""}`), ` ${user ?? ""}`),
     study !== null && el("span", { class: "soft" }, trialsOf(study, trials)),
     busy !== null && el("meter", { min: 0, max: 1, value: Math.min(1, busy), "aria-label": "busy" }),
-    busy !== null && el("span", { class: "soft" }, `${percent(busy)} busy`, idle && ": allocated but idle"),
+    busy !== null && el("span", { class: "soft" }, `${percent(busy)} busy`, idle && ": allocated but idle", study === null && busy > OTHERS && " with other programs"),
   );
 }
 

@@ -1,7 +1,7 @@
 // The first page: what runs, what waits and why, who has which device, what is over.
 import { buttons, perform, settings } from "./actions.js";
 import { get, path } from "./api.js";
-import { badge, el, show, table } from "./dom.js";
+import { badge, el, external, show, table } from "./dom.js";
 import { lanes } from "./lanes.js";
 import { seen, sinceLast } from "./since.js";
 import { ago, doneOf, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
@@ -129,7 +129,7 @@ const firstCells = (row, chosen) => [
   el("td", { class: "number" }, `@${row.id}`),
   nameOf(row),
   el("td", { class: "user" }, row.user),
-  el("td", {}, badge(row.state)),
+  el("td", {}, badge(row.state), row.external && [" ", external()]),
 ];
 
 function lineOf(row, chosen) {

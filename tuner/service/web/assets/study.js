@@ -3,7 +3,7 @@ import { buttons, perform, settings } from "./actions.js";
 import { adviceOf } from "./advice.js";
 import { get, path } from "./api.js";
 import { curvesOf } from "./curves.js";
-import { badge, el, show, table } from "./dom.js";
+import { badge, el, external, show, table } from "./dom.js";
 import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
@@ -15,7 +15,7 @@ export function studyPage(study, again) {
   const main = document.getElementById("main");
   let row = null;
   let found = null;
-  const panel = trialPanel(study, () => row?.steerable);
+  const panel = trialPanel(study, () => row);
   const curves = curvesOf(study, panel.choose);
   const trials = trialsOf(study, panel.choose);
   const advice = adviceOf(study, () => ({ submit: !ALONE && ["submitter", "admin"].includes(row?.role), steer: row?.steerable }));
@@ -32,7 +32,7 @@ export function studyPage(study, again) {
       found && failuresOf(found),
       found && hoursOf(found),
       found && advice.section,
-      !found && el("p", { class: "soft" }, "It has no trials yet."),
+      !found && el("p", { class: "soft" }, row.has_run ? "Reading its trials …" : "It has no trials yet."),
     );
   }
 
@@ -53,6 +53,7 @@ export function studyPage(study, again) {
       [row, user] = await Promise.all(asked);
       document.getElementById("user").textContent = ALONE ? "read-only" : `${user.name}, ${user.role}`;
       row.role = user.role;
+      if (first) draw(); // reading a long run for the first time takes seconds
       found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
       draw();
       if (!found) return;
@@ -75,7 +76,7 @@ function titleOf({ name, id, state, progress }) {
 function head(row, found) {
   const { id, place } = row;
   return [
-    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state)),
+    el("h2", { class: "study" }, ALONE ? `${row.name} ` : `@${id} ${row.name} `, badge(row.state), row.external && [" ", external()]),
     el(
       "p",
       { class: "soft" },
@@ -84,12 +85,13 @@ function head(row, found) {
       row.why && `${ALONE ? "" : "; "}${row.why}`,
       place?.start && ` (may start at ${moment(place.start)})`,
     ),
+    row.external && el("p", { class: "soft" }, "Workers ask for its trials and run them elsewhere; it holds no devices here."),
     row.has_run && el(
       "p",
       { class: "links" },
       found?.has_report && el("a", { href: `/api/v1/studies/${id}/report`, target: "_blank", rel: "noopener" }, "report"),
       " ",
-      !ALONE && el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, "driver's log"),
+      !ALONE && el("a", { href: `/api/v1/studies/${id}/logs`, target: "_blank", rel: "noopener" }, row.external ? "log of its search" : "driver's log"),
       " ",
       el("a", { href: `/api/v1/studies/${id}/archive` }, "all files"),
     ),

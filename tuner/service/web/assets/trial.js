@@ -4,7 +4,7 @@ import { badge, el, show, table, tell } from "./dom.js";
 import { duration, short } from "./text.js";
 import { flat } from "./trials.js";
 
-export function trialPanel(study, mayStop) {
+export function trialPanel(study, rowOf) {
   const content = el("div", {});
   const panel = el("dialog", { id: "trial", "aria-label": "trial" }, content);
   document.body.append(panel);
@@ -37,7 +37,7 @@ export function trialPanel(study, mayStop) {
       content,
       el("h2", {}, `Trial ${trial.trial_id} `, badge(trial.status), el("button", { type: "button", "data-close": "trial", autofocus: true }, "Close")),
       el("p", { class: "soft" }, `seed ${trial.seed}, trained for ${duration(trial.running_seconds)}`, trial.stays.length > 0 && `, ${trial.stays.map((stay) => `${stay.host}: ${stay.devices.join(", ")}`).join("; ")}`),
-      ["running", "paused"].includes(trial.status) && mayStop() && el("p", {}, el("button", { type: "button", "data-stop": trial.trial_id }, "Stop this trial")),
+      ["running", "paused"].includes(trial.status) && rowOf()?.steerable && el("p", {}, el("button", { type: "button", "data-stop": trial.trial_id }, "Stop this trial")),
       trial.message && el("p", { class: "warning" }, `${trial.cause ?? ""}: ${trial.message}`),
       el("h3", {}, "Configuration"),
       el("dl", { class: "pairs" }, Object.entries(flat(trial.config)).map(([name, value]) => [el("dt", {}, name), el("dd", {}, short(value))])),
@@ -49,7 +49,7 @@ export function trialPanel(study, mayStop) {
       el("h3", {}, "Output"),
       trial.output
         ? [el("pre", { tabindex: "0" }, trial.output), el("p", {}, el("a", { href: `/api/v1/${path(["studies", study, "logs"], { trial: trial.trial_id })}`, target: "_blank", rel: "noopener" }, "all of it"))]
-        : el("p", { class: "soft" }, "It printed nothing."),
+        : el("p", { class: "soft" }, rowOf()?.external ? `It runs elsewhere: ${trial.worker ? `worker ${trial.worker}` : "its worker"} has what it printed.` : "It printed nothing."),
     );
   }
 

@@ -27,7 +27,7 @@ async def ask(study: Id, body: AskBody, response: Response, web: Shown, user: Wo
 async def report_epoch(study: Id, trial: TrialId, body: ReportBody, web: Shown, user: Worker) -> ToldWorker:
     """Record an epoch; the same one again gets the same answer."""
     check_metrics(body.metrics)
-    told = {"trial": trial, "epoch": body.epoch, "metrics": body.metrics}
+    told = {"trial": trial, "epoch": body.epoch, "metrics": body.metrics, "checkpoint": body.checkpoint}
     return ToldWorker(**await web.workers.tell(study, user, body.worker, "report", **told))
 
 

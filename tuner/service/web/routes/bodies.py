@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query, Request
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
 
-from tuner.service.model import Role, SubmittedStudy
+from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 
 T = TypeVar("T")
 LARGEST_ID = 2**53
+MOST_ENTRIES = Limits().page  # of a page at any server
 
 Id = Annotated[int, Path(ge=1, le=LARGEST_ID, description="a number that the service gave")]
 Cursor = Annotated[str | None, Query(max_length=100, description="`cursor` of the page before")]
-Size = Annotated[int, Query(ge=1, le=200, description="entries of a page at most")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Password = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Priority = Annotated[int, Field(json_schema_extra={"minimum": LOWEST, "maximum": HIGHEST})]  # `Service` says so
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _size(
+    request: Request, limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES, description="entries of a page at most")] = 100
+) -> int:
+    most: int = request.app.state.web.service.limits.page
+    return min(limit, most)
+
+
+Size = Annotated[int, Depends(_size)]
 
 
 class Body(BaseModel):
@@ -122,6 +132,12 @@ class ReportBody(AskBody):
 
     epoch: int = Field(ge=1, le=10**9, description="counted from 1, one after another")
     metrics: Reported = Field(description="a number for the study's metric, or several metrics by name")
+    checkpoint: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1_000,
+        description="where the trial's state after this epoch lies, for who goes on",
+    )
 
 
 class CompleteBody(AskBody):
@@ -148,6 +164,7 @@ class HandedTrial(BaseModel):
     seed: int
     epochs: int = Field(description="to train it to, unless an answer stops it before")
     from_epoch: int = Field(description="that is done: the next one to train and report is one more")
+    checkpoint: str | None = Field(None, description="of that epoch, as it was reported")
     rungs: list[int] = Field(description="epochs after which early stopping compares it")
     attempt: int = Field(description="how often it was handed out")
 
@@ -162,7 +179,10 @@ class Asked(BaseModel):
 
 
 class ToldWorker(BaseModel):
-    """What to do with the trial now: go on; or leave it, as it is over, or with somebody else (pause)."""
+    """What to do with the trial now: go on; or leave it, as it is over (stop), or as it waits (pause).
+
+    One that waits may be handed out again, or is with somebody else already.
+    """
 
     answer: Literal["continue", "stop", "pause"]
 

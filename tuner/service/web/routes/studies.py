@@ -110,10 +110,10 @@ async def check(request: Request, caller: Asking, web: Shown) -> FoundFacts:
 def list_studies(
     web: Shown,
     user: Viewer,
+    limit: Size,
     state: Annotated[list[State] | None, Query(max_length=20, description="only these")] = None,
     owner: Annotated[Name | None, Query(description="only this user's")] = None,
     cursor: Cursor = None,
-    limit: Size = 100,
 ) -> Listed[SubmittedStudy]:
     """Studies, the newest first."""
     page = web.service.studies(state=state, user=owner, cursor=cursor, limit=limit)
@@ -176,7 +176,7 @@ def show_row(study: Id, web: Shown, user: Viewer) -> StudyRow:
 
 
 @router.get("/studies/{study}/history")
-def history(study: Id, web: Shown, user: Viewer, cursor: Cursor = None, limit: Size = 100) -> Listed[AuditEntry]:
+def history(study: Id, web: Shown, user: Viewer, limit: Size, cursor: Cursor = None) -> Listed[AuditEntry]:
     """Who changed what of it, the newest first."""
     web.service.study(study)
     page = web.service.history(study, cursor=cursor, limit=limit)

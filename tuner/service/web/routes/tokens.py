@@ -18,9 +18,9 @@ router = APIRouter(tags=["tokens"])
 def list_tokens(
     web: Shown,
     caller: Asking,
+    limit: Size,
     everybodys: Annotated[bool, Query(description="for admins")] = False,
     cursor: Cursor = None,
-    limit: Size = 100,
 ) -> Listed[TokenView]:
     """One's own tokens, without their secrets."""
     found = web.access.tokens(caller.user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)

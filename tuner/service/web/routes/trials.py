@@ -28,11 +28,11 @@ def list_trials(
     study: Id,
     web: Shown,
     user: Viewer,
+    limit: Size,
     order: Annotated[Literal["started", "best"], Query(description="best: without a value last")] = "started",
     status: Annotated[list[Status] | None, Query(max_length=10, description="only these")] = None,
     text: Annotated[str, Query(max_length=200, description="words in id, configuration or failure")] = "",
     cursor: Cursor = None,
-    limit: Size = 100,
 ) -> Listed[dict[str, Any]]:
     """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
     start = number_of(cursor)

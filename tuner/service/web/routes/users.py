@@ -16,7 +16,7 @@ UserName = Annotated[str, Path(max_length=64, description="a user's name")]
 
 
 @router.get("/users")
-def list_users(web: Shown, user: Admin, cursor: Cursor = None, limit: Size = 100) -> Listed[UserView]:
+def list_users(web: Shown, user: Admin, limit: Size, cursor: Cursor = None) -> Listed[UserView]:
     """All users, in the order in which they were added."""
     found = web.access.users(number_of(cursor), limit + 1)
     return page_of(found, limit, _view)

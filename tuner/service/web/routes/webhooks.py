@@ -28,9 +28,9 @@ router = APIRouter(tags=["webhooks"])
 def list_webhooks(
     web: Shown,
     user: Submitter,
+    limit: Size,
     everybodys: Annotated[bool, Query(description="for admins")] = False,
     cursor: Cursor = None,
-    limit: Size = 100,
 ) -> Listed[WebhookView]:
     """One's own webhooks, without their secrets."""
     found = web.webhooks.all(user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
@@ -64,7 +64,7 @@ def test_webhook(webhook: Id, web: Shown, user: Submitter) -> DeliveryView:
 
 @router.get("/webhooks/{webhook}/deliveries")
 def list_deliveries(
-    webhook: Id, web: Shown, user: Submitter, cursor: Cursor = None, limit: Size = 100
+    webhook: Id, web: Shown, user: Submitter, limit: Size, cursor: Cursor = None
 ) -> Listed[DeliveryView]:
     """What was sent to a webhook in the last 30 days and what waits, the newest first."""
     before = None if cursor is None else number_of(cursor)

@@ -1,0 +1,48 @@
+"""Checkpoints that stay with whoever runs the trials: the run keeps, in place of their files, where these lie.
+
+So pausing, going on after a loss, and what is kept of a run work as for checkpoints that lie in the run folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner.errors import ReportError, shown
+from tuner.temporary import OwnedFolder
+
+FILE = "elsewhere.json"
+LONGEST = 1_000  # characters
+
+
+def checked_place(place: object) -> str:
+    """Where a checkpoint lies, in its worker's own words: a path, an address, a key. Raises ReportError."""
+    if not isinstance(place, str) or not place.isprintable() or not 0 < len(place) <= LONGEST:
+        raise ReportError(
+            f"a checkpoint is told by where it lies, a text of 1 to {LONGEST:,} printable characters, "
+            f"got {shown(place)}; name its path or address"
+        )
+    return place
+
+
+@contextmanager
+def as_folder(place: str) -> Iterator[Path]:
+    """A checkpoint's folder for the length of the block, which says where its files lie."""
+    with OwnedFolder("elsewhere") as temporary:
+        folder = temporary / "checkpoint"
+        folder.mkdir()
+        (folder / FILE).write_text(json.dumps({"checkpoint": place}), encoding="utf-8")
+        yield folder
+
+
+def place_of(checkpoint: Path | None) -> str | None:
+    """Where a checkpoint's files lie; None where there is none, or its own folder has them."""
+    if checkpoint is None:
+        return None
+    try:
+        place = json.loads((checkpoint / FILE).read_text(encoding="utf-8"))["checkpoint"]
+        return checked_place(place)
+    except (OSError, ValueError, KeyError, TypeError, ReportError):
+        return None

@@ -1,0 +1,50 @@
+"""A driver that nobody waits for: `python -m tuner.cli.detached FOLDER/task.json`, as the search service starts it.
+
+The task is an object with `study` (a file's path) or `run` (a folder to go on with), `storage`, `options`, `limits`,
+`driving`, `retry` and `cpus` (numbers, or null for all). What it writes beside it: see `tuner.lifecycle.detached`. What
+`tuner run` would show in a log goes to stdout, for `tuner logs`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tuner.lifecycle.detached import Task, perform, tell_begun
+from tuner.storage.folder import LocalFolder
+
+
+def search(task: Task, folder: LocalFolder) -> str:
+    """Run or resume; returns the run's status."""
+    if task["cpus"]:
+        os.sched_setaffinity(0, task["cpus"])
+    return _resumed(task, folder) if task["run"] is not None else _begun(task, folder)
+
+
+def _begun(task: Task, folder: LocalFolder) -> str:
+    from tuner.console.progress import Plan, display
+    from tuner.driver import Driving, run
+    from tuner.study_file import load_study
+
+    study = load_study(task["study"])
+    plan = Plan.of(study.with_options(**task["options"]))
+    with display(plan, sys.stdout, quiet=False) as shown:
+        driving = Driving(**task["driving"], listeners=[shown], begun=lambda path: tell_begun(folder, path))
+        return run(study, task["options"], driving, storage=task["storage"]).status
+
+
+def _resumed(task: Task, folder: LocalFolder) -> str:
+    from tuner.cli.plans import plan_of
+    from tuner.console.progress import display
+    from tuner.driver import Driving, resume
+    from tuner.results import load_run
+
+    earlier, limits = load_run(task["run"]), task["limits"]
+    plan, opening = plan_of(earlier, **limits), "reading the run, then starting Ray"
+    with display(plan, sys.stdout, quiet=False, earlier=earlier.events, opening=opening) as shown:
+        driving = Driving(**task["driving"], listeners=[shown], begun=lambda path: tell_begun(folder, path))
+        return resume(task["run"], limits, driving, retry=[] if task["retry"] else None).status
+
+
+if __name__ == "__main__":
+    sys.exit(perform(sys.argv[1], search))
