@@ -47,7 +47,7 @@ class Confirming:
     def _add(self, trials: Sequence[str], seeds: int) -> None:
         """Seed by seed, so that all configurations have as many where it is cut off."""
         self.waiting += [trial for _ in range(seeds) for trial in trials]
-        self.asked.update({trial: seeds for trial in trials})
+        self.asked.update(dict.fromkeys(trials, seeds))
 
     def _on_trial_started(self, event: Event) -> None:
         if event.get("confirms"):

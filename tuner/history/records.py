@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.attempts import LOST, begin_anew
@@ -13,7 +12,15 @@ from tuner.history.event_lines import Event, finite, flaw, names_trial
 from tuner.history.placement import Placement
 from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
-from tuner.history.trial_record import EpochRecord, Status, TrialRecord
+from tuner.history.trial_record import (
+    EpochRecord,
+    Status,
+    TrialRecord,
+    flat_config,
+    full_length,
+    saved_epochs,
+    saved_share,
+)
 from tuner.history.worth import Worth
 
 __all__ = [
@@ -46,7 +53,6 @@ class RunRecord:
         self.notices: list[str] = []
         self.steered = Steered()  # by users' orders
         self.confirming = Confirming()
-        self.rivals = 0  # how many of the best configurations keep a network, where further seeds may turn them round
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
         self.active_since: float | None = None  # of the driver that works on it
@@ -379,33 +385,3 @@ class RunRecord:
             trial.running_since = None
             self._left_seconds += stay
             self._on_workers.pop(trial.trial, None)
-
-
-def full_length(config: dict[str, Any], longest: int) -> int:
-    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
-    own = config.get("epochs")
-    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
-
-
-def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
-    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
-    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
-    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
-
-
-def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
-    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
-    known = list(trials)
-    saved = saved_epochs(known, longest)
-    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
-
-
-def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= flat_config(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

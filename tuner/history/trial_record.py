@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +33,9 @@ class TrialRecord:
     config: dict[str, Any]
     seed: int
     started: float
-    configuration: int = 0  # which of the run's configurations it has, counted from 0 in the order of their first trials
+    configuration: int = (
+        0  # which of the run's configurations it has, counted from 0 in the order of their first trials
+    )
     repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
     confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
     status: Status = "running"
@@ -82,3 +85,33 @@ class TrialRecord:
         """Each epoch after which a number was reported, and the number, in the order of epochs."""
         found = ((epoch, self.epochs[epoch].metrics.get(metric)) for epoch in sorted(self.epochs))
         return [(epoch, float(value)) for epoch, value in found if value is not None and finite(value)]
+
+
+def full_length(config: dict[str, Any], longest: int) -> int:
+    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
+    own = config.get("epochs")
+    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
+
+
+def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
+    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
+    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
+    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
+
+
+def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
+    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
+    known = list(trials)
+    saved = saved_epochs(known, longest)
+    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
+
+
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= flat_config(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -22,9 +22,13 @@ class Replay:
         """What the driver at that time gave them."""
         kind, trial = event["event"], event.get("trial", "")
         known = self._record.trials.get(trial)
+        if kind == "trial_started" and "repeats" in event:
+            return  # a configuration that they know already
         if kind == "trial_started" and known is None:
-            self._proposals.adopt(event["number"], event["config"])
+            self._proposals.adopt(self._record.configurations, event["config"])
             self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
+        elif known is not None and known.repeats is not None:
+            self._tell_of_repeat(kind, known, event)
         elif known is not None:
             self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
@@ -35,22 +39,41 @@ class Replay:
         elif kind == "configuration_refused":
             self._queue.pass_over(event["config"])
 
+    def _tell_of_repeat(self, kind: str, record: TrialRecord, event: Event) -> None:
+        if kind == "trial_ended" and event["status"] == "completed":
+            tell_of_seeds(self._proposals, self._record, record)
+
     def _tell_of_known(self, kind: str, record: TrialRecord, event: Event) -> None:
         if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
             self._stopping.replay_resumption(record.trial)
         elif kind == "epoch_reported":
             value = event["metrics"].get(self._record.metric)
             if finite(value) and not record.has_value(event["epoch"], self._record.metric):
-                self._proposals.observe(record.number, event["epoch"], value)
+                self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
         elif kind == "trial_ended":
-            self._proposals.end(record.number, event["status"])
+            self._proposals.end(record.configuration, event["status"])
             self._stopping.end(record.trial)
 
     def _restart(self, record: TrialRecord | None) -> None:
-        if record is not None and record.status == "failed":
-            self._proposals.restart(record.number)
+        if record is not None and record.status == "failed" and record.repeats is None:
+            self._proposals.restart(record.configuration)
             self._stopping.restart(record.trial)
+
+
+def tell_of_seeds(proposals: Proposals, record: RunRecord, ended: TrialRecord) -> None:
+    """Another seed of a configuration was trained to its end: the search algorithm learns the mean over its seeds.
+
+    For it a configuration is one point, whose values are those after each epoch of its first trial, and now their means
+    with what its other full-length trials reported after the same epoch.
+    """
+    first, *others = record.same_configuration(ended)
+    if first.status == "failed":
+        return
+    more = [dict(t.values(record.metric)) for t in others if t.status == "completed" or t is ended]
+    for epoch, value in first.values(record.metric):
+        values = [value, *(found[epoch] for found in more if epoch in found)]
+        proposals.observe(first.configuration, epoch, sum(each / len(values) for each in values))
 
 
 def learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:

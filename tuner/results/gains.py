@@ -84,9 +84,10 @@ def gains(run: Run) -> Gains | None:
     whether they are better or worse. Where neither can, nothing is said of them. The gain over the winner itself is 0.
     """
     best = run.best
-    found = run.record.best_of(best.trial) if best is not None else None
-    if found is None:
+    standing = run.record.standing_of(best.trial) if best is not None else None
+    if standing is None:
         return None
+    value = standing.value
     reported = [trial for trial, _ in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
     start = next((trial for trial in reported if _is_starting_point(run, trial)), None)
@@ -95,8 +96,8 @@ def gains(run: Run) -> Gains | None:
     for trial, name in ((first, FIRST), (start, START), (default, DEFAULTS)):
         if trial is not None:
             names.setdefault(trial.trial, []).append(name)
-    known = [_measured(run, run.record.trials[trial], found[1], _named(of_it)) for trial, of_it in names.items()]
-    predicted = _predicted(run, found[1]) if default is None else None
+    known = [_measured(run, run.record.trials[trial], value, _named(of_it)) for trial, of_it in names.items()]
+    predicted = _predicted(run, value) if default is None else None
     return Gains((*known, *([predicted] if predicted else [])), len(reported))
 
 
@@ -109,8 +110,8 @@ def _named(names: list[str]) -> str:
 
 
 def _measured(run: Run, trial: TrialRecord, value: float, over: str) -> Gain:
-    other = run.record.best_of(trial.trial)
-    by = _sign(run) * (value - other[1]) if other else 0.0
+    other = run.record.standing_of(trial.trial)
+    by = _sign(run) * (value - other.value) if other else 0.0
     whole = trial.epoch if trial.status == "completed" else full_length(trial.config, run.longest_trial)
     return Gain(by, over, trial.trial, trial.epoch, whole)
 

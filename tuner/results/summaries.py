@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
+from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
 
@@ -21,6 +22,8 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
         "trial_id": trial.trial,
         "config": trial.config,
         "seed": trial.seed,
+        "configuration": trial.configuration,
+        "repeats": trial.repeats,
         "status": trial.status,
         "cause": trial.cause,
         "message": trial.message,
@@ -40,6 +43,8 @@ def summary_of_run(run: Run) -> dict[str, Any]:
         "run": run.path,
         "status": run.status,
         "best": _winner(run),
+        "seeds": [_of_seeds(one) for one in repeated(run)],
+        "verdict": verdict(run),
         "trials": {
             "total": len(run.record.trials),
             **{status: counts[status] for status in ("completed", "stopped", "failed")},
@@ -50,14 +55,21 @@ def summary_of_run(run: Run) -> dict[str, Any]:
     }
 
 
+def _of_seeds(one: Repeated) -> dict[str, Any]:
+    """A configuration with several trials: their ids, the seeds' values, mean and standard error."""
+    trials, worth = [trial.trial for trial in one.trials], one.worth
+    return {"trials": trials, "values": list(one.values), "mean": worth.value, "error": worth.error}
+
+
 def _winner(run: Run) -> dict[str, Any] | None:
     """The winner; None without one.
 
-    `value` is what it is compared by, the mean `over_epochs` (the first and the last), `error` the standard error of
-    that, None where it isn't known; `epoch` and `metrics` are those of its network.
+    `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over so many `seeds` where
+    its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
+    known; `epoch` and `metrics` are those of its network.
     """
     best = run.best
-    worth = best and run.record.worth_of(best.trial)
+    worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
     return {
@@ -66,6 +78,7 @@ def _winner(run: Run) -> dict[str, Any] | None:
         "value": worth.value,
         "error": worth.error,
         "over_epochs": [worth.first, worth.last],
+        "seeds": worth.seeds,
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
     }

@@ -26,6 +26,7 @@ _TRIAL_TYPES = {
     "seconds": "float64",
     "losses": "int64",
     "seed": "int64",
+    "configuration": "int64",
     "message": "str",
 }
 _HISTORY_TYPES = {"trial": "str", "epoch": "int64", "decision": "str"}
@@ -39,14 +40,15 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
     own name (`metric/NAME` where that is one of these columns') what the trial is compared by: of a completed one the
     mean of its last values, of any other its best, see `tuner.history.worth`; started and ended (UTC), seconds (of
-    running), losses, seed, message, study_version (only where the study file was edited in mid-run: trials of version 2
+    running), losses, seed, configuration (counted from 0; trials of one number train the same configuration under
+    different seeds), message, study_version (only where the study file was edited in mid-run: trials of version 2
     were trained, in part at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the
     trial hasn't it, None where it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
     leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
-    leading += ["started", "ended", "seconds", "losses", "seed", "message"]
+    leading += ["started", "ended", "seconds", "losses", "seed", "configuration", "message"]
     if any(trial.study_version > 1 for trial in record.trials.values()):
         leading.append("study_version")
     leading[leading.index(metric)] = metric = in_utf8(metric)
@@ -154,6 +156,7 @@ def _trial_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, 
         "seconds": round(trial.running_seconds, 3),
         "losses": trial.losses,
         "seed": trial.seed,
+        "configuration": trial.configuration,
         "message": trial.message,
         "study_version": trial.study_version,
         **{CONFIG + name: value for name, value in flat_config(trial.config).items()},
