@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 
 from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import conclude, tell_damages
@@ -52,7 +51,7 @@ def perform(
     opening = "reading the run, then starting Ray"
     if confirm is not None:
         check_asked(earlier)
-        plan, opening = replace(plan, confirms=True), f"confirm {cost_of(earlier, *confirm)}; starting Ray"
+        opening = f"confirm {cost_of(earlier, *confirm)}; starting Ray"
     from tuner.driver import Driving, resume
 
     release_interrupt()

@@ -43,7 +43,6 @@ class Plan:
     workers: int | None = None  # trials at once, where that is known
     devices: float = 1.0  # of a running trial
     scored: bool = False  # its winner, on a test split
-    confirms: bool = False  # it only trains configurations again under other seeds
 
     @classmethod
     def of(cls, study: Study) -> Plan:

@@ -138,6 +138,13 @@ class RunRecord:
         seeds = self._standings.repeats.seeds(trial)
         return seeds.values if seeds else ()
 
+    def mean_curve(self, trial: TrialRecord) -> list[tuple[int, float]]:
+        """The trial's values by epoch, each the mean with those of the full-length trials of its configuration."""
+        more = [dict(one.values(self.metric)) for one in self.same_configuration(trial) if one.status == "completed"]
+        curves = [dict(trial.values(self.metric)), *more] if trial.status != "completed" else more
+        told = {epoch: [c[epoch] for c in curves if epoch in c] for epoch, _ in trial.values(self.metric)}
+        return [(epoch, sum(value / len(values) for value in values)) for epoch, values in told.items()]
+
     @property
     def seed_spread(self) -> float | None:
         """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""

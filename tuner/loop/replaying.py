@@ -27,10 +27,9 @@ class Replay:
         if kind == "trial_started" and known is None:
             self._proposals.adopt(self._record.configurations, event["config"])
             self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
-        elif known is not None and known.repeats is not None:
-            self._tell_of_repeat(kind, known, event)
         elif known is not None:
-            self._tell_of_known(kind, known, event)
+            if known.repeats is None:  # of a repeat, `tell_of_seeds` tells
+                self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
         elif kind == "retry_requested" or (kind == "order_obeyed" and event["verb"] == "retry"):
@@ -38,10 +37,6 @@ class Replay:
                 self._restart(self._record.trials.get(name))
         elif kind == "configuration_refused":
             self._queue.pass_over(event["config"])
-
-    def _tell_of_repeat(self, kind: str, record: TrialRecord, event: Event) -> None:
-        if kind == "trial_ended" and event["status"] == "completed":
-            tell_of_seeds(self._proposals, self._record, record)
 
     def _tell_of_known(self, kind: str, record: TrialRecord, event: Event) -> None:
         if kind == "trial_resumed" or (kind == "trial_started" and record.paused):
@@ -61,19 +56,21 @@ class Replay:
             self._stopping.restart(record.trial)
 
 
-def tell_of_seeds(proposals: Proposals, record: RunRecord, ended: TrialRecord) -> None:
-    """Another seed of a configuration was trained to its end: the search algorithm learns the mean over its seeds.
+def tell_of_seeds(proposals: Proposals, record: RunRecord, event: Event) -> None:
+    """Where another seed of a configuration was trained to its end, the search algorithm learns the mean over seeds.
 
-    For it a configuration is one point, whose values are those after each epoch of its first trial, and now their means
-    with what its other full-length trials reported after the same epoch.
+    For it a configuration is one point, whose values are those after each epoch of its first trial, and then their
+    means with what its other full-length trials reported after the same epoch. The record holds the event already.
     """
-    first, *others = record.same_configuration(ended)
-    if first.status == "failed":
+    if event["event"] != "trial_ended" or event["status"] != "completed":
         return
-    more = [dict(t.values(record.metric)) for t in others if t.status == "completed" or t is ended]
-    for epoch, value in first.values(record.metric):
-        values = [value, *(found[epoch] for found in more if epoch in found)]
-        proposals.observe(first.configuration, epoch, sum(each / len(values) for each in values))
+    ended = record.trials.get(event["trial"])
+    if ended is None or ended.repeats is None:
+        return
+    first = record.same_configuration(ended)[0]
+    if first.status != "failed":
+        for epoch, value in record.mean_curve(first):
+            proposals.observe(first.configuration, epoch, value)
 
 
 def learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:

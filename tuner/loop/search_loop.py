@@ -368,8 +368,6 @@ class SearchLoop:
         if record.repeats is None:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
-        elif ending["status"] == "completed":
-            tell_of_seeds(self._proposals, self.record, record)
         self._keeper.prune(trial)
 
     def _emit(self, kind: str, **fields: Any) -> None:
@@ -388,6 +386,7 @@ class SearchLoop:
 
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)
+        tell_of_seeds(self._proposals, self.record, event)
         if self._admission is not None:
             self._admission.packing.apply(event)
 

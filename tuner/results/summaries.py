@@ -43,8 +43,6 @@ def summary_of_run(run: Run) -> dict[str, Any]:
         "run": run.path,
         "status": run.status,
         "best": _winner(run),
-        "seeds": [_of_seeds(one) for one in repeated(run)],
-        "verdict": verdict(run),
         "trials": {
             "total": len(run.record.trials),
             **{status: counts[status] for status in ("completed", "stopped", "failed")},
@@ -66,12 +64,14 @@ def _winner(run: Run) -> dict[str, Any] | None:
 
     `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over so many `seeds` where
     its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
-    known; `epoch` and `metrics` are those of its network.
+    known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
+    them, the best first, and `verdict` says which is best and how surely.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
+    known = repeated(run)
     return {
         "trial_id": best.trial,
         "config": best.config,
@@ -81,4 +81,5 @@ def _winner(run: Run) -> dict[str, Any] | None:
         "seeds": worth.seeds,
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
+        **({"repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)} if known else {}),
     }

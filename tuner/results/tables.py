@@ -29,6 +29,15 @@ _TRIAL_TYPES = {
     "configuration": "int64",
     "message": "str",
 }
+_CONFIGURATION_TYPES = {
+    "configuration": "int64",
+    "trial": "str",
+    "trials": "int64",
+    "seeds": "int64",
+    "error": "float64",
+    "lowest": "float64",
+    "highest": "float64",
+}
 _HISTORY_TYPES = {"trial": "str", "epoch": "int64", "decision": "str"}
 _TRIAL_COLUMNS = (*_TRIAL_TYPES, "status", "cause", "started", "ended")
 _HISTORY_COLUMNS = ("trial", "epoch", "time", "decision")
@@ -85,6 +94,46 @@ def history_table(record: RunRecord) -> pd.DataFrame:
     return table
 
 
+def configurations_table(record: RunRecord) -> pd.DataFrame:
+    """A row per configuration, the best first, those without a value last.
+
+    Columns: configuration (as in the table of trials), trial (whose network stands for it), trials, seeds (under which
+    it was trained to its end), under the metric's name what it is compared by, a mean over several seeds; the standard
+    error of that, lowest and highest of the seeds; then `config/NAME` as in the table of trials.
+    """
+    metric = metric_column(record.metric)
+    rows = [in_utf8(_configuration_row(record, trial, metric)) for trial in record.rows()]
+    leading = [*_CONFIGURATION_TYPES]
+    leading.insert(leading.index("seeds") + 1, metric := in_utf8(metric))
+    settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
+    table = pd.DataFrame(rows, columns=[*leading, *settings])
+    return table.astype({**_CONFIGURATION_TYPES, metric: "float64"})
+
+
+def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, Any]:
+    standing, values = record.standing_of(trial.trial), record.seeds_of(trial)
+    return {
+        "configuration": trial.configuration,
+        "trial": trial.trial,
+        "trials": len(record.same_configuration(trial)),
+        "seeds": len(values),
+        metric: standing and standing.value,
+        "error": standing and standing.error,
+        "lowest": min(values, default=None),
+        "highest": max(values, default=None),
+        **{CONFIG + name: value for name, value in flat_config(trial.config).items()},
+    }
+
+
+def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Of a table of trials the rows of the best configurations, by what each is worth, the best first."""
+    metric = in_utf8(metric_column(record.metric))
+    worth = {trial.trial: value for trial, value in record.reported()}
+    shown = table[table["trial"].isin(list(worth))]
+    told = shown.assign(**{metric: shown["trial"].map(worth).astype("float64")})
+    return told.sort_values(metric, ascending=record.mode == "min", kind="stable").head(count)
+
+
 def importance_table(found: Sequence[Importance]) -> pd.DataFrame:
     """A row per hyperparameter, those that matter most first: hyperparameter, share of the variance, standard error."""
     rows = [(one.name, one.share, one.deviation) for one in found]
@@ -124,7 +173,8 @@ def _cell(value: Any) -> Any:
 
 def metric_column(name: str) -> str:
     """The column of `trials_table` that holds the study's metric."""
-    return METRIC + name if name.startswith(CONFIG) else _metric_column(name, _TRIAL_COLUMNS)
+    own = (*_TRIAL_COLUMNS, *_CONFIGURATION_TYPES)
+    return METRIC + name if name.startswith(CONFIG) else _metric_column(name, own)
 
 
 def _metric_column(name: str, own: tuple[str, ...]) -> str:
