@@ -74,8 +74,8 @@ class Standings:
             self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
         elif self._worths.pop(name, None) is not None:
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
+        self.repeats.forget()
         if self.repeats:  # how far apart seeds lie counts for all
-            self.repeats.forget()
             for leader in self._leaders:
                 leader.look_again()
         for leader in self._leaders:
