@@ -101,7 +101,8 @@ def configurations_table(record: RunRecord) -> pd.DataFrame:
     it was trained to its end), under the metric's name what it is compared by, a mean over several seeds; the standard
     error of that, lowest and highest of the seeds; then `config/NAME` as in the table of trials.
     """
-    metric = metric_column(record.metric)
+    named = metric_column(record.metric)
+    metric = METRIC + named if named in _CONFIGURATION_TYPES else named
     rows = [in_utf8(_configuration_row(record, trial, metric)) for trial in record.rows()]
     leading = [*_CONFIGURATION_TYPES]
     leading.insert(leading.index("seeds") + 1, metric := in_utf8(metric))
@@ -173,8 +174,7 @@ def _cell(value: Any) -> Any:
 
 def metric_column(name: str) -> str:
     """The column of `trials_table` that holds the study's metric."""
-    own = (*_TRIAL_COLUMNS, *_CONFIGURATION_TYPES)
-    return METRIC + name if name.startswith(CONFIG) else _metric_column(name, own)
+    return METRIC + name if name.startswith(CONFIG) else _metric_column(name, _TRIAL_COLUMNS)
 
 
 def _metric_column(name: str, own: tuple[str, ...]) -> str:
