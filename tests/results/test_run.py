@@ -66,7 +66,6 @@ def test_the_summary_is_the_contracts_and_nothing_else(tmp_path: Path) -> None:
             "value": run.record.winning_value,
             "error": pytest.approx(0.0033, abs=1e-4),
             "over_epochs": [8, 9],
-            "seeds": 1,
             "epoch": 9,
             "metrics": best.epochs[9].metrics,
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,10 @@ def summary_of_run(run: Run) -> dict[str, Any]:
     }
 
 
+def _told_of_seeds(run: Run, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
+    return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)}
+
+
 def _of_seeds(one: Repeated) -> dict[str, Any]:
     """A configuration with several trials: their ids, the seeds' values, mean and standard error."""
     trials, worth = [trial.trial for trial in one.trials], one.worth
@@ -78,8 +83,7 @@ def _winner(run: Run) -> dict[str, Any] | None:
         "value": worth.value,
         "error": worth.error,
         "over_epochs": [worth.first, worth.last],
-        "seeds": worth.seeds,
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
-        **({"repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)} if known else {}),
+        **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }
