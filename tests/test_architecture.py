@@ -196,7 +196,7 @@ MAY_IMPORT = {
             *("console", "driver", "doctor", "inspection", "results", "budget", "resources", "search", "study"),
             *("study_file", "errors", "starting", "html_report", "wandb_mirror", "foreign_text", "quoting"),
             *("installation", "replay", "loop", "orders", "service", "temporary", "trial", "first_study", "lifecycle"),
-             "storage",
+            "storage",
         },
         set(),
     ),

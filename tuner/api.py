@@ -128,6 +128,61 @@ def resume(
     return _succeeded(found) if raise_on_failure else found
 
 
+def confirm(
+    run: Run | str | Path,
+    *,
+    top: int | None = None,
+    seeds: int | None = None,
+    study: Study | None = None,
+    concurrency: int | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
+    listeners: Iterable[Listener] = (),
+    notify: Iterable[str] = (),
+    progress: bool = True,
+    take_over: bool = False,
+) -> Run:
+    """Train the best configurations of a run again under other seeds, at full length; the run, with the best of them.
+
+    Its `repr` and `run.configurations` tell mean and standard error. Where it is cut off, `resume` goes on with it. A
+    run that was interrupted goes on with its search, too, and confirms first.
+
+    Args:
+        run: or the path of its folder, or of one above it, for the newest run in it
+        top: how many of the best configurations; 3, or all of a run that has fewer
+        seeds: under how many other seeds each is trained; 5
+        study: needed if the run was started from Python rather than from a file
+        concurrency: trials at once, at most
+        address: of an existing Ray cluster
+        wandb: what it was, unless given
+        nice: as for `run`
+        grace: as for `run`
+        listeners: as for `run`
+        notify: as for `run`
+        progress: as for `run`
+        take_over: from a driver that still works on the run
+
+    Raises:
+        RunFolderError: the run has too few configurations, or none, that have ended with a value; its trials are asked
+            for by a program; a driver works on it: `Run.confirm` gives that an order.
+        StudyError: the study can't work.
+    """
+    check_trains("a search")
+    with _ray_says_nothing():
+        from tuner import driver
+    from tuner.console.notebook import shown_here
+    from tuner.console.progress import Plan
+
+    path = run.path if isinstance(run, Run) else run
+    earlier = load_run(path)
+    plan = Plan.of_run(earlier, {})
+    with shown_here(plan, quiet=not progress, earlier=earlier.events) as shown:
+        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
+        return driver.resume(path, {}, driving, study=study, take_over=take_over, confirm=(top, seeds))
+
+
 def start(
     study: Study | str | Path,
     *,

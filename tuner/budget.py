@@ -121,10 +121,10 @@ class Record(Protocol):
     """What limits ask of a run's record."""
 
     @property
-    def trials(self) -> Mapping[str, object]: ...
+    def configurations(self) -> int: ...
     @property
     def best_value(self) -> float | None: ...
-    def epochs(self) -> int: ...
+    def search_epochs(self) -> int: ...
     def device_hours(self, devices: float, now: float | None = None) -> float: ...
 
 
@@ -197,7 +197,7 @@ def _device_hours(spending: Spending) -> float:
 
 
 def _total_epochs(spending: Spending) -> float:
-    return spending.record.epochs() + spending.epochs
+    return spending.record.search_epochs() + spending.epochs
 
 
 def _as_good_as(target: float, spending: Spending) -> bool:
@@ -212,7 +212,7 @@ LIMITS: tuple[Limit, ...] = (
         "N",
         "configurations to try",
         ending="every trial was run",
-        spent=lambda spending: len(spending.record.trials),
+        spent=lambda spending: spending.record.configurations,
     ),
     Limit(
         "hours",

@@ -25,6 +25,7 @@ from tuner.trial import Trial, as_trial
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
+MOST_REPEATS = 100
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,
@@ -43,9 +44,10 @@ class Study:
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
     dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
     `constraint` takes a configuration and says whether it is worth a trial, as
-    `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `source`
-    is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which of its
-    metrics are better high and which low; a function's metric is maximised then.
+    `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is
+    under how many seeds a leading configuration is trained, at most, before it is believed; 1 for no more than one.
+    `source` is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which
+    of its metrics are better high and which low; a function's metric is maximised then.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Study:
     warm_start: History | None = field(default_factory=History)
     constraint: Callable[[dict[str, Any]], bool] | None = None
     seed: int = 0
+    repeats: int = 1
     source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +83,7 @@ class Study:
             )
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
+        self._check_repeats()
         if self.warm_start is not None:
             self.warm_start.check()
         _ = self.starting_points
@@ -137,6 +141,19 @@ class Study:
                 space.complete(point, generator)
             except SpaceError as error:
                 raise SpaceError(f"start_from[{index - 1}]: {error}" if index else str(error)) from error
+
+    def _check_repeats(self) -> None:
+        whole = isinstance(self.repeats, int) and not isinstance(self.repeats, bool)
+        if not whole or not 1 <= self.repeats <= MOST_REPEATS:
+            raise StudyError(
+                f"repeats counts the seeds of a leading configuration and needs a whole number from 1 to "
+                f"{MOST_REPEATS}, got {shown(self.repeats)}; use 3, or 1 for none more"
+            )
+        if self.repeats > 1 and self.declared_trial.asked_for:
+            raise StudyError(
+                f"repeats needs trials that tuner trains, got {self.declared_trial.described} and repeats="
+                f"{self.repeats}; leave repeats out, and train the best again in your own program"
+            )
 
     @property
     def trials(self) -> int | None:

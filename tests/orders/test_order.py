@@ -52,7 +52,7 @@ def test_an_order_that_says_its_own_id_keeps_it() -> None:
         (b"[" * 20_000, "an order needs to be JSON, got another file"),
         (b"[]", "an order needs to be a JSON object, got []"),
         (b"{" + b" " * LARGEST_BYTES + b"}", "an order takes at most 65,536 bytes, got more; shorten it"),
-        (b"{}", "an order needs one of the known verbs, got None; it has stop, pause, set, try, retry, note"),
+        (b"{}", "an order needs one of the known verbs, got None; it has stop, pause, set, try, retry, confirm, note"),
         (b'{"verb": "stopp"}', "an order needs one of the known verbs, got 'stopp'; did you mean 'stop'?"),
         (b'{"verb": ["stop"]}', "an order needs one of the known verbs, got ['stop']"),
         (b'{"verb": "stop", "trial": "7"}', "an order has no 'trial'; it has id, verb, arguments, by, time"),

@@ -23,6 +23,7 @@ TRIAL_COLUMNS = {
     "seconds": "float64",
     "losses": "int64",
     "seed": "int64",
+    "configuration": "int64",
     "message": "str",
 }
 HISTORY_COLUMNS = {"trial": "str", "epoch": "int64", "time": "datetime64[ns, UTC]", "decision": "str"}
@@ -111,13 +112,13 @@ def test_a_metric_that_is_called_like_a_column_stands_beside_it() -> None:
 def test_the_files_hold_the_tables(tmp_path: Path) -> None:
     write_tables(LocalFolder(tmp_path), three_trials())
     assert (tmp_path / "trials.csv").read_text() == (
-        "trial,number,status,cause,epochs,best_epoch,accuracy,started,ended,seconds,losses,seed,message,"
+        "trial,number,status,cause,epochs,best_epoch,accuracy,started,ended,seconds,losses,seed,configuration,message,"
         "config/lr,config/net.width,config/optimizer\n"
-        "00000,0,stopped,,2,1,0.5,2026-01-01 00:00:00.250+00:00,2026-01-01 00:00:04.500+00:00,4.25,0,100,,"
+        "00000,0,stopped,,2,1,0.5,2026-01-01 00:00:00.250+00:00,2026-01-01 00:00:04.500+00:00,4.25,0,100,0,,"
         "0.1,8.0,\n"
-        "00001,1,failed,diverged,1,,,2026-01-01 00:00:05.000+00:00,2026-01-01 00:00:06.000+00:00,1.0,0,101,accuracy = nan,"
+        "00001,1,failed,diverged,1,,,2026-01-01 00:00:05.000+00:00,2026-01-01 00:00:06.000+00:00,1.0,0,101,1,accuracy = nan,"
         "0.2,,sgd\n"
-        "00002,2,running,,0,,,2026-01-01 00:00:07.000+00:00,,0.0,0,102,,0.3,,\n"
+        "00002,2,running,,0,,,2026-01-01 00:00:07.000+00:00,,0.0,0,102,2,,0.3,,\n"
     )
     assert (tmp_path / "history.csv").read_text() == (
         "trial,epoch,time,decision,accuracy,loss\n"

@@ -28,25 +28,37 @@ def add(verbs: Verbs) -> None:
     add_driver_options(parser)
 
 
-def perform(options: argparse.Namespace, retry: Sequence[str] | None = None) -> int:
-    """Do it, and run these failed trials again first (without names all that can); returns the exit code."""
+def perform(
+    options: argparse.Namespace,
+    retry: Sequence[str] | None = None,
+    confirm: tuple[int | None, int | None] | None = None,
+) -> int:
+    """Do it, and run these failed trials again first (without names all that can); returns the exit code.
+
+    `confirm` says how many of the best configurations are trained again first, and under how many other seeds.
+    """
     if is_study(options.run):
         return steer(options, "resume", {})
     check_trains("a search")
     from tuner.console.progress import display
+    from tuner.loop.confirming import check_asked, cost_of
     from tuner.results import load_run
 
     earlier = load_run(options.run)
     tell_damages(earlier)
-    plan = plan_of(earlier, **limits(options))
+    wanted = {} if confirm is not None else limits(options)
+    plan = plan_of(earlier, **wanted)
+    opening = "reading the run, then starting Ray"
+    if confirm is not None:
+        check_asked(earlier)
+        opening = f"confirm {cost_of(earlier, *confirm)}; starting Ray"
     from tuner.driver import Driving, resume
 
     release_interrupt()
-    opening = "reading the run, then starting Ray"
     with (
         redirect_stdout(sys.stderr),
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
         driving = Driving(listeners=[shown], **driver_options(options))
-        finished = resume(options.run, limits(options), driving, take_over=options.take_over, retry=retry)
+        finished = resume(options.run, wanted, driving, take_over=options.take_over, retry=retry, confirm=confirm)
     return conclude(finished, options)

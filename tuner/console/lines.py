@@ -81,6 +81,8 @@ class Lines:
         if kind == "trial_started":
             self._doing = ""
             again = f", going on from epoch {event['from_epoch']}" if event.get("from_epoch") else ""
+            if "repeats" in event:
+                return f"trial {event['trial']} started: the configuration of trial {event['repeats']}, another seed"
             return f"trial {event['trial']} started{again}: {settings(event['config'])}"
         if kind == "epoch_reported" and event["decision"] == "continue" and self._is_quiet():
             return self._epoch(record.trials[event["trial"]])

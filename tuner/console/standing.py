@@ -120,7 +120,7 @@ class Progress:
     def incumbent(self) -> str:
         """What the best trial so far comes to, and which it is."""
         best = self.record.best_trial()
-        worth = best and self.record.worth_of(best.trial)
+        worth = best and self.record.standing_of(best.trial)
         return f"{with_error(worth)} by {best.trial}" if best and worth else "none"
 
     def running(self) -> list[TrialRecord]:
@@ -147,11 +147,13 @@ class Progress:
         }
         parts = [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]  # type: ignore[index]
         planned = f" of {self.plan.trials}" if self.plan.trials else ""
+        count, repeats = self.record.configurations, len(self.record.trials) - self.record.configurations
+        again = f" and {plural(repeats, 'repeat')}" if repeats else ""
         saved = self.saved_share()
         savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
         limit = self.plan.limits.get("total_epochs")
-        spent = "" if limit is None else f"; {self.record.epochs()} of {plural(int(limit), 'epoch')}"
-        return f"{len(self.record.trials)}{planned} trials: {', '.join(parts)}{spent or savings}; {self.eta()}"
+        spent = "" if limit is None else f"; {self.record.search_epochs()} of {plural(int(limit), 'epoch')}"
+        return f"{count}{planned} trials{again}: {', '.join(parts)}{spent or savings}; {self.eta()}"
 
     def saved_share(self) -> float:
         """Share of the epochs that early stopping saved, the same as in the report."""
@@ -169,11 +171,23 @@ class Progress:
             return f"{duration(self.record.active_seconds)} so far"
         now = time.time()
         elapsed = max(0.0, now - self._begun)
-        ended = sum(1 for trial in self.record.trials.values() if not trial.live)
+        confirming = self._confirming()
+        if confirming:
+            return f"{confirming}, {duration(elapsed)} so far"
+        ended = sum(1 for trial in self.record.trials.values() if not trial.live and trial.repeats is None)
         if self.plan.trials is not None and ended >= self.plan.trials:
             return f"the trials took {duration(elapsed)}"
         left = self.time_left(now)
         return f"{duration(elapsed)} so far" if left is None else str(left)
+
+    def _confirming(self) -> str:
+        """How much of what `tuner confirm` asked for is left; empty where nothing is."""
+        waiting = self.record.confirming.waiting
+        running = [trial for trial in self.record.trials.values() if trial.confirms and trial.live]
+        left = sum(full_length(self.record.trials[first].config, self.plan.max_epochs) for first in waiting)
+        left += sum(self.full_length(trial) - trial.epoch for trial in running)
+        trials = plural(len(waiting) + len(running), "repeat")
+        return f"{trials} left to confirm, {plural(left, 'epoch')}" if waiting or running else ""
 
     def time_left(self, now: float) -> TimeLeft | None:
         """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
@@ -204,8 +218,10 @@ class Progress:
     def bar(self) -> RenderableType:
         """Trials ended, of those planned."""
         ended = sum(1 for trial in self.record.trials.values() if not trial.live)
+        again = len(self.record.trials) - self.record.configurations + len(self.record.confirming.waiting)
+        planned = max(self.plan.trials or 1, self.record.configurations) + again
         line = Table.grid()  # a bar alone would not end its line
-        line.add_row(ProgressBar(total=self.plan.trials or max(1, len(self.record.trials)), completed=ended, width=60))
+        line.add_row(ProgressBar(total=planned, completed=ended, width=60))
         return line
 
     def full_length(self, trial: TrialRecord) -> int:

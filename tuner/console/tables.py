@@ -17,7 +17,19 @@ from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, ending, epochs_spent, outcome, plural, report_of, settings, short
+from tuner.results.seeds import verdict
+from tuner.results.text import (
+    best_so_far,
+    duration,
+    ending,
+    epochs_spent,
+    outcome,
+    plural,
+    report_of,
+    settings,
+    short,
+    valued,
+)
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -32,7 +44,13 @@ SHOWN_EARLIER = 10
 FEWEST_ROWS, BESIDE = 5, 3  # trials that are shown on the lowest terminal; lines of the table's head and the prompt
 GAP = 2  # columns between two of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
-LEAST_MISSED = ("at", "time", "epochs", "status")  # columns that a narrow terminal goes without, the first first
+LEAST_MISSED = (
+    "at",
+    "time",
+    "epochs",
+    "status",
+    "seeds",
+)  # columns that a narrow terminal goes without, in order
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -95,10 +113,8 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
     named = any(run.title != run.name for run in runs)
     table = _table("run", *["name"] * named, "status", "trials", "metric", "best", "time")
     for run in runs:
-        best, found = run.best, None
-        if best is not None:
-            found = run.record.best_of(best.trial)
-        value = short(found[1]) if found else ""
+        found = run.record.standing_of(run.best.trial) if run.best else None
+        value = valued(found) if found else ""
         name = [run.title if run.title != run.name else ""] * named
         trials, seconds = str(len(run.record.trials)), duration(run.record.wall_seconds)
         table.add_row(run.path, *name, run.status, trials, run.metric, value, seconds)
@@ -111,7 +127,7 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         _print_trial(run, traceback_of)
         return
     console, record = _console(), run.record
-    trials = list(({trial.trial: trial for trial, _ in record.ranked()} | record.trials).values())
+    trials = record.rows()
     wall, count = duration(record.wall_seconds), plural(len(record.trials), "trial")
     heading, below = f"{run.title} in {run.path}: {run.status}, {count}, {wall}", [*_told(run), *_winner(run)]
     shown = trials
@@ -149,17 +165,19 @@ def _columns_that_fit(
 
     `value` is the metric's: its name may be broken into lines, its values may not.
     """
-    bests = [run.record.best_of(trial.trial) for trial in trials]
+    bests = [run.record.standing_of(trial.trial) for trial in trials]
+    several = any(best is not None and best.seeds > 1 for best in bests)
     columns = {
         "trial": [trial.trial for trial in trials],
         "status": [outcome(trial) for trial in trials],
         "epochs": [str(trial.epoch) for trial in trials],
-        "value": [short(best[1]) if best else "" for best in bests],
-        "at": [str(best[0]) if best else "" for best in bests],
+        "value": [valued(best) if best else "" for best in bests],
+        **({"seeds": [str(best.seeds) if best else "" for best in bests]} if several else {}),
+        "at": [str(best.epoch) if best else "" for best in bests],
         "time": [duration(trial.running_seconds) for trial in trials],
     }
     name, hidden = cell_len(printable(run.metric)), []
-    for column in LEAST_MISSED:
+    for column in (each for each in LEAST_MISSED if each in columns):
         if width - _width(columns, min(name, NARROWEST_NAME)) >= 0:
             break
         del columns[column]
@@ -233,6 +251,8 @@ def _winner(run: Run) -> list[str]:
     if run.best is None:
         return []
     lines = [f"best: {best_so_far(run.record)}"]
+    told = verdict(run)
+    lines += [told] if told else []
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
     if tests:
         weights = run.info.get("started_from")
@@ -309,6 +329,9 @@ def _print_trial(run: Run, trial_id: str) -> None:
         console.print(f"on {stay.described}")
     if trial.worker is not None:
         console.print(f"by worker {printable(trial.worker)}, which has what it printed")
+    others = [other.trial for other in run.record.same_configuration(trial) if other is not trial]
+    if others:
+        console.print(f"the same configuration under other seeds: {', '.join(others)}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]

@@ -357,7 +357,7 @@ class Bridge:
             strategy=start.config.get("strategy", self.resources.strategy),
             placement=self.resources.placement,
             run_uri=self.run_uri,
-            to_beat=self.loop.record.to_beat,
+            to_beat=self.loop.to_beat(start),
             halvings=start.halvings,
             hung_seconds=study.failures.hung_seconds,
             joined=self.joined,

@@ -25,9 +25,10 @@ from tuner.lifecycle.interruption import Interruption, interruptions
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import opening
 from tuner.lifecycle.older_formats import bring_over_checkpoints
-from tuner.lifecycle.resumption import Resumption, decide, tell_of_changes
+from tuner.lifecycle.resumption import Resumption, Wish, decide, tell_of_changes
 from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.lifecycle.telling import OPENING, tell
+from tuner.loop.confirming import check_asked
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
@@ -117,6 +118,7 @@ def resume(
     study: Study | None = None,
     take_over: bool = False,
     retry: Iterable[str] | None = None,
+    confirm: Wish | None = None,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
@@ -124,8 +126,10 @@ def resume(
     needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
     original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
     that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
-    all but those that diverged. Raises RunFolderError where there is nothing to go on with, a driver works on the run,
-    or new trials could not be compared with those it has, and StudyError for a limit that there isn't.
+    all but those that diverged. `confirm` says how many of the best configurations are trained again first, and under
+    how many other seeds; of a run whose search has ended nothing else is trained then. Raises RunFolderError where
+    there is nothing to go on with, a driver works on the run, or new trials could not be compared with those it has,
+    and StudyError for a limit that there isn't.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -137,7 +141,9 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        going_on = decide(earlier, limits, study, retry)
+        if confirm is not None:
+            check_asked(earlier)
+        going_on = decide(earlier, limits, study, retry, confirm)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready)
@@ -198,6 +204,9 @@ def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
         tell_of_changes(search.loop, going_on.text)
     if going_on.again is not None:
         search.loop.retry(going_on.again)
+    if going_on.confirm is not None:
+        earlier = going_on.earlier
+        search.loop.confirm(going_on.confirm.request(earlier.end_reason, ended=earlier.record.ended is not None))
     search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
 
 

@@ -18,6 +18,7 @@ EVENTS = "events"  # the folder of their files
 DEEPEST = 100  # brackets within brackets; Python's own limit would end the program
 LATEST = 9e9  # seconds since 1970, in the year 2255: what tables and calendars still hold
 LARGEST = 2**53  # of counts: what survives as a float too
+MOST_SEEDS = 1000  # of one configuration
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}$')
 _HUGE = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # what may be a number beyond all floats
 _TRIAL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # it names folders
@@ -102,6 +103,15 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
+def _is_repeats(value: object) -> bool:
+    """Whether it is a number of seeds that somebody may train a configuration under."""
+    return _is_count(value) and isinstance(value, int) and 1 <= value <= MOST_SEEDS
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LATEST
 
@@ -165,6 +175,7 @@ _NEEDED: Mapping[str, Mapping[str, Check]] = {
     "trial_lost": {"trial": _is_trial, "message": _is_text},
     "trial_retried": {"trial": _is_trial, "cause": _is_text, "message": _is_text},
     "retry_requested": {"trials": _are_trials},
+    "confirmation_requested": {"trials": _are_trials, "seeds": _is_repeats},
     "trial_ended": {"trial": _is_trial, "status": _is_outcome},
     "notice": {"message": _is_text},
     "study_ended": {"reason": _is_text_or_none},
@@ -184,14 +195,22 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
         **_PACKED,
         **_STEERED,
     },
-    "study_resumed": {"study_file": _is_text, "study_version": _is_count, **_PACKED, **_STEERED},
-    "trial_started": {"from_epoch": _is_count, "order": _is_text, **_PLACED},
+    "study_resumed": {
+        **{"study_file": _is_text, "study_version": _is_count, "search_on": _is_bool},
+        **_PACKED,
+        **_STEERED,
+    },
+    "trial_started": {
+        **{"from_epoch": _is_count, "order": _is_text, "repeats": _is_trial, "confirms": _is_bool},
+        **_PLACED,
+    },
+    "confirmation_requested": {"alone": _is_bool, "ended_by": _is_text_or_none},
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
-    "configuration_refused": {"order": _is_text},
-    "order_obeyed": {"config": _is_mapping, "trials": _are_trials},
+    "configuration_refused": {"order": _is_text, "repeats": _is_trial},
+    "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},
     "trial_placed": {"gpus": _are_texts},
     "trial_lost": {"cause": _is_text_or_none, "traceback": _is_text_or_none},
-    "trial_retried": {"traceback": _is_text_or_none, "alone": lambda value: isinstance(value, bool)},
+    "trial_retried": {"traceback": _is_text_or_none, "alone": _is_bool},
     "epoch_reported": {"ending": _is_ending},
     "trial_ended": dict.fromkeys(("cause", "message", "traceback", "by"), _is_text_or_none),
     "study_interrupted": {"reason": _is_text_or_none},

@@ -3,90 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
 
 from tuner.budget import SECONDS_PER_HOUR
-from tuner.history.attempts import DRAINED, LOST, Attempts, begin_anew
+from tuner.history.attempts import DRAINED, LOST, begin_anew
+from tuner.history.confirming import Confirming
 from tuner.history.event_lines import Event, finite, flaw, names_trial
 from tuner.history.placement import Placement
 from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
+from tuner.history.trial_record import (
+    EpochRecord,
+    Status,
+    TrialRecord,
+    flat_config,
+    full_length,
+    saved_epochs,
+    saved_share,
+)
 from tuner.history.worth import Worth
 
-Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
+__all__ = [
+    "CAUSES",
+    "STATUSES",
+    "EpochRecord",
+    "RunRecord",
+    "Status",
+    "TrialRecord",
+    "flat_config",
+    "full_length",
+    "saved_epochs",
+    "saved_share",
+]
+
 STATUSES: tuple[Status, ...] = ("running", "paused", "completed", "stopped", "interrupted", "failed")
 CAUSES = ("out_of_memory", "diverged", "error", "lost", "hung")
-
-
-@dataclass
-class EpochRecord:
-    """One reported epoch."""
-
-    epoch: int
-    metrics: dict[str, Any]
-    decision: str
-    time: float
-    ending: dict[str, Any] | None = None  # how the trial ends where the decision is to stop
-
-
-@dataclass
-class TrialRecord:
-    """One trial as its events tell it; times are seconds since 1970."""
-
-    trial: str
-    number: int
-    config: dict[str, Any]
-    seed: int
-    started: float
-    status: Status = "running"
-    cause: str | None = None
-    message: str | None = None
-    traceback: str | None = None
-    ended: float | None = None
-    ended_by: str | None = None  # of a stopped trial: "early_stopping", or the limit that cut it off
-    running_seconds: float = 0.0
-    study_version: int = 1  # of the study file that it was last started with; another one where that was edited
-    losses: int = 0
-    memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
-    attempts: Attempts = field(default_factory=Attempts)
-    epochs: dict[int, EpochRecord] = field(default_factory=dict)
-    checkpoints: set[int] = field(default_factory=set)  # epochs
-    stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
-    entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
-    worker: str | None = None  # that asked for it last, of a search service
-    running_since: float | None = None
-    paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
-    due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
-
-    @property
-    def live(self) -> bool:
-        """Whether it can still report."""
-        return self.status in ("running", "paused", "interrupted")
-
-    @property
-    def epoch(self) -> int:
-        """Epochs reported so far."""
-        return max(self.epochs, default=0)
-
-    @property
-    def last_checkpoint(self) -> int:
-        """Epoch of the newest checkpoint, 0 where there is none."""
-        return max(self.checkpoints, default=0)
-
-    def metrics(self) -> dict[str, Any]:
-        """The last epoch's metrics."""
-        return self.epochs[self.epoch].metrics if self.epochs else {}
-
-    def has_value(self, epoch: int, metric: str) -> bool:
-        """Whether a number was reported after this epoch."""
-        return epoch in self.epochs and finite(self.epochs[epoch].metrics.get(metric))
-
-    def values(self, metric: str) -> list[tuple[int, float]]:
-        """Each epoch after which a number was reported, and the number, in the order of epochs."""
-        found = ((epoch, self.epochs[epoch].metrics.get(metric)) for epoch in sorted(self.epochs))
-        return [(epoch, float(value)) for epoch, value in found if value is not None and finite(value)]
 
 
 class RunRecord:
@@ -101,11 +52,13 @@ class RunRecord:
         self.ended_trials: list[TrialRecord] = []  # in the order of their ends
         self.notices: list[str] = []
         self.steered = Steered()  # by users' orders
+        self.confirming = Confirming()
         self.ended: str | None = None
         self.active_seconds = 0.0  # of the drivers that have ended
         self.active_since: float | None = None  # of the driver that works on it
         self.last_time: float | None = None  # of an event
-        self._epochs = 0
+        self.configurations = 0  # that trials have had: those that repeat another one don't count
+        self._epochs = self._confirming_epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
         self._on_workers: dict[str, TrialRecord] = {}
         self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
@@ -121,12 +74,15 @@ class RunRecord:
         wrong = flaw(event)
         if wrong is None and names_trial(event) and event["trial"] not in self.trials:
             wrong = f"{event['event']} names trial {event['trial']}, which was never started"
+        if wrong is None and event["event"] == "trial_started" and event.get("repeats", "") not in ("", *self.trials):
+            wrong = f"{event['event']} repeats trial {event['repeats']}, which was never started"
         if wrong is not None:
             return wrong
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
         self.steered.apply(event)
+        self.confirming.apply(event)
         self.last_time = event["time"]
         return None
 
@@ -168,6 +124,36 @@ class RunRecord:
     def worth_of(self, trial: str) -> Worth | None:
         """The same, with what the value is made of and its error."""
         return self._standings.worth(trial)
+
+    def standing_of(self, trial: str) -> Worth | None:
+        """What its configuration is worth: the same, unless that was trained to its end under several seeds."""
+        return self._standings.standing(trial)
+
+    def same_configuration(self, trial: TrialRecord) -> Sequence[TrialRecord]:
+        """All trials of its configuration, the first one first: one, unless others repeat it under other seeds."""
+        return self._standings.repeats.of(trial)
+
+    def seeds_of(self, trial: TrialRecord) -> tuple[float, ...]:
+        """What each trial of its configuration is worth that was trained to its end, in the order of trials."""
+        seeds = self._standings.repeats.seeds(trial)
+        return seeds.values if seeds else ()
+
+    def mean_curve(self, trial: TrialRecord) -> list[tuple[int, float]]:
+        """The trial's values by epoch, each the mean with those of the full-length trials of its configuration."""
+        more = [dict(one.values(self.metric)) for one in self.same_configuration(trial) if one.status == "completed"]
+        curves = [dict(trial.values(self.metric)), *more] if trial.status != "completed" else more
+        told = {epoch: [c[epoch] for c in curves if epoch in c] for epoch, _ in trial.values(self.metric)}
+        return [(epoch, sum(value / len(values) for value in values)) for epoch, values in told.items()]
+
+    @property
+    def seed_spread(self) -> float | None:
+        """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""
+        return self._standings.repeats.spread
+
+    @property
+    def repeated(self) -> list[TrialRecord]:
+        """The first trials of the configurations that have several."""
+        return [self.trials[first] for first in self._standings.repeats.firsts()]
 
     def rank(self, trial: TrialRecord) -> Rank:
         """Greater for the trial that stands better, of equals for the earlier one; least without a value."""
@@ -216,12 +202,16 @@ class RunRecord:
     def winning_value(self) -> float | None:
         """What the trial that stands best comes to, None while there is none."""
         best = self.best_trial()
-        found = best and self.best_of(best.trial)
-        return found[1] if found else None
+        found = best and self.standing_of(best.trial)
+        return found.value if found else None
 
     def epochs(self) -> int:
         """Epochs trained by all trials together."""
         return self._epochs
+
+    def search_epochs(self) -> int:
+        """The same without those of `tuner confirm`, which no limit of the search counts."""
+        return self._epochs - self._confirming_epochs
 
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
@@ -243,13 +233,30 @@ class RunRecord:
         return sorted(found, key=lambda report: report[0])
 
     def reported(self) -> list[tuple[TrialRecord, float]]:
-        """The trials that reported a value, with what each comes to, in their order; failed ones don't count."""
-        found = ((trial, self.best_of(trial.trial)) for trial in self.trials.values() if trial.status != "failed")
-        return [(trial, best[1]) for trial, best in found if best is not None]
+        """The configurations with a value, and what each comes to, in their order; failed trials don't count.
+
+        For each stands a trial: the one that has it, or the best of those that have it under several seeds.
+        """
+        found = ((trial, self.standing_of(trial.trial)) for trial in self.trials.values() if self._represents(trial))
+        return [(trial, standing.value) for trial, standing in found if standing is not None]
 
     def ranked(self) -> list[tuple[TrialRecord, float]]:
         """The same, the best first, of equals the earlier: those trained to their end before the others."""
         return sorted(self.reported(), key=lambda pair: self.rank(pair[0]), reverse=True)
+
+    def rows(self) -> list[TrialRecord]:
+        """A trial for each configuration: those of `ranked`, then the first ones of those without a value."""
+        ranked = [trial for trial, _ in self.ranked()]
+        told = {trial.configuration for trial in ranked}
+        return ranked + [t for t in self.trials.values() if t.repeats is None and t.configuration not in told]
+
+    def _represents(self, trial: TrialRecord) -> bool:
+        if trial.status == "failed":
+            return False
+        members = self.same_configuration(trial)
+        if len(members) == 1:
+            return True
+        return trial is max((one for one in members if one.status != "failed"), key=self.rank)
 
     # One method per kind of event.
 
@@ -282,9 +289,22 @@ class RunRecord:
     def _on_trial_started(self, event: Event) -> None:
         trial = self.trials.get(event["trial"])
         if trial is None:
-            trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
-            self.trials[trial.trial] = trial
+            trial = self._new_trial(event)
         self._enter(trial, event["time"])
+
+    def _new_trial(self, event: Event) -> TrialRecord:
+        trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
+        self.trials[trial.trial] = trial
+        trial.configuration = self.configurations
+        if "repeats" in event:
+            first = self.trials[event["repeats"]]
+            first = self.trials[first.repeats or first.trial]
+            trial.repeats, trial.configuration = first.trial, first.configuration
+            trial.confirms = event.get("confirms", False)
+            self._standings.add_repeat(first, trial)
+        else:
+            self.configurations += 1
+        return trial
 
     def _on_trial_placed(self, event: Event) -> None:
         stay = Placement(event["host"], event["pid"], event["devices"], event.get("gpus", []))
@@ -301,13 +321,18 @@ class RunRecord:
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
         self._epochs += not again
+        self._confirming_epochs += trial.confirms and not again
         self._standings.report(trial, epoch.epoch, value if finite(value) else None, again=again)
 
     def _on_checkpoint_saved(self, event: Event) -> None:
-        self.trials[event["trial"]].checkpoints.add(event["epoch"])
+        trial = self.trials[event["trial"]]
+        trial.checkpoints.add(event["epoch"])
+        self._standings.saved(trial)
 
     def _on_checkpoint_deleted(self, event: Event) -> None:
-        self.trials[event["trial"]].checkpoints.discard(event["epoch"])
+        trial = self.trials[event["trial"]]
+        trial.checkpoints.discard(event["epoch"])
+        self._standings.saved(trial)
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
@@ -368,33 +393,3 @@ class RunRecord:
             trial.running_since = None
             self._left_seconds += stay
             self._on_workers.pop(trial.trial, None)
-
-
-def full_length(config: dict[str, Any], longest: int) -> int:
-    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
-    own = config.get("epochs")
-    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
-
-
-def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
-    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
-    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
-    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
-
-
-def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
-    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
-    known = list(trials)
-    saved = saved_epochs(known, longest)
-    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
-
-
-def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= flat_config(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

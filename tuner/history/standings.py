@@ -3,7 +3,9 @@
 A trial that was trained to its end stands by its worth (`tuner.history.worth`), any other by its best value, which luck
 makes too good. So the first are ahead of the others, but for those that are better without doubt: whose values over the
 last half of their epochs are on average better than anything that a fully trained trial reported, and those that the
-search ended for, as they reached its target.
+search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
+mean of their worths less a standard error of it (`tuner.history.repeats`): one with fewer seeds has to be ahead by
+more. Among them the best whose network was saved stands for the others.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tuner.history.repeats import SPREADS_BELOW, Repeats
 from tuner.history.worth import Worth, late_half, of_full_length, of_shortened
 
 if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
 
 TARGET = "target"  # the limit that ends trials because one reached it
-Rank = tuple[int, float, int]  # greater is better
+Rank = tuple[int, float, int, bool, float, int]  # greater is better
 
 
 class Standings:
@@ -33,10 +36,17 @@ class Standings:
         self._bests: dict[str, tuple[int, float]] = {}
         self._worths: dict[str, Worth] = {}  # of those trained to their end
         self._highest = -math.inf  # value that one of these reported, times the sign
+        self.repeats = Repeats(self._worth_alone)
         self._leader = _Leader(self, lambda trial: trial.status != "failed")
         self._leader_ended = _Leader(self, lambda trial: trial.status in ("completed", "stopped"))
         self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
+        self._leaders = (self._leader, self._leader_ended, self._leader_completed, self._reported)
+
+    def add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
+        """A trial has begun that trains the first one's configuration under another seed."""
+        self.repeats.add(first, again)
+        self.changed(again)
 
     def report(self, trial: TrialRecord, epoch: int, value: float | None, *, again: bool) -> None:
         """The trial has reported; `again` where it had reported that epoch before, `value` None for no number."""
@@ -64,8 +74,18 @@ class Standings:
             self._raise_highest(max(self._highest, self._sign * self._bests[name][1]))
         elif self._worths.pop(name, None) is not None:
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
-        for leader in (self._leader, self._leader_ended, self._leader_completed, self._reported):
+        self.repeats.forget()
+        if self.repeats:  # how far apart seeds lie counts for all
+            for leader in self._leaders:
+                leader.look_again()
+        for leader in self._leaders:
             leader.changed(trial)
+
+    def saved(self, trial: TrialRecord) -> None:
+        """A network of the trial has come or gone, which tells among those of one configuration."""
+        if len(self.repeats.of(trial)) > 1:
+            for leader in self._leaders:
+                leader.look_again()
 
     def best_report(self, trial: str) -> tuple[int, float] | None:
         """Epoch and value of the trial's best report, the earlier of equals."""
@@ -87,14 +107,29 @@ class Standings:
         epoch = max((epoch for epoch in saved if epoch in values), key=lambda e: (e == best[0], e), default=worth.epoch)
         return replace(worth, epoch=epoch, reported=values[epoch])
 
+    def standing(self, trial: str) -> Worth | None:
+        """What the trial's configuration is worth, whose network is the trial's: with several seeds their mean."""
+        worth, seeds = self.worth(trial), self.repeats.seeds(self._trials[trial])
+        if worth is None or trial not in self._worths or seeds is None or len(seeds.values) < 2:
+            return worth
+        count = len(seeds.values)
+        return replace(worth, value=seeds.mean, error=self.repeats.error(count), seeds=count)
+
     def rank(self, trial: TrialRecord) -> Rank:
         """Greater for the trial that stands better, of equals for the earlier one."""
-        best, worth = self._bests.get(trial.trial), self._worths.get(trial.trial)
+        best, worth, number = self._bests.get(trial.trial), self._worths.get(trial.trial), -trial.number
         if best is None:
-            return -1, 0.0, -trial.number
+            return -1, 0.0, number, True, 0.0, number
         if worth is not None:
-            return 1, self._sign * worth.value, -trial.number
-        return (2 if self._worths and self._is_beyond(trial) else 0), self._sign * best[1], -trial.number
+            own = self._sign * worth.value
+            members, seeds = self.repeats.of(trial), self.repeats.seeds(trial)
+            if seeds is None or self.repeats.spread is None:
+                return 1, own, number, True, own, number
+            error = self.repeats.error(len(seeds.values)) or 0.0
+            sure = self._sign * seeds.mean - SPREADS_BELOW * error
+            return 1, sure, -members[0].number, worth.epoch in trial.checkpoints, own, number
+        value = self._sign * best[1]
+        return (2 if self._worths and self._is_beyond(trial) else 0), value, number, True, value, number
 
     def leader(self) -> TrialRecord | None:
         """The trial that is ahead; failed ones don't count."""
@@ -114,8 +149,9 @@ class Standings:
 
     def to_beat(self) -> float | None:
         """What a trial trained to its end has to be worth to be ahead of all that ended so; None while none has."""
-        best = max((self._sign * worth.value for worth in self._worths.values()), default=None)
-        return None if best is None else self._sign * best
+        best = self.leader_of_the_completed()
+        standing = best and self.standing(best.trial)
+        return standing.value if standing else None
 
     def may_win(self, trial: TrialRecord) -> bool:
         """Whether a trial that goes on may come to stand before those that ended well, by its best value so far."""
@@ -132,9 +168,14 @@ class Standings:
 
     # Inside
 
+    def _worth_alone(self, trial: TrialRecord) -> float | None:
+        worth = self._worths.get(trial.trial)
+        return None if worth is None else worth.value
+
     def _by_best(self, trial: TrialRecord) -> Rank:
-        best = self._bests.get(trial.trial)
-        return (-1, 0.0, 0) if best is None else (0, self._sign * best[1], -trial.number)
+        best, number = self._bests.get(trial.trial), -trial.number
+        value = 0.0 if best is None else self._sign * best[1]
+        return -1 if best is None else 0, value, number, True, value, number
 
     def _is_beyond(self, trial: TrialRecord) -> bool:
         """Whether a trial that was not trained to its end is better than those that were, without doubt."""

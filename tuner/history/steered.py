@@ -45,6 +45,7 @@ class Steered:
     to_end: set[str] = field(default_factory=set)
     notes: list[Note] = field(default_factory=list)
     answered: set[str] = field(default_factory=set)
+    _stopped_before: str | None = None
 
     def apply(self, event: Event) -> None:
         """Take one event, which is sound; kinds that have nothing to do with orders change nothing."""
@@ -72,6 +73,14 @@ class Steered:
     def _on_trial_started(self, event: Event) -> None:
         self.waiting.pop(event.get("order", ""), None)
         self.stopped_by = None
+
+    def _on_confirmation_requested(self, event: Event) -> None:
+        """A search that was stopped stays so, but for the trials that were asked for now."""
+        self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
+
+    def _on_study_ended(self, event: Event) -> None:
+        self.stopped_by = self.stopped_by or self._stopped_before
+        self._stopped_before = None
 
     _on_trial_resumed = _on_trial_started
 

@@ -32,7 +32,8 @@ class Worth:
 
     `epoch` is the one whose network stands for the trial, `reported` the value reported after it. `value` is what
     trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None where the
-    values are too few to tell.
+    values are too few to tell. Of a configuration that was trained to its end under several `seeds`, it is the mean of
+    theirs.
     """
 
     epoch: int
@@ -41,6 +42,7 @@ class Worth:
     error: float | None
     first: int
     last: int
+    seeds: int = 1
 
 
 def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:

@@ -24,7 +24,8 @@ from tuner.quoting import command
 from tuner.results import findings
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
-from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short
+from tuner.results.seeds import repeated, verdict
+from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short, with_error
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -48,6 +49,8 @@ class TrialRow:
     epochs: int
     full: int  # epochs of a trial that isn't stopped
     value: float | None
+    worth: str  # the value with its error, where it is a mean over seeds
+    seeds: int  # that the value is the mean of
     seconds: float
     settings: tuple[str, ...]
     notes: str
@@ -86,7 +89,10 @@ def report_html(run: Run) -> str:
         "run.html",
         run=run,
         best=best,
-        worth=best and run.record.worth_of(best.trial),
+        worth=best and run.record.standing_of(best.trial),
+        repeated=repeated(run),
+        verdict=verdict(run),
+        confirm_command=command("confirm", run.path),
         certainty=findings.certainty(run),
         runner_up=findings.runner_up(run),
         test=test_metrics(run),
@@ -106,8 +112,8 @@ def report_html(run: Run) -> str:
         rows=rows,
         searched=searched,
         noted=any(row.notes for row in rows),
-        left_out=len(run.record.trials) - len(rows),
-        trial_data=packed(trial_data(run, shown)),
+        left_out=run.record.configurations - len(rows),
+        trial_data=packed(trial_data(run, [one for trial in shown for one in run.record.same_configuration(trial)])),
         metrics=metrics,
         first_metric=next((name for name in metrics if name != run.metric), run.metric),  # its own curves stand above
         gains=gains(run),
@@ -132,8 +138,8 @@ def report_html(run: Run) -> str:
 
 
 def _ordered(run: Run) -> list[TrialRecord]:
-    """All trials, the best first."""
-    return list(({trial.trial: trial for trial, _ in run.record.ranked()} | run.record.trials).values())
+    """A trial of each configuration, the best first."""
+    return run.record.rows()
 
 
 def _trial_rows(run: Run, trials: list[TrialRecord], searched: list[str]) -> list[TrialRow]:
@@ -142,13 +148,15 @@ def _trial_rows(run: Run, trials: list[TrialRecord], searched: list[str]) -> lis
 
 
 def _trial_row(run: Run, trial: TrialRecord, searched: list[str]) -> TrialRow:
-    found, flat = run.record.best_of(trial.trial), flat_config(trial.config)
+    found, flat = run.record.standing_of(trial.trial), flat_config(trial.config)
     return TrialRow(
         trial=trial.trial,
         status=outcome(trial),
         epochs=trial.epoch,
         full=full_length(trial.config, run.longest_trial),
-        value=found[1] if found else None,
+        value=found.value if found else None,
+        worth=with_error(found) if found and found.seeds > 1 else "",
+        seeds=found.seeds if found else 0,
         seconds=round(trial.running_seconds, 1),
         settings=tuple(_setting(flat, name) for name in searched),
         notes="; ".join(note.text for note in run.record.steered.notes_of(trial.trial)),

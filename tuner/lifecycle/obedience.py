@@ -72,7 +72,7 @@ class Orders:
         if self._thread.is_alive():  # its storage doesn't answer
             return
         self._read()
-        waits = ("set", "try", "stop", "retry") if interrupted else ("set", "try")
+        waits = ("set", "try", "stop", "retry", "confirm") if interrupted else ("set", "try")
         late = [order for order in self._come if order_verb(order) not in waits]
         self._come.clear()
         with suppress(OSError):  # a full disk: what follows a search is done as far as it can be

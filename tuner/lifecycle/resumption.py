@@ -12,12 +12,15 @@ from tuner.lifecycle.conclusion import is_concluded
 from tuner.lifecycle.description import function_sources
 from tuner.lifecycle.obedience import extending, foreseen_study, with_orders
 from tuner.lifecycle.study_changes import StudyText, check_comparable, study_text
+from tuner.loop.confirming import Confirmation, confirmation
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, Run
 from tuner.study import Study
+
+Wish = tuple[int | None, int | None]  # how many configurations, and seeds, are to be confirmed; None for the usual
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,10 @@ class Resumption:
         options: those changes: the run's, those of orders, and those of this driver
         text: the study file now and before
         again: failed trials that run again first; None where none was asked for
+        confirm: the configurations that are trained again under other seeds; None where that wasn't asked for
         conclude_only: whether no trial is left to train
         anew: whether it goes on though an order had ended the search
+        search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
         warnings: sentences for the user
     """
 
@@ -40,8 +45,10 @@ class Resumption:
     options: Mapping[str, Any]
     text: StudyText
     again: list[str] | None
+    confirm: Confirmation | None
     conclude_only: bool
     anew: bool
+    search_on: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -60,11 +67,16 @@ class Resumption:
     def opening(self) -> dict[str, Any]:
         """Fields of the driver's first event."""
         texts = {"study_file": self.text.now, "study_version": self.text.version}
-        return texts | ({"anew": True} if self.anew else {})
+        more = {"anew": self.anew, "search_on": self.search_on}
+        return texts | {name: True for name, holds in more.items() if holds}
 
 
 def decide(
-    earlier: Run, limits: Mapping[str, float | None], study: Study | None, retry: Iterable[str] | None
+    earlier: Run,
+    limits: Mapping[str, float | None],
+    study: Study | None,
+    retry: Iterable[str] | None,
+    confirm: Wish | None = None,
 ) -> Resumption:
     """See `tuner.driver.resume` for the arguments, and for what is raised."""
     steered = earlier.record.steered
@@ -75,17 +87,22 @@ def decide(
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = None if retry is None else _to_retry(earlier, ready, retry)
+    found = None if confirm is None else confirmation(earlier.record, ready.budget.max_epochs, *confirm)
     waiting = extending(earlier.folder)
-    over = again is None and _only_the_conclusion_is_left(
-        earlier, foreseen_study(ready, waiting), may_wait=bool(waiting)
+    over = (
+        again is None
+        and found is None
+        and _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
     )
     stopped = steered.stopped_by is not None
     stays_stopped = stopped and not (given or waiting) and again is None and not is_concluded(earlier)
+    stays_stopped = stays_stopped and found is None
     warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
     return Resumption(
-        *(earlier, ready, options, text, again),
+        *(earlier, ready, options, text, again, found),
         conclude_only=over or stays_stopped,
-        anew=stopped and not (over or stays_stopped),
+        anew=stopped and not (over or stays_stopped) and found is None,
+        search_on=bool(given or waiting or again is not None) and found is None,
         warnings=(warning,) if warning else (),
     )
 
@@ -125,9 +142,9 @@ def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) 
 def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
     """Why no trial is left to train, with the option that would change it; None if some are."""
     record = earlier.record
-    if any(trial.live for trial in record.trials.values()):
+    if record.confirming.waiting or any(trial.live for trial in record.trials.values()):
         return None
-    done, wanted = len(record.trials), study.trials
+    done, wanted = record.configurations, study.trials
     if wanted is not None and done >= wanted:
         space = study.search_space.size
         if done >= space:

@@ -81,8 +81,9 @@ class Failing:
     def run_again(self, names: Iterable[str], proposals: Proposals, stopping: Stopping) -> None:
         """Put failed trials back, once an event says that they run again."""
         for record in map(self._record.trials.__getitem__, names):
-            proposals.restart(record.number)
-            stopping.restart(record.trial)
+            if record.repeats is None:  # what repeats another one is neither suggested nor stopped early
+                proposals.restart(record.configuration)
+                stopping.restart(record.trial)
             self._queue.put_back(record)
 
     def gave_up(self, trial: TrialRecord) -> bool:

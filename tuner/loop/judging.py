@@ -51,10 +51,12 @@ class Judge:
             return Decision.STOP, {"status": "failed", "cause": problem[0], "message": problem[1]}
         value = metrics[self._study.metric]
         again = epoch in record.epochs  # after an interruption; it was judged the first time
+        if record.repeats is not None:
+            return self._judge_repeat(record, epoch, value, again=again)
         limit = self._limits.reached(epochs=0 if again else 1, value=value)
         decision = Decision.CONTINUE
         if not record.has_value(epoch, self._study.metric):  # of one that diverged there, it is the first number
-            self._proposals.observe(record.number, epoch, value)
+            self._proposals.observe(record.configuration, epoch, value)
             decision = self._stopping.report(record.trial, epoch, value)
         if epoch >= full_length(record.config, self._study.budget.max_epochs):
             return Decision.STOP, {"status": "completed"}
@@ -63,6 +65,18 @@ class Judge:
         if decision is Decision.PAUSE and not saved:
             decision = self._without_pausing(saves)
         return decision, {"status": "stopped", "by": EARLY_STOPPING} if decision is Decision.STOP else None
+
+    def _judge_repeat(
+        self, record: TrialRecord, epoch: int, value: float, *, again: bool
+    ) -> tuple[Decision, Ending | None]:
+        """A configuration under another seed is trained to its end, unless a limit ends it."""
+        if epoch >= full_length(record.config, self._study.budget.max_epochs):
+            return Decision.STOP, {"status": "completed"}
+        if record.confirms:
+            limit = self._limits.ends_confirming()
+        else:
+            limit = self._limits.reached(epochs=0 if again else 1, value=value)
+        return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
 
     def _without_pausing(self, saves: bool) -> Decision:
         if saves:  # its checkpoint could not be written, which a note has said: better that it goes on than is lost

@@ -2,35 +2,41 @@
 
 Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, that of
 the epoch which stands for the best of the ended trials, likewise of the completed ones (mostly the same trial), and
-that of the best epoch of each running one that may come to stand before it; its last epoch comes when it ends. (30
-trials of 9 epochs of ResNet18 with Adam would be 36 GB.) This is the one place that decides it; where a limit of the
-disk asks for more, `tuner.loop.room` says which go.
+that of the best epoch of each running one that may come to stand before it; its last epoch comes when it ends. Of a
+configuration with several seeds the best one's is kept, as another seed more may bring it to the front; where a study
+races them (`Study.repeats`) also those of the best three full-length configurations. (30 trials of 9 epochs of ResNet18
+with Adam would be 36 GB.) This is the one place that decides it; where a limit of the disk asks for more,
+`tuner.loop.room` says which go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
+
+RACED = 3  # configurations whose network is kept where a study races them
 
 
 class Keeper:
     """Deletes a run's checkpoints as they become needless, and knows which came or went while no driver looked.
 
-    `emit` writes an event and applies it to the record.
+    `emit` writes an event and applies it to the record; `races` says whether the study races leading configurations.
     """
 
-    def __init__(self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None]) -> None:
-        self._record, self._store, self._emit = record, store, emit
-        self._ahead: tuple[TrialRecord | None, ...] = ()  # when checkpoints were last looked at
+    def __init__(
+        self, record: RunRecord, store: CheckpointStore, *, emit: Callable[..., None], races: bool = False
+    ) -> None:
+        self._record, self._store, self._emit, self._races = record, store, emit, races
+        self._ahead: list[TrialRecord] = []  # when checkpoints were last looked at
 
     def prune(self, changed: str | None = None) -> None:
         """Delete what a change of this trial has made needless; None for anything."""
-        ahead = (self._record.best_ended_trial, self._record.best_completed_trial)
+        ahead = _ahead(self._record, races=self._races)
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
-        for trial, epoch in not_needed(self._record, among):
+        for trial, epoch in not_needed(self._record, among, ahead):
             self.drop(trial, epoch)
 
     def drop(self, trial: str, epoch: int) -> None:
@@ -60,18 +66,32 @@ class Keeper:
         self.prune()
 
 
-def not_needed(record: RunRecord, among: Iterable[TrialRecord] | None = None) -> list[tuple[str, int]]:
+def not_needed(
+    record: RunRecord, among: Iterable[TrialRecord] | None = None, ahead: Sequence[TrialRecord] | None = None
+) -> list[tuple[str, int]]:
     """(trial, epoch) of each checkpoint that nothing can need any more; of these trials alone, by default of all.
 
-    Of the others none becomes needless unless the best of the ended ones becomes another.
+    Of the others none becomes needless unless others than `ahead` are the best, by default those of the record.
     """
     trials = list(record.trials.values() if among is None else among)
-    return [(t.trial, epoch) for t in trials for epoch in sorted(t.checkpoints - _needed(record, t))]
+    first = _ahead(record) if ahead is None else ahead
+    return [(t.trial, epoch) for t in trials for epoch in sorted(t.checkpoints - _needed(record, t, first))]
 
 
-def _needed(record: RunRecord, trial: TrialRecord) -> set[int]:
+def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
+    """The trials whose networks are the winner's, or may come to be."""
+    found = [record.best_ended_trial, record.best_completed_trial]
+    for first in record.repeated:
+        completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
+        found.append(max(completed, key=record.rank, default=None))
+    if races:
+        found += [trial for trial, _ in record.ranked() if trial.status == "completed"][:RACED]
+    return list({trial.trial: trial for trial in found if trial is not None}.values())
+
+
+def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord]) -> set[int]:
     needed = {trial.last_checkpoint} if trial.live or _may_run_again(trial) else set()
-    if trial in (record.best_ended_trial, record.best_completed_trial):
+    if any(trial is one for one in ahead):
         needed.add(_kept(trial, record.best_of(trial.trial)))
     elif trial.live and record.may_win(trial):
         needed.add(_kept(trial, record.best_report_of(trial.trial)))

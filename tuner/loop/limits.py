@@ -12,6 +12,7 @@ from tuner.history.records import RunRecord
 from tuner.study import Study
 
 FAILURES, STOP = "failures", "stop"  # reasons that are no limits of the budget: what trials do, and what a user orders
+OF_TIME = ("hours", "device_hours")  # limits that also end what `tuner confirm` adds to a search
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 
 
@@ -40,6 +41,36 @@ class Limits:
             self._reached = self._find(self._spending(epochs, value))
             self._reached_at = time.monotonic()
         return self._reached
+
+    def ends_confirming(self) -> str | None:
+        """What ends also the trials that `tuner confirm` asked for, by its name; None while nothing does.
+
+        Those of an ended search were asked for in spite of its limits.
+        """
+        reached = self.reached()
+        hard = (FAILURES, STOP) if self._record.confirming.alone else (FAILURES, STOP, *OF_TIME)
+        return reached if reached in hard else None
+
+    @property
+    def confirms(self) -> bool:
+        """Whether trials that `tuner confirm` asked for wait or run, which no limit that was reached ends."""
+        left = self._record.confirming.waiting or any(t.confirms and t.live for t in self._record.trials.values())
+        return bool(left) and self.ends_confirming() is None
+
+    def end_reason(self, *, nothing_expected: bool) -> str:
+        """What ended the search: a limit by its name, "failures", "stop", or "space" where all of it was tried.
+
+        Where it had ended before, and trials were confirmed since, what ended it then.
+        """
+        reached, confirming = self.reached(), self._record.confirming
+        if confirming.alone and confirming.ended_by is not None and self.ends_confirming() is None:
+            return confirming.ended_by
+        if reached is not None:
+            return reached
+        if nothing_expected:
+            return "min_improvement"
+        budget = self._study.budget.trials
+        return "space" if budget is None or self._record.configurations < budget else "trials"
 
     def replace(self, study: Study) -> None:
         """Watch the limits of this study from now on; one that was reached counts no more unless it is reached anew."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.packing import Admission, Place, Refusal, Wait
+from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
 from tuner.search import Proposals
 from tuner.study import Study
@@ -34,6 +35,7 @@ class Start:
     reported: int = 0
     halvings: int = 0
     place: Place | None = None
+    repeats: str | None = None  # the first trial of its configuration, where it has that under another seed
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,11 @@ class Entry:
 
 
 class Queue:
-    """Says what a free worker runs: trials that go on, those that users order, paused ones, then what is suggested.
+    """Says what a free worker runs.
+
+    First trials that go on, then those that `tuner confirm` asks for, leading configurations that a study races under
+    further seeds, those that users order, paused ones, and what is suggested at last. With `confirms_only` nothing but
+    what `tuner confirm` asks for.
 
     `emit` writes an event and applies it; `notice` tells the user something, with a `code`.
     """
@@ -71,6 +77,7 @@ class Queue:
         self.refused = 0  # configurations that fit on no device
         self.exhausted = False  # nothing new will be suggested
         self.nothing_expected = False  # because it would improve too little
+        self.confirms_only = False  # of an ended search
 
     @property
     def waits_for_room(self) -> bool:
@@ -90,7 +97,7 @@ class Queue:
         """Suggest as the study with other limits has it, also where nothing more was to be suggested."""
         self._study, self.exhausted, self.nothing_expected = study, False, False
         self._proposals.expect(study.trials)
-        self._stopping.expect(None if study.trials is None else max(0, study.trials - len(self._record.trials)))
+        self._stopping.expect(None if study.trials is None else max(0, study.trials - self._record.configurations))
 
     def clear(self) -> None:
         """Nothing of what waits will run."""
@@ -117,7 +124,7 @@ class Queue:
 
     def adopt(self, start: Start) -> None:
         """A suggested configuration has become a trial."""
-        self._proposals.adopt(start.number, start.config)
+        self._proposals.adopt(self._record.configurations, start.config)
         self._refused_in_a_row = 0
 
     def pass_over(self, config: dict[str, Any]) -> None:
@@ -129,11 +136,37 @@ class Queue:
     # Inside
 
     def _next_entry(self) -> Entry | None:
-        while self._again:
-            record = self._again.pop(0)
+        while (record := self._next_again()) is not None:
             if record.live:
                 return Entry("trial_started", self._start_of(record), {"number": record.number})
-        return self._ordered() or self._resume_paused() or self._suggest() or self._resume_paused()
+        if self.confirms_only:
+            return self._to_confirm()
+        first = self._to_confirm() or self._raced() or self._ordered()
+        return first or self._resume_paused() or self._suggest() or self._resume_paused()
+
+    def _next_again(self) -> TrialRecord | None:
+        found = next((one for one in self._again if one.confirms or not self.confirms_only), None)
+        if found is not None:
+            self._again.remove(found)
+        return found
+
+    def _to_confirm(self) -> Entry | None:
+        """A configuration that `tuner confirm` asks for under another seed."""
+        waiting = self._record.confirming.waiting
+        return self._repetition(self._record.trials[waiting[0]], confirms=True) if waiting else None
+
+    def _raced(self) -> Entry | None:
+        """A leading configuration that needs another seed, if what is left of the budget pays for a whole trial."""
+        first = next_to_repeat(self._record, self._study.repeats)
+        if first is None:
+            return None
+        most = self._study.budget.total_epochs
+        left = math.inf if most is None else most - self._record.search_epochs()
+        return None if self._length(first.config) > left else self._repetition(first)
+
+    def _repetition(self, first: TrialRecord, **fields: Any) -> Entry:
+        entry = self._first_start(first.config, repeats=first.trial, **fields)
+        return replace(entry, start=replace(entry.start, repeats=first.trial))
 
     def _ordered(self) -> Entry | None:
         """A configuration that a user ordered, the earliest first."""
@@ -141,7 +174,10 @@ class Queue:
         return None if found is None else self._first_start(found[1], order=found[0])
 
     def _can_start(self, entry: Entry) -> bool:
-        return entry.new or self._record.trials[entry.start.trial].live
+        known = None if entry.new else self._record.trials[entry.start.trial]
+        if self.confirms_only and not (entry.fields.get("confirms") if known is None else known.confirms):
+            return False
+        return known is None or known.live
 
     def _admit(self, entry: Entry) -> Place | Wait | Refusal | None:
         """None if trials are alike to their devices: Ray finds a place for it."""
@@ -150,8 +186,8 @@ class Queue:
 
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
         """The configuration becomes no trial; after too many in a row no more are looked for."""
-        order = {"order": entry.fields["order"]} if "order" in entry.fields else {}
-        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **order)
+        about = {name: entry.fields[name] for name in ("order", "repeats") if name in entry.fields}
+        self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **about)
         self.pass_over(entry.start.config)
         if self.refused == 1:
             self._notice(str(refusal), code="refused")
@@ -174,7 +210,7 @@ class Queue:
     def _suggest(self) -> Entry | None:
         if self.exhausted:
             return None
-        number = len(self._record.trials)
+        number = self._record.configurations
         self.nothing_expected = self._expects_too_little(number)
         config = None if self.nothing_expected else self._proposals.propose(number)
         if config is None:

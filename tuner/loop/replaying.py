@@ -22,11 +22,14 @@ class Replay:
         """What the driver at that time gave them."""
         kind, trial = event["event"], event.get("trial", "")
         known = self._record.trials.get(trial)
+        if kind == "trial_started" and "repeats" in event:
+            return  # a configuration that they know already
         if kind == "trial_started" and known is None:
-            self._proposals.adopt(event["number"], event["config"])
+            self._proposals.adopt(self._record.configurations, event["config"])
             self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
         elif known is not None:
-            self._tell_of_known(kind, known, event)
+            if known.repeats is None:  # of a repeat, `tell_of_seeds` tells
+                self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
         elif kind == "retry_requested" or (kind == "order_obeyed" and event["verb"] == "retry"):
@@ -41,16 +44,33 @@ class Replay:
         elif kind == "epoch_reported":
             value = event["metrics"].get(self._record.metric)
             if finite(value) and not record.has_value(event["epoch"], self._record.metric):
-                self._proposals.observe(record.number, event["epoch"], value)
+                self._proposals.observe(record.configuration, event["epoch"], value)
                 self._stopping.report(record.trial, event["epoch"], value)
         elif kind == "trial_ended":
-            self._proposals.end(record.number, event["status"])
+            self._proposals.end(record.configuration, event["status"])
             self._stopping.end(record.trial)
 
     def _restart(self, record: TrialRecord | None) -> None:
-        if record is not None and record.status == "failed":
-            self._proposals.restart(record.number)
+        if record is not None and record.status == "failed" and record.repeats is None:
+            self._proposals.restart(record.configuration)
             self._stopping.restart(record.trial)
+
+
+def tell_of_seeds(proposals: Proposals, record: RunRecord, event: Event) -> None:
+    """Where another seed of a configuration was trained to its end, the search algorithm learns the mean over seeds.
+
+    For it a configuration is one point, whose values are those after each epoch of its first trial, and then their
+    means with what its other full-length trials reported after the same epoch. The record holds the event already.
+    """
+    if event["event"] != "trial_ended" or event["status"] != "completed":
+        return
+    ended = record.trials.get(event["trial"])
+    if ended is None or ended.repeats is None:
+        return
+    first = record.same_configuration(ended)[0]
+    if first.status != "failed":
+        for epoch, value in record.mean_curve(first):
+            proposals.observe(first.configuration, epoch, value)
 
 
 def learned_before(history: Sequence[Event]) -> Sequence[dict[str, Any]]:

@@ -23,12 +23,12 @@ from tuner.loop.keeping import Keeper
 from tuner.loop.limits import STOP, Limits
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
-from tuner.loop.replaying import Replay, learned_before
+from tuner.loop.replaying import Replay, learned_before, tell_of_seeds
 from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
-from tuner.loop.stopping import Stopping
+from tuner.loop.stopping import Stopping, stopper_of
 from tuner.orders.order import Malformed, Order
-from tuner.schedule import Decision, EarlyStopper
+from tuner.schedule import Decision
 from tuner.search import Learned, Proposals
 from tuner.storage.folder import Folder
 from tuner.study import Study
@@ -73,7 +73,7 @@ class SearchLoop:
         searcher = study.search.build(study.problem)
         starts = learned.starts if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
-        self._stopping = Stopping(self._build_stopper)
+        self._stopping = Stopping(lambda can_pause: stopper_of(self.study, can_pause=can_pause))
         self._queue = Queue(
             study, self.record, self._proposals, self._stopping, admission, emit=self._emit, notice=self.notice
         )
@@ -87,7 +87,7 @@ class SearchLoop:
             replay.tell(event)
             self._take_in(event)
         self._log = EventLog(folder)
-        self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit)
+        self._keeper = Keeper(self.record, CheckpointStore(folder), emit=self._emit, races=study.repeats > 1)
         more = {"learned": starts, **(opening or {})} if starts and not history else opening or {}
         self._emit("study_resumed" if history else "study_started", trials=study.trials, **more)
         for message, code in said_of(learned) if learned and not history else ():
@@ -114,12 +114,15 @@ class SearchLoop:
         """What a free worker should do; None if no worker is free or there is nothing to do now."""
         self._idle = False
         self._end_eliminated()
-        if len(self._running) >= self.concurrency or self._limits.reached():
+        over = self._limits.reached() is not None
+        if len(self._running) >= self.concurrency or (over and not self._limits.confirms):
             return None
+        self._queue.confirms_only = over or self.record.confirming.alone
         found = self._failing.next()
         if found is not None:
             return self._start(*found)
-        self._idle = self._queue.exhausted and not self._queue.waits_for_room and not self._running
+        done = self._queue.exhausted or self._queue.confirms_only
+        self._idle = done and not self._queue.waits_for_room and not self._running
         if self._idle:
             self._end_eliminated()
         return None
@@ -132,24 +135,23 @@ class SearchLoop:
     @property
     def finished(self) -> bool:
         """Whether nothing runs and nothing will."""
-        return not self._running and (self._limits.reached() is not None or self._idle)
+        over = self._limits.reached() is not None and not self._limits.confirms
+        return not self._running and (self._idle or over)
+
+    def to_beat(self, start: Start) -> float | None:
+        """What a trial has to be worth for its network to be kept; None where other seeds may turn the order round."""
+        return None if self.study.repeats > 1 or start.repeats is not None else self.record.to_beat
 
     @property
     def overdue(self) -> bool:
         """Whether a limit was reached so long ago that a trial which still hasn't ended its epoch must hang."""
-        since = self._limits.overrun_seconds()
+        since = None if self._limits.confirms else self._limits.overrun_seconds()
         return since is not None and bool(self._running) and since > self._times.allowance
 
     @property
     def end_reason(self) -> str:
         """What ended the search: a limit of the budget, "space" where all of it was tried, or "failures"."""
-        reached = self._limits.reached()
-        if reached is not None:
-            return reached
-        if self._queue.nothing_expected:
-            return "min_improvement"
-        budget = self.study.budget.trials
-        return "space" if budget is None or len(self.record.trials) < budget else "trials"
+        return self._limits.end_reason(nothing_expected=self._queue.nothing_expected)
 
     # What users order
 
@@ -266,6 +268,11 @@ class SearchLoop:
         self._idle = False
         return names
 
+    def confirm(self, request: Mapping[str, Any]) -> None:
+        """Train configurations again under other seeds, as a `Confirmation` says it."""
+        self._emit("confirmation_requested", **request)
+        self._idle = False
+
     def notice(self, message: str, code: str | None = None) -> None:
         """Tell the user something that changes what they get."""
         self._emit("notice", message=message, code=code)
@@ -302,12 +309,13 @@ class SearchLoop:
         fields = entry.fields | ({} if place is None else place.fields)
         if entry.kind == "trial_started":
             fields |= {"config": start.config, "seed": start.seed}
-        if entry.new:
+        suggested = entry.new and start.repeats is None
+        if suggested:
             self._queue.adopt(start)
         self._emit(entry.kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
         self._running.add(start.trial)
         self._times.start(start.trial)
-        if entry.new:
+        if suggested:
             self._stopping.start(start.trial, trusted=self._proposals.is_learned(start.config))
         self._tell_of_packing()
         return start
@@ -340,7 +348,7 @@ class SearchLoop:
             self._running.discard(record.trial)
             self._emit("trial_paused", trial=record.trial, epoch=due.epoch)
         elif due is not None:
-            over = due.epoch >= self._length(record.config)
+            over = due.epoch >= full_length(record.config, self.study.budget.max_epochs)
             self._end(record.trial, **(due.ending or {"status": "completed" if over else "stopped"}))
 
     def _take_checkpoint(self, trial: str, epoch: int) -> None:
@@ -354,8 +362,10 @@ class SearchLoop:
         self._emit("trial_ended", trial=trial, **ending)
         self._running.discard(trial)
         self._times.end(trial)
-        self._proposals.end(self.record.trials[trial].number, ending["status"])
-        self._stopping.end(trial)
+        record = self.record.trials[trial]
+        if record.repeats is None:
+            self._proposals.end(record.configuration, ending["status"])
+            self._stopping.end(trial)
         self._keeper.prune(trial)
 
     def _emit(self, kind: str, **fields: Any) -> None:
@@ -374,20 +384,9 @@ class SearchLoop:
 
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)
+        tell_of_seeds(self._proposals, self.record, event)
         if self._admission is not None:
             self._admission.packing.apply(event)
-
-    def _length(self, config: dict[str, Any]) -> int:
-        """Epochs of a trial that nothing stops."""
-        return full_length(config, self.study.budget.max_epochs)
-
-    def _build_stopper(self, can_pause: bool) -> EarlyStopper:
-        return self.study.scheduler.build(
-            mode=self.study.mode,
-            max_epochs=self.study.budget.max_epochs,
-            can_pause=can_pause,
-            trials=self.study.trials,
-        )
 
     def _carry_out_what_is_due(self) -> None:
         """What the driver before had decided and not done any more."""

@@ -14,10 +14,12 @@ import numpy as np
 from tuner.budget import LIMITS, NAMES
 from tuner.errors import RunFolderError, StudyError, describe_error, shown
 from tuner.history.records import TrialRecord
+from tuner.loop.confirming import ASKED_FOR, confirmation, seconds_per_epoch
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
 from tuner.orders.foresight import cut_short, too_few_trials, trials_begun
 from tuner.orders.order import Malformed, Order
+from tuner.orders.sending import OF_THEIR_OWN
 from tuner.quoting import command
 from tuner.results.text import short
 from tuner.search import Proposals
@@ -59,10 +61,9 @@ class Steering:
             self._answer("order_refused", order.id, "unknown", {}, f"the file {order.file}", order.problem)
             return
         told = (order.id, order.verb, dict(order.arguments), order.by)
-        if late and order.verb == "retry":
-            self._answer(
-                "order_refused", *told, "the search had ended when the order was read; use `python -m tuner retry` now"
-            )
+        if late and order.verb in OF_THEIR_OWN:
+            now = f"use `python -m tuner {order.verb}` now"
+            self._answer("order_refused", *told, f"the search had ended when the order was read; {now}")
             return
         if late and order.verb in ("stop", "pause"):
             self._answer("order_obeyed", *told, "the search had already ended when the order was read", late=True)
@@ -98,6 +99,7 @@ class Steering:
             "set": self._set,
             "try": self._try,
             "retry": self._retry,
+            "confirm": self._confirm,
             "note": self._note,
         }
         return replies[order.verb](dict(order.arguments))
@@ -110,7 +112,7 @@ class Steering:
             loop.end_by_order(*(running if trial is None else [trial]))
         elif order.verb == "set":
             self._loop.change(self._changed(order.arguments), self._allowed(order.arguments.get("concurrency")))
-        elif order.verb == "try":
+        elif order.verb in ("try", "confirm"):
             self._loop.expect_more()
         elif order.verb == "retry":
             self._loop.expect_more(more["trials"])
@@ -220,6 +222,18 @@ class Steering:
         except RunFolderError as error:
             raise StudyError(str(error)) from error
         return f"the next free workers run {', '.join(names)} again", {"trials": names}
+
+    def _confirm(self, arguments: dict[str, Any]) -> Reply:
+        """The best configurations so far are trained again by the next free workers."""
+        study, record = self._loop.study, self._loop.record
+        if study.declared_trial.asked_for:
+            raise StudyError(ASKED_FOR)
+        try:
+            found = confirmation(record, study.budget.max_epochs, arguments.get("top"), arguments.get("seeds"))
+        except RunFolderError as error:
+            raise StudyError(str(error)) from error
+        pace = seconds_per_epoch(record)
+        return f"the search {found.cost(pace, self._loop.concurrency)}", {"trials": found.names, "seeds": found.seeds}
 
     def _check_room(self, study: Study) -> None:
         """Raise StudyError where the trial would never start."""

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.schedule import Decision, EarlyStopper
+from tuner.study import Study
 
 Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
+
+
+def stopper_of(study: Study, *, can_pause: bool) -> EarlyStopper:
+    """What the study declares, for one search."""
+    budget = study.budget
+    return study.scheduler.build(
+        mode=study.mode, max_epochs=budget.max_epochs, can_pause=can_pause, trials=study.trials
+    )
 
 
 class Stopping:

@@ -18,11 +18,12 @@ from typing import Any
 
 from tuner.budget import LIMITS, Quantity
 from tuner.errors import StudyError, did_you_mean, shown
-from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, finite, nested_deeper
+from tuner.history.event_lines import DEEPEST, LARGEST, LATEST, MOST_SEEDS, finite, nested_deeper
 
 LARGEST_BYTES = 65_536
 LONGEST_NOTE = 10_000  # characters
 LONGEST_NAME = 200
+MOST_CONFIRMED = 1000  # configurations
 BY_HAND = "a file in the inbox"
 
 
@@ -149,12 +150,22 @@ def _at_once(name: str, value: object) -> int:
     return value
 
 
+def _few(most: int) -> Callable[[str, object], int]:
+    def check(name: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise StudyError(f"{name} needs a whole number from 1 to {most:,}, got {shown(value)}; use 3 or 5")
+        return value
+
+    return check
+
+
 VERBS: Mapping[str, Mapping[str, Callable[[str, object], Any]]] = {
     "stop": {"trial": _trial},
     "pause": {},
     "set": {**{limit.name: _limit(limit.quantity) for limit in LIMITS}, "concurrency": _at_once},
     "try": {"config": _config},
     "retry": {"trials": _trials},
+    "confirm": {"top": _few(MOST_CONFIRMED), "seeds": _few(MOST_SEEDS)},
     "note": {"text": _text, "trial": _trial},
 }
 NEEDED: Mapping[str, tuple[str, ...]] = {"try": ("config",), "note": ("text",)}

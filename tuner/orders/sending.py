@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 Outcome = Literal["obeyed", "refused", "waiting", "sent"]
 MORE_TRIALS = 10  # that a search whose trials were all run is extended by, where a message names the command
-NEED_A_SEARCH = ("stop", "pause", "retry")  # `tuner retry` of a run that isn't running is a search of its own
+# `tuner retry` and `tuner confirm` of a run that isn't running are searches of their own
+NEED_A_SEARCH = ("stop", "pause", "retry", "confirm")
+OF_THEIR_OWN = ("retry", "confirm")
 LOOK_SECONDS, REMOTE_LOOK_SECONDS = 0.2, 2.0
 LIFE_SECONDS = 2.0  # between looks at whether the search still goes on
 _ENDS = ("study_ended", "study_interrupted")
@@ -124,8 +126,8 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     elif verb in NEED_A_SEARCH:
         state = "whose search has just ended" if alive else f"which is {now.status}"
         what = _trial_now(now, arguments["trial"]) if "trial" in arguments else f"there is nothing to {verb}"
-        instead = command("retry", run.path) if verb == "retry" else _resumed_by(run)
-        why = state if verb == "retry" else f"{state}: {what}"
+        instead = command(verb, run.path) if verb in OF_THEIR_OWN else _resumed_by(run)
+        why = state if verb in OF_THEIR_OWN else f"{state}: {what}"
         raise RunFolderError(f"{verb!r} needs a search that runs, got {run.path!r}, {why}; go on with it by: {instead}")
     else:
         _check_beforehand(now, verb, arguments)
@@ -142,7 +144,7 @@ def _trial_now(run: Run, name: str) -> str:
 
 def _resumed_by(run: Run) -> str:
     """What goes on with the run, from the shell or, where it was started from Python, from there."""
-    more = len(run.record.trials) + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
+    more = run.record.configurations + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
     return going_on_by(run, more)
 
 

@@ -12,6 +12,7 @@ from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8
 from tuner.results.groups import Difference, Group, difference, grouped, standard_error
 from tuner.results.run import Run
+from tuner.results.text import with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,10 @@ class Comparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per run: what it was, what it cost, its best value, and the best it had after `epochs` epochs."""
+        """A row per run: what it was, what it cost, its best value, and the best it had after `epochs` epochs.
+
+        Where winners have several seeds, also the mean over them with its standard error, and how many they are.
+        """
         import pandas as pd
 
         rows = []
@@ -46,6 +50,7 @@ class Comparison:
                     "minutes": round(run.record.wall_seconds / 60, 2),
                     run.metric: run.record.best_value,
                     self.equal_cost: self._after(run),
+                    **self._over_seeds(run),
                     **{key: value for key, value in run.best_metrics.items() if key.startswith("test_")},
                 }
             )
@@ -155,6 +160,14 @@ class Comparison:
     def _values(self, group: Group) -> dict[int | None, float]:
         """The values at equal cost by seed."""
         return {run.info.get("seed"): value for run in group.runs if (value := self._after(run)) is not None}
+
+    @staticmethod
+    def _over_seeds(run: Run) -> dict[str, str]:
+        """What the winner's configuration comes to with its standard error, where it has several seeds."""
+        standing = run.record.standing_of(run.best.trial) if run.best else None
+        if standing is None or standing.seeds < 2:
+            return {}
+        return {f"{run.metric} of the winner's seeds": f"{with_error(standing)} ({standing.seeds})"}
 
     def _after(self, run: Run) -> float | None:
         """The best value that a run had when all its trials together had trained `self.epochs` epochs."""

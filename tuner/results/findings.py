@@ -130,7 +130,7 @@ def advice(run: Run) -> list[Advice]:
 
 
 def _going_on(run: Run) -> list[Advice]:
-    trials = len(run.record.trials)
+    trials = run.record.configurations
     if run.status == "interrupted":
         return [Advice("The search was interrupted; to continue it:", _resumed(run))]
     best, epochs = run.best, run.record.epochs()
@@ -203,12 +203,13 @@ def _longer(run: Run) -> list[Advice]:
 
 def _noise(run: Run) -> list[Advice]:
     found = certainty(run)
-    if found is None or found.clear:
+    if found is None or found.clear or run.record.repeated:
         return []
     return [
         Advice(
             f"{plural(len(found.equals), 'other trial')} may be as good as the winner: {found.images} validation "
-            "images are too few to be sure. Choose among them by cost, or train each with several seeds."
+            "images are too few to be sure. Choose among them by cost, or train the best again under other seeds:",
+            None if run.info["asked"] else command("confirm", run.path),
         )
     ]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tuner.history.event_lines import finite
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.results.importance import Importance, importance
 from tuner.space import Config, Space
@@ -117,7 +116,7 @@ def _told_by(record: RunRecord) -> _Told:
     sign, reported = 1.0 if record.mode == "max" else -1.0, [trial for trial, _ in record.reported()]
     places = np.unique(np.linspace(0, len(reported) - 1, MOST_TRIALS).astype(int)).tolist()
     trials = [reported[place] for place in places] if reported else []
-    return _Told(trials, [_so_far(trial, record.metric, sign) for trial in trials], sign)
+    return _Told(trials, [_so_far(record, trial, sign) for trial in trials], sign)
 
 
 class _Model:
@@ -183,15 +182,13 @@ def _is_short(trial: TrialRecord, longest: int) -> bool:
     return trial.status != "completed" and trial.epoch < full_length(trial.config, longest)
 
 
-def _so_far(trial: TrialRecord, metric: str, sign: float) -> dict[int, float]:
-    """The best value after each epoch that reported a number, higher is better."""
+def _so_far(record: RunRecord, trial: TrialRecord, sign: float) -> dict[int, float]:
+    """The best value after each epoch that reported a number, higher is better; of several seeds the mean."""
     curve: dict[int, float] = {}
     best = -np.inf
-    for epoch in sorted(trial.epochs):
-        value = trial.epochs[epoch].metrics.get(metric)
-        if finite(value):
-            best = max(best, sign * float(value))  # type: ignore[arg-type]
-            curve[epoch] = best
+    for epoch, value in record.mean_curve(trial):
+        best = max(best, sign * value)
+        curve[epoch] = best
     return curve
 
 

@@ -103,8 +103,8 @@ def gains(run: Run) -> Gains | None:
     logarithmic range: its lowest value stands for it, and `over` says so. The gain over the winner itself is 0.
     """
     best = run.best
-    found = run.record.best_of(best.trial) if best is not None else None
-    if best is None or found is None:
+    standing = run.record.standing_of(best.trial) if best is not None else None
+    if best is None or standing is None:
         return None
     reported = [trial for trial, _ in run.record.reported()]
     first = min(reported, key=lambda trial: trial.number)
@@ -116,7 +116,7 @@ def gains(run: Run) -> Gains | None:
         if trial is not None:
             names.setdefault(trial.trial, []).append(name)
     known = [_measured(run, run.record.trials[trial], best, _named(of_it)) for trial, of_it in names.items()]
-    predicted = _predicted(run, found[1]) if default is None else None
+    predicted = _predicted(run, standing.value) if default is None else None
     return Gains((*known, *([predicted] if predicted else [])), len(reported))
 
 
@@ -130,7 +130,7 @@ def _named(names: list[str]) -> str:
 
 
 def _measured(run: Run, trial: TrialRecord, best: TrialRecord, over: str) -> Gain:
-    found, other = run.record.worth_of(best.trial), run.record.worth_of(trial.trial)
+    found, other = run.record.standing_of(best.trial), run.record.standing_of(trial.trial)
     if found is None or other is None:
         return Gain(0.0, over, trial.trial)
     by = _sign(run) * (found.value - other.value)

@@ -25,7 +25,7 @@ def in_a_line(run: Run) -> str:
 
 def _won(run: Run) -> str:
     best = run.best
-    worth = run.record.worth_of(best.trial) if best is not None else None
+    worth = run.record.standing_of(best.trial) if best is not None else None
     if best is None or worth is None:
         return "no trial succeeded" if run.status == "failed" else "no winner yet"
     return f"best {run.metric} {with_error(worth)} by {best.trial} ({settings(best.config)})"
@@ -59,6 +59,6 @@ def in_html(run: Run) -> str:
         f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )
-    left_out = ["number", "started", "ended", "losses", "seed", "message"]
+    left_out = ["number", "started", "ended", "losses", "seed", "configuration", "message"]
     rows = run.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
     return str(in_utf8(head)) + rows

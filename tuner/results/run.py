@@ -173,10 +173,23 @@ class Run(Steerable):
         return history_table(self.record)
 
     def top(self, count: int = 10) -> pd.DataFrame:
-        """The rows of `trials` for the best `count` trials, the best first; failed ones don't count."""
-        table = self.trials
-        reported = table[(table["status"] != "failed") & table[self.metric_column].notna()]
-        return reported.sort_values(self.metric_column, ascending=self.mode == "min", kind="stable").head(count)
+        """The best `count` rows of `trials` that did not fail; of several seeds the best trial's, with their mean."""
+        from tuner.results.tables import best_rows
+
+        return best_rows(self.record, self.trials, count)
+
+    @property
+    def configurations(self) -> pd.DataFrame:
+        """A row per configuration, the best first: `seeds`, their mean, its standard `error`, `lowest`, `highest`."""
+        from tuner.results.tables import configurations_table
+
+        return configurations_table(self.record)
+
+    def confirm(self, top: int | None = None, seeds: int | None = None, **options: Any) -> Run:
+        """`tuner.confirm` for this run, as it is then; a search that goes on has taken the order then."""
+        from tuner.results.confirming import confirm
+
+        return confirm(self, top, seeds, options)
 
     @property
     def metric_column(self) -> str:
@@ -193,10 +206,9 @@ class Run(Steerable):
     @property
     def best_metrics(self) -> dict[str, Any]:
         """The winner's metrics at the epoch that stands for it, with the test metrics where it was scored."""
-        if (best := self.best) is None:
+        if (best := self.best) is None or (found := self.record.best_of(best.trial)) is None:
             return {}
-        found = self.record.best_of(best.trial)
-        metrics = dict(best.epochs[found[0]].metrics) if found else {}
+        metrics = dict(best.epochs[found[0]].metrics)
         scored = self.scored(METRICS) or {}
         return metrics | scored.get("metrics", {}) if scored.get("trial") == best.trial else metrics
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
+from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
 
@@ -21,6 +23,8 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
         "trial_id": trial.trial,
         "config": trial.config,
         "seed": trial.seed,
+        "configuration": trial.configuration,
+        "repeats": trial.repeats,
         "status": trial.status,
         "cause": trial.cause,
         "message": trial.message,
@@ -50,16 +54,29 @@ def summary_of_run(run: Run) -> dict[str, Any]:
     }
 
 
+def _told_of_seeds(run: Run, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
+    return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)}
+
+
+def _of_seeds(one: Repeated) -> dict[str, Any]:
+    """A configuration with several trials: their ids, the seeds' values, mean and standard error."""
+    trials, worth = [trial.trial for trial in one.trials], one.worth
+    return {"trials": trials, "values": list(one.values), "mean": worth.value, "error": worth.error}
+
+
 def _winner(run: Run) -> dict[str, Any] | None:
     """The winner; None without one.
 
-    `value` is what it is compared by, the mean `over_epochs` (the first and the last), `error` the standard error of
-    that, None where it isn't known; `epoch` and `metrics` are those of its network.
+    `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over so many `seeds` where
+    its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
+    known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
+    them, the best first, and `verdict` says which is best and how surely.
     """
     best = run.best
-    worth = best and run.record.worth_of(best.trial)
+    worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
+    known = repeated(run)
     return {
         "trial_id": best.trial,
         "config": best.config,
@@ -68,4 +85,5 @@ def _winner(run: Run) -> dict[str, Any] | None:
         "over_epochs": [worth.first, worth.last],
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
+        **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }

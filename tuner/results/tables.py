@@ -26,7 +26,17 @@ _TRIAL_TYPES = {
     "seconds": "float64",
     "losses": "int64",
     "seed": "int64",
+    "configuration": "int64",
     "message": "str",
+}
+_CONFIGURATION_TYPES = {
+    "configuration": "int64",
+    "trial": "str",
+    "trials": "int64",
+    "seeds": "int64",
+    "error": "float64",
+    "lowest": "float64",
+    "highest": "float64",
 }
 _HISTORY_TYPES = {"trial": "str", "epoch": "int64", "decision": "str"}
 _TRIAL_COLUMNS = (*_TRIAL_TYPES, "status", "cause", "started", "ended")
@@ -39,14 +49,15 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     Columns: trial, number, status, cause, epochs, best_epoch (whose network stands for the trial), under the metric's
     own name (`metric/NAME` where that is one of these columns') what the trial is compared by: of a completed one the
     mean of its last values, of any other its best, see `tuner.history.worth`; started and ended (UTC), seconds (of
-    running), losses, seed, message, study_version (only where the study file was edited in mid-run: trials of version 2
+    running), losses, seed, configuration (counted from 0; trials of one number train the same configuration under
+    different seeds), message, study_version (only where the study file was edited in mid-run: trials of version 2
     were trained, in part at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the
     trial hasn't it, None where it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]
     leading = ["trial", "number", "status", "cause", "epochs", "best_epoch", metric]
-    leading += ["started", "ended", "seconds", "losses", "seed", "message"]
+    leading += ["started", "ended", "seconds", "losses", "seed", "configuration", "message"]
     if any(trial.study_version > 1 for trial in record.trials.values()):
         leading.append("study_version")
     leading[leading.index(metric)] = metric = in_utf8(metric)
@@ -81,6 +92,47 @@ def history_table(record: RunRecord) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=list(names) or list(_HISTORY_COLUMNS)).astype(_HISTORY_TYPES)
     table["time"] = _utc(table["time"])
     return table
+
+
+def configurations_table(record: RunRecord) -> pd.DataFrame:
+    """A row per configuration, the best first, those without a value last.
+
+    Columns: configuration (as in the table of trials), trial (whose network stands for it), trials, seeds (under which
+    it was trained to its end), under the metric's name what it is compared by, a mean over several seeds; the standard
+    error of that, lowest and highest of the seeds; then `config/NAME` as in the table of trials.
+    """
+    named = metric_column(record.metric)
+    metric = METRIC + named if named in _CONFIGURATION_TYPES else named
+    rows = [in_utf8(_configuration_row(record, trial, metric)) for trial in record.rows()]
+    leading = [*_CONFIGURATION_TYPES]
+    leading.insert(leading.index("seeds") + 1, metric := in_utf8(metric))
+    settings = sorted({name for row in rows for name in row if name.startswith(CONFIG)})
+    table = pd.DataFrame(rows, columns=[*leading, *settings])
+    return table.astype({**_CONFIGURATION_TYPES, metric: "float64"})
+
+
+def _configuration_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, Any]:
+    standing, values = record.standing_of(trial.trial), record.seeds_of(trial)
+    return {
+        "configuration": trial.configuration,
+        "trial": trial.trial,
+        "trials": len(record.same_configuration(trial)),
+        "seeds": len(values),
+        metric: standing and standing.value,
+        "error": standing and standing.error,
+        "lowest": min(values, default=None),
+        "highest": max(values, default=None),
+        **{CONFIG + name: value for name, value in flat_config(trial.config).items()},
+    }
+
+
+def best_rows(record: RunRecord, table: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Of a table of trials the rows of the best configurations, by what each is worth, the best first."""
+    metric = in_utf8(metric_column(record.metric))
+    worth = {trial.trial: value for trial, value in record.reported()}
+    shown = table[table["trial"].isin(list(worth))]
+    told = shown.assign(**{metric: shown["trial"].map(worth).astype("float64")})
+    return told.sort_values(metric, ascending=record.mode == "min", kind="stable").head(count)
 
 
 def importance_table(found: Sequence[Importance]) -> pd.DataFrame:
@@ -154,6 +206,7 @@ def _trial_row(record: RunRecord, trial: TrialRecord, metric: str) -> dict[str, 
         "seconds": round(trial.running_seconds, 3),
         "losses": trial.losses,
         "seed": trial.seed,
+        "configuration": trial.configuration,
         "message": trial.message,
         "study_version": trial.study_version,
         **{CONFIG + name: value for name, value in flat_config(trial.config).items()},

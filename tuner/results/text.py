@@ -79,7 +79,7 @@ def _fate(trial: TrialRecord) -> str:
 def best_so_far(record: RunRecord) -> str:
     """The incumbent in a line, or that there is none."""
     best = record.best_trial()
-    worth = best and record.worth_of(best.trial)
+    worth = best and record.standing_of(best.trial)
     if not best or not worth:
         return "none yet"
     value = f"{with_error(worth)}{averaged(worth)}"
@@ -101,8 +101,15 @@ def with_error(worth: Worth) -> str:
     return short(worth.value) + (f" ± {worth.error:.2g}" if seen else "")
 
 
+def valued(worth: Worth) -> str:
+    """What a configuration is worth, for a table: with the error of the mean where it has several seeds."""
+    return with_error(worth) if worth.seeds > 1 else short(worth.value)
+
+
 def averaged(worth: Worth) -> str:
-    """Which epochs the value is the mean of, to be put behind it; nothing where it is of one."""
+    """Which seeds or epochs the value is the mean of, to be put behind it; nothing where it is of one."""
+    if worth.seeds > 1:
+        return f" over {worth.seeds} seeds"
     return f" over epochs {worth.first} to {worth.last}" if worth.last > worth.first else ""
 
 

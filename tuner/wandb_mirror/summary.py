@@ -44,6 +44,8 @@ def contents(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if run.record.trials:
         found["trials"] = _table(run.trials.drop(columns=["started", "ended"]))
+    if run.record.repeated:
+        found["configurations"] = _table(run.configurations)
     found |= {f"{section}/{name}": wandb.Plotly(figure) for section, name, figure in _figures(run)}
     if mistakes := _mistakes(run):
         found["winner/mistaken_images"] = mistakes

@@ -199,7 +199,7 @@ def _wandb_url(run: Run) -> str | None:
 
 def _winner(run: Run) -> Winner | None:
     best = run.best
-    worth = best and run.record.worth_of(best.trial)
+    worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
     scored = not is_odd(run.folder, f"{BEST}/{METRICS}")

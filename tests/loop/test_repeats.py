@@ -1,0 +1,213 @@
+"""The same configuration under other seeds: `tuner confirm`, and studies that race the leading ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.loop.simulation import build, events_of, study
+from tuner import ASHA, Budget, External, Study, uniform
+from tuner.errors import RunFolderError, StudyError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import RunRecord
+from tuner.loop.confirming import confirmation
+from tuner.loop.racing import next_to_repeat
+from tuner.loop.search_loop import SearchLoop
+from tuner.orders.order import Order
+from tuner.schedule import Decision
+
+NOISE = 0.05
+
+
+def noisy(config: dict[str, Any], epoch: int, seed: int) -> float:
+    """Best at x = 0.3, plus what the seed changes."""
+    draw = np.random.default_rng([seed, epoch]).normal(0, 0.2 * NOISE) + np.random.default_rng(seed).normal(0, NOISE)
+    return float((config["x"] - 0.3) ** 2 + 1 / epoch + draw)
+
+
+def run_on(loop: SearchLoop, reports: int | None = None) -> None:
+    """Train trial after trial until the end, or until a driver is killed after so many reports."""
+    left = 10**9 if reports is None else reports
+    while left > 0:
+        start = loop.next_action()
+        if start is None:
+            assert loop.finished or loop.running
+            return
+        epoch, decision = loop.record.trials[start.trial].last_checkpoint, Decision.CONTINUE
+        while decision is Decision.CONTINUE and left > 0:
+            epoch, left = epoch + 1, left - 1
+            CheckpointStore(loop.folder).write(start.trial, epoch, lambda folder: None)
+            value = noisy(start.config, epoch, start.seed)
+            decision = loop.report(start.trial, epoch, {"loss": value}, saved=[epoch])
+
+
+def finished(folder: Path, **changes: Any) -> SearchLoop:
+    declared = study(**{"scheduler": ASHA(), "budget": Budget(trials=8, max_epochs=9), **changes})
+    loop = build(declared, folder)
+    run_on(loop)
+    loop.end()
+    loop.close()
+    return loop
+
+
+def confirming(folder: Path, declared: Study, top: int = 2, seeds: int = 3) -> SearchLoop:
+    loop = build(declared, folder, history=events_of(folder))
+    found = confirmation(loop.record, declared.budget.max_epochs, top, seeds)
+    loop.confirm(found.request("trials", ended=True))
+    return loop
+
+
+def end(loop: SearchLoop) -> RunRecord:
+    run_on(loop)
+    loop.end()
+    loop.close()
+    return loop.record
+
+
+def repeats(record: RunRecord) -> list[tuple[str | None, str, int]]:
+    return sorted((t.repeats, t.status, len(t.epochs)) for t in record.trials.values() if t.repeats is not None)
+
+
+def test_confirm_trains_the_best_at_full_length_under_other_seeds_and_nothing_else(fast: Path) -> None:
+    before = finished(fast)
+    best = [trial.trial for trial, _ in before.record.ranked()][:2]
+    loop = confirming(fast, before.study)
+    record = end(loop)
+    assert repeats(record) == sorted([(trial, "completed", 9) for trial in best for _ in range(3)])
+    assert record.configurations == 8
+    assert len({trial.seed for trial in record.trials.values()}) == 14
+    assert loop.end_reason == "trials"
+    for first in record.repeated:
+        members = record.same_configuration(first)
+        assert {trial.config["x"] for trial in members} == {first.config["x"]}
+        completed = [worth.value for t in members if t.status == "completed" and (worth := record.worth_of(t.trial))]
+        standing = record.standing_of(record.ranked()[0][0].trial)
+        assert standing is not None
+        assert record.seeds_of(first) == tuple(completed)
+    winner = record.best_trial()
+    assert winner is not None
+    standing = record.standing_of(winner.trial)
+    assert standing is not None
+    assert standing.value == pytest.approx(np.mean(record.seeds_of(winner)))
+    assert standing.seeds == len(record.seeds_of(winner))
+    assert standing.epoch in winner.checkpoints
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 8, 9, 10, 23, 40, 53])
+def test_a_confirm_that_is_killed_goes_on_and_trains_nothing_twice(fast: Path, killed_after: int) -> None:
+    before = finished(fast)
+    first = confirming(fast, before.study)
+    run_on(first, killed_after)
+    first.close()  # as a driver that was killed: no end is written
+    record = end(build(before.study, fast, history=events_of(fast)))
+    whole = fast.with_name(fast.name + "-whole")
+    again = finished(whole)
+    undisturbed = end(confirming(whole, again.study))
+    assert {t.trial: (t.repeats, t.seed, t.status) for t in record.trials.values()} == {
+        t.trial: (t.repeats, t.seed, t.status) for t in undisturbed.trials.values()
+    }
+    assert record.epochs() == undisturbed.epochs()
+    reported = [(e["trial"], e["epoch"]) for e in events_of(fast) if e["event"] == "epoch_reported"]
+    assert len(reported) == len(set(reported))
+    assert record.winning_value == undisturbed.winning_value
+
+
+@pytest.mark.parametrize("repeats_", [2, 3])
+@pytest.mark.parametrize("killed_after", [12, 31, 50])
+def test_a_race_goes_on_as_if_it_had_not_been_killed(fast: Path, repeats_: int, killed_after: int) -> None:
+    declared = study(scheduler=ASHA(), budget=Budget(trials=8, max_epochs=9), repeats=repeats_)
+    first = build(declared, fast)
+    run_on(first, killed_after)
+    first.close()
+    record = end(build(declared, fast, history=events_of(fast)))
+    undisturbed = finished(fast.with_name(fast.name + "-whole"), repeats=repeats_).record
+    told = [(t.trial, t.config, t.seed, t.repeats, t.status) for t in record.trials.values()]
+    assert told == [(t.trial, t.config, t.seed, t.repeats, t.status) for t in undisturbed.trials.values()]
+    assert record.repeated
+    assert record.configurations == 8
+
+
+def test_a_race_believes_no_leader_of_one_seed_and_stays_within_its_repeats(fast: Path) -> None:
+    record = finished(fast, repeats=3).record
+    assert next_to_repeat(record, 3) is None
+    winner = record.best_trial()
+    assert winner is not None
+    assert len(record.seeds_of(winner)) >= 2
+    assert all(len(record.same_configuration(first)) <= 3 for first in record.repeated)
+    assert next_to_repeat(record, 1) is None
+
+
+def test_a_race_counts_in_the_budget_of_epochs_and_begins_nothing_that_it_does_not_pay_for(fast: Path) -> None:
+    declared = study(scheduler=ASHA(), budget=Budget(total_epochs=60, max_epochs=9), repeats=3)
+    loop = build(declared, fast)
+    run_on(loop)
+    loop.end()
+    assert loop.record.repeated
+    assert loop.record.search_epochs() == loop.record.epochs() <= 60
+    assert all(t.status == "completed" for t in loop.record.trials.values() if t.repeats is not None)
+
+
+def test_confirm_is_bound_by_no_limit_that_ended_the_search(fast: Path) -> None:
+    before = finished(fast, budget=Budget(total_epochs=40, max_epochs=9))
+    assert before.end_reason == "total_epochs"
+    loop = confirming(fast, before.study, top=1, seeds=2)
+    record = end(loop)
+    assert [status for _, status, _ in repeats(record)] == ["completed", "completed"]
+    assert record.search_epochs() == 40
+    assert loop.end_reason == "total_epochs"
+
+
+def test_an_order_to_confirm_goes_before_what_is_suggested_and_a_stop_takes_it_back(fast: Path) -> None:
+    loop = build(study(budget=Budget(trials=6, max_epochs=3)), fast)
+    run_on(loop, 6)
+    loop.obey(Order("a", "confirm", {"top": 1, "seeds": 2}, "somebody"))
+    (answer,) = [event for event in events_of(fast) if event["event"] == "order_obeyed"]
+    assert "trains the best configuration under 2 other seeds: 2 trials and 6 epochs" in answer["message"]
+    start = loop.next_action()
+    assert start is not None
+    assert start.repeats in ("00000", "00001")
+    loop.obey(Order("b", "stop", {}, "somebody"))
+    assert not loop.record.confirming.waiting
+    assert loop.finished
+
+
+@pytest.mark.parametrize(
+    ("top", "seeds", "message"),
+    [
+        (9, 5, "got --top 9 for a run that has 8; use --top 8"),
+        (0, 5, "confirm needs a whole number from 1 to 1,000,000 as top, got 0; use 3"),
+        (3, 0, "confirm needs a whole number from 1 to 1,000 as seeds, got 0; use 5"),
+        (3, True, "as seeds, got True; use 5"),
+    ],
+)
+def test_what_cannot_be_confirmed_is_refused(fast: Path, top: int, seeds: int, message: str) -> None:
+    record = finished(fast).record
+    with pytest.raises(RunFolderError) as refused:
+        confirmation(record, 9, top, seeds)
+    assert message in str(refused.value)
+
+
+def test_a_run_without_a_winner_has_nothing_to_confirm() -> None:
+    with pytest.raises(RunFolderError, match="confirm needs a run with a winner"):
+        confirmation(RunRecord("loss", "min"), 9, None, None)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, True, "3", 101])
+def test_repeats_are_a_few(value: Any) -> None:
+    with pytest.raises(StudyError, match="repeats counts the seeds of a leading configuration"):
+        study(repeats=value)
+
+
+def test_repeats_need_trials_that_tuner_trains() -> None:
+    with pytest.raises(StudyError, match="repeats needs trials that tuner trains"):
+        Study("asked", trial=External(), space={"x": uniform(0, 1)}, metric="loss", mode="min", repeats=3)
+
+
+def test_a_configuration_with_several_seeds_is_one_point_for_the_search(fast: Path) -> None:
+    before = finished(fast)
+    record = end(confirming(fast, before.study))
+    assert len(record.reported()) == len(record.ranked()) == len(record.rows()) == 8
+    first = record.repeated[0]
+    curves = [dict(t.values("loss")) for t in record.same_configuration(first) if t.status == "completed"]
+    assert dict(record.mean_curve(first))[3] == pytest.approx(np.mean([curve[3] for curve in curves]))

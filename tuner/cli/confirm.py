@@ -1,0 +1,38 @@
+"""`tuner confirm`: train the best configurations of a run again under other seeds."""
+
+from __future__ import annotations
+
+import argparse
+
+from tuner.cli import resume
+from tuner.cli.ordering import order
+from tuner.cli.parsing import RUN, add_driver_options, count
+from tuner.cli.verbs import Verbs
+
+
+def add(verbs: Verbs) -> None:
+    """Its arguments."""
+    parser = verbs.add_parser("confirm")
+    parser.set_defaults(perform=perform, searches=True)
+    parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument(
+        "--top", type=count, metavar="N", help="how many of the best configurations (default: 3, or all of fewer)"
+    )
+    parser.add_argument("--seeds", type=count, metavar="N", help="other seeds that each is trained under (default: 5)")
+    parser.add_argument(
+        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
+    )
+    add_driver_options(parser)
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Do it; returns the exit code."""
+    from tuner.results import load_run
+
+    run = load_run(options.run)
+    if not run.alive or options.take_over:
+        return resume.perform(options, confirm=(options.top, options.seeds))
+    arguments = {"top": options.top, "seeds": options.seeds}
+    options.no_wait = False
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return order(options, "confirm", given, "asks the search to train its best configurations under other seeds")

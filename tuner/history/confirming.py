@@ -1,0 +1,71 @@
+"""Which trials `tuner confirm` still has to run, folded from a run's events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tuner.history.event_lines import Event
+
+
+class Confirming:
+    """Folds events by `apply`.
+
+    Attributes:
+        waiting: the first trials of configurations, one for each seed that they still get, in the order of their turns
+        alone: whether nothing but these trials runs, as of a search that had ended
+        ended_by: what had ended that search
+        refused: configurations, by their first trials, that no device has room for any more
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[str] = []
+        self.alone, self.ended_by = False, None
+        self.refused: set[str] = set()
+        self.asked: Counter[str] = Counter()  # seeds that were asked for in all, by first trials
+
+    def apply(self, event: Event) -> None:
+        """Take one event, which is sound; kinds that have nothing to do with it change nothing."""
+        handler = getattr(self, "_on_" + event["event"], None)
+        if handler is not None:
+            handler(event)
+
+    # One method per kind of event
+
+    def _on_confirmation_requested(self, event: Event) -> None:
+        self._add(event["trials"], event["seeds"])
+        if event.get("alone"):
+            self.alone, self.ended_by = True, event.get("ended_by")
+
+    def _on_order_obeyed(self, event: Event) -> None:
+        if event["verb"] == "confirm" and "trials" in event and not event.get("late"):
+            self._add(event["trials"], event.get("seeds", 0))
+        elif event["verb"] == "stop" and "trial" not in event["arguments"] and not event.get("late"):
+            self.waiting.clear()
+
+    def _add(self, trials: Sequence[str], seeds: int) -> None:
+        """Seed by seed, so that all configurations have as many where it is cut off."""
+        self.waiting += [trial for _ in range(seeds) for trial in trials]
+        self.asked.update(dict.fromkeys(trials, seeds))
+
+    def _on_trial_started(self, event: Event) -> None:
+        if event.get("confirms"):
+            self._take(event.get("repeats"))
+
+    def _on_configuration_refused(self, event: Event) -> None:
+        first = event.get("repeats")
+        if first is not None:
+            self.refused.add(first)
+            self.waiting = [each for each in self.waiting if each != first]
+
+    def _on_study_resumed(self, event: Event) -> None:
+        if event.get("search_on"):
+            self.alone, self.ended_by = False, None
+
+    def _on_study_ended(self, event: Event) -> None:
+        self.alone, self.ended_by = False, None
+
+    def _take(self, first: Any) -> None:
+        if first in self.waiting:
+            self.waiting.remove(first)

@@ -1,0 +1,96 @@
+"""Configurations that were trained under several seeds: which trials they are, and what each comes to.
+
+A configuration is worth the mean of its full-length trials, the first among them. The spread between seeds is taken to
+be the same for all configurations, and told by all that have several: each alone has too few. The standard error of a
+mean of n seeds is that spread divided by the square root of n.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.history.trial_record import TrialRecord
+
+SPREADS_BELOW = 1.0  # a mean of fewer seeds is less sure: configurations compare by means less so many standard errors
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What the full-length trials of one configuration are worth, in their order."""
+
+    values: tuple[float, ...]
+
+    @cached_property
+    def mean(self) -> float:
+        """Of them all."""
+        scale = max(map(abs, self.values)) or 1.0  # so that no sum is beyond what a number can hold
+        return scale * fmean(value / scale for value in self.values)
+
+
+class Repeats:
+    """Knows which trials have one configuration; `worth(trial)` is the worth of a full-length one, None of any other.
+
+    Cheap while no configuration has several.
+    """
+
+    def __init__(self, worth: Callable[[TrialRecord], float | None]) -> None:
+        self._worth = worth
+        self._members: dict[str, list[TrialRecord]] = {}  # by the first one; only where there are several
+        self._seeds: dict[str, Seeds | None] = {}
+        self._spread: float | None = None
+        self._known = False
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    def add(self, first: TrialRecord, again: TrialRecord) -> None:
+        """Another trial has the configuration of the first."""
+        self._members.setdefault(first.trial, [first]).append(again)
+        self.forget()
+
+    def forget(self) -> None:
+        """Values or statuses have changed."""
+        self._seeds.clear()
+        self._known = False
+
+    def firsts(self) -> list[str]:
+        """The first trials of the configurations that have several."""
+        return list(self._members)
+
+    def of(self, trial: TrialRecord) -> Sequence[TrialRecord]:
+        """All trials of its configuration, the first one first."""
+        return self._members.get(trial.repeats or trial.trial, [trial])
+
+    def seeds(self, trial: TrialRecord) -> Seeds | None:
+        """Of a trial's configuration; None where none of its trials was trained to its end."""
+        first = trial.repeats or trial.trial
+        if first not in self._seeds:
+            found = [value for one in self.of(trial) if (value := self._worth(one)) is not None]
+            self._seeds[first] = Seeds(tuple(found)) if found else None
+        return self._seeds[first]
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""
+        if not self._known:
+            self._spread, self._known = self._told_spread(), True
+        return self._spread
+
+    def error(self, count: int) -> float | None:
+        """The standard error of a mean of so many seeds."""
+        return None if self.spread is None else self.spread / math.sqrt(count)
+
+    def _told_spread(self) -> float | None:
+        known = [seeds for members in self._members.values() if (seeds := self.seeds(members[0])) is not None]
+        freedom = sum(len(seeds.values) - 1 for seeds in known)
+        if not freedom:
+            return None
+        scale = max(abs(value) for seeds in known for value in seeds.values) or 1.0
+        squares = sum((value / scale - seeds.mean / scale) ** 2 for seeds in known for value in seeds.values)
+        return scale * math.sqrt(squares / freedom)

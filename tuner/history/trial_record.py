@@ -1,0 +1,117 @@
+"""One trial of a run and its epochs, as the run's events tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tuner.history.attempts import Attempts
+from tuner.history.event_lines import finite
+from tuner.history.placement import Placement
+
+Status = Literal["running", "paused", "completed", "stopped", "interrupted", "failed"]
+
+
+@dataclass
+class EpochRecord:
+    """One reported epoch."""
+
+    epoch: int
+    metrics: dict[str, Any]
+    decision: str
+    time: float
+    ending: dict[str, Any] | None = None  # how the trial ends where the decision is to stop
+
+
+@dataclass
+class TrialRecord:
+    """One trial as its events tell it; times are seconds since 1970."""
+
+    trial: str
+    number: int
+    config: dict[str, Any]
+    seed: int
+    started: float
+    configuration: int = (
+        0  # which of the run's configurations it has, counted from 0 in the order of their first trials
+    )
+    repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
+    confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
+    status: Status = "running"
+    cause: str | None = None
+    message: str | None = None
+    traceback: str | None = None
+    ended: float | None = None
+    ended_by: str | None = None  # of a stopped trial: "early_stopping", or the limit that cut it off
+    running_seconds: float = 0.0
+    study_version: int = 1  # of the study file that it was last started with; another one where that was edited
+    losses: int = 0
+    memory_losses: int = 0  # those of them in which the worker was killed for the memory it took
+    attempts: Attempts = field(default_factory=Attempts)
+    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)  # epochs
+    stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
+    entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
+    worker: str | None = None  # that asked for it last, of a search service
+    running_since: float | None = None
+    paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
+    due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still report."""
+        return self.status in ("running", "paused", "interrupted")
+
+    @property
+    def epoch(self) -> int:
+        """Epochs reported so far."""
+        return max(self.epochs, default=0)
+
+    @property
+    def last_checkpoint(self) -> int:
+        """Epoch of the newest checkpoint, 0 where there is none."""
+        return max(self.checkpoints, default=0)
+
+    def metrics(self) -> dict[str, Any]:
+        """The last epoch's metrics."""
+        return self.epochs[self.epoch].metrics if self.epochs else {}
+
+    def has_value(self, epoch: int, metric: str) -> bool:
+        """Whether a number was reported after this epoch."""
+        return epoch in self.epochs and finite(self.epochs[epoch].metrics.get(metric))
+
+    def values(self, metric: str) -> list[tuple[int, float]]:
+        """Each epoch after which a number was reported, and the number, in the order of epochs."""
+        found = ((epoch, self.epochs[epoch].metrics.get(metric)) for epoch in sorted(self.epochs))
+        return [(epoch, float(value)) for epoch, value in found if value is not None and finite(value)]
+
+
+def full_length(config: dict[str, Any], longest: int) -> int:
+    """Epochs of a trial unless it is stopped: the budget's, or fewer where its configuration says so."""
+    own = config.get("epochs")
+    return min(own, longest) if isinstance(own, int) and own >= 1 else longest
+
+
+def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
+    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
+    early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
+    return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
+
+
+def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
+    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
+    known = list(trials)
+    saved = saved_epochs(known, longest)
+    return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0
+
+
+def flat_config(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names: {"a": {"b": 1}} as {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= flat_config(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

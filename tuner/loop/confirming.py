@@ -1,0 +1,110 @@
+"""What `tuner confirm` asks of a search: which configurations it trains again, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.errors import RunFolderError
+from tuner.history.event_lines import MOST_SEEDS
+from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.results.run import Run
+
+TOP, SEEDS = 3, 5  # unless others are asked for
+ASKED_FOR = (
+    "confirm needs trials that tuner trains, got a search whose trials your own program asks for; "
+    "train the best again there, under other seeds"
+)
+
+
+def check_asked(run: Run) -> None:
+    """Raise RunFolderError where tuner can't train the run's trials."""
+    if run.info["asked"]:
+        raise RunFolderError(ASKED_FOR)
+
+
+def cost_of(run: Run, top: int | None, seeds: int | None) -> str:
+    """What it would train on such a run, in a sentence; raises RunFolderError as `confirmation` does."""
+    found = confirmation(run.record, run.longest_trial, top, seeds)
+    return found.cost(seconds_per_epoch(run.record), run.info.get("concurrency") or 1)
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The first trials of the configurations, and how many further seeds each is trained under; at most so long."""
+
+    trials: tuple[TrialRecord, ...]
+    seeds: int
+    longest: int
+
+    @property
+    def names(self) -> list[str]:
+        """The trials' ids."""
+        return [trial.trial for trial in self.trials]
+
+    def request(self, ended_by: str | None, *, ended: bool) -> dict[str, Any]:
+        """Fields of the event that asks for it; of a search that has `ended`, nothing else is trained then."""
+        return {"trials": self.names, "seeds": self.seeds} | ({"alone": True, "ended_by": ended_by} if ended else {})
+
+    @property
+    def epochs(self) -> int:
+        """That all of it trains."""
+        return self.seeds * sum(full_length(trial.config, self.longest) for trial in self.trials)
+
+    def cost(self, seconds_per_epoch: float | None = None, workers: int = 1) -> str:
+        """What it will train, in a sentence; with the time that it takes at such a pace."""
+        count, more = len(self.trials), len(self.trials) * self.seeds
+        which = f"the best {count} configurations" if count > 1 else "the best configuration"
+        each = " each" if count > 1 else ""
+        seeds = f"{self.seeds} other seeds" if self.seeds > 1 else "another seed"
+        time = "" if seconds_per_epoch is None else f", about {_rough(seconds_per_epoch * self.epochs / workers)}"
+        trials = "1 trial" if more == 1 else f"{more} trials"
+        return f"trains {which} under {seeds}{each}: {trials} and {self.epochs} epochs{time}"
+
+
+def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | None) -> Confirmation:
+    """The best configurations of those that have ended; raises RunFolderError where there are too few, or none.
+
+    `top` and `seeds` are TOP and SEEDS where they are None; a smaller run has fewer to confirm.
+    """
+    _check_counts(top, seeds)
+    ended = [trial for trial, _ in record.ranked() if not _goes_on(record, trial)]
+    if not ended:
+        raise RunFolderError(
+            "confirm needs a run with a winner, got one in which no trial has ended with a value; "
+            "wait until one has, or see why with `python -m tuner show`"
+        )
+    if top is not None and top > len(ended):
+        raise RunFolderError(
+            f"confirm trains configurations again whose trials have ended with a value, got --top {top} for a run that "
+            f"has {len(ended)}; use --top {len(ended)}"
+        )
+    chosen = tuple(record.same_configuration(trial)[0] for trial in ended[: top or TOP])
+    return Confirmation(chosen, seeds or SEEDS, longest)
+
+
+def seconds_per_epoch(record: RunRecord) -> float | None:
+    """How long an epoch of the run's trials took, with all that comes with a trial; None before any."""
+    epochs = record.epochs()
+    return record.running_seconds() / epochs if epochs else None
+
+
+def _check_counts(top: int | None, seeds: int | None) -> None:
+    for name, value, most in (("top", top, 10**6), ("seeds", seeds, MOST_SEEDS)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and 1 <= value <= most):
+            raise RunFolderError(
+                f"confirm needs a whole number from 1 to {most:,} as {name}, got {value!r}; "
+                f"use {TOP if name == 'top' else SEEDS}"
+            )
+
+
+def _goes_on(record: RunRecord, trial: TrialRecord) -> bool:
+    """Whether its first trial has not ended yet: early stopping may still end it."""
+    return record.same_configuration(trial)[0].live
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,32 @@
+"""`Run.confirm`: an order to a search that goes on, or a search of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tuner.errors import RunFolderError
+from tuner.orders.sending import send
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+
+def confirm(run: Run, top: int | None, seeds: int | None, options: Mapping[str, Any]) -> Run:
+    """The run once its search has taken the order, or has confirmed; raises RunFolderError where it refuses.
+
+    `options` are those of `tuner.confirm`, which a search that goes on has already.
+    """
+    now: Run = type(run)(run.folder)  # as it is by now
+    if not now.alive:
+        import tuner  # what trains is above this room: a call as the user's own
+
+        return tuner.confirm(now, top=top, seeds=seeds, **options)
+    if options:
+        raise RunFolderError(
+            f"confirm takes no options of a driver while the search runs, got {', '.join(options)}; leave them out"
+        )
+    answer = send(now, "confirm", {"top": top, "seeds": seeds}).answer()
+    if answer.outcome == "refused":
+        raise RunFolderError(answer.message)
+    return type(run)(run.folder)

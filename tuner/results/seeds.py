@@ -1,0 +1,102 @@
+"""Configurations that were trained under several seeds: what each came to, and how surely the best is better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from tuner.history.records import TrialRecord
+from tuner.results.groups import Difference, difference
+from tuner.results.text import plural, short, with_error
+
+if TYPE_CHECKING:
+    from tuner.history.worth import Worth
+    from tuner.results.run import Run
+
+ALIKE = (
+    "each trial of a configuration reported the same value under every seed: training sets a seed of its own, or uses "
+    "no random numbers, so further seeds say nothing"
+)
+MOST_ALIKE = 1e-12  # of a value: a spread of less is none
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One configuration with several seeds.
+
+    Attributes:
+        best: the trial whose network stands for it
+        trials: all of its trials, the first one first
+        worth: the mean over those that were trained to their end, with its standard error
+        values: what each of these is worth, in the order of trials
+    """
+
+    best: TrialRecord
+    trials: tuple[TrialRecord, ...]
+    worth: Worth
+    values: tuple[float, ...]
+
+    @property
+    def first(self) -> TrialRecord:
+        """The trial that had the configuration first, by which it is named."""
+        return self.trials[0]
+
+    @property
+    def missing(self) -> str:
+        """What became of the other trials: "1 failed", "2 still run or wait"; empty where all came to their end."""
+        failed = sum(trial.status == "failed" for trial in self.trials)
+        stopped = sum(trial.status == "stopped" for trial in self.trials)
+        live = sum(trial.live for trial in self.trials)
+        parts = [(failed, "failed"), (stopped, "not trained to the end"), (live, "not done yet")]
+        return ", ".join(f"{count} {what}" for count, what in parts if count)
+
+
+def repeated(run: Run) -> list[Repeated]:
+    """The configurations that have several trials, the best first."""
+    found, record = [], run.record
+    for trial, _ in record.ranked():
+        trials, standing = record.same_configuration(trial), record.standing_of(trial.trial)
+        if len(trials) > 1 and standing is not None:
+            found.append(Repeated(trial, tuple(trials), standing, record.seeds_of(trial)))
+    return found
+
+
+def ahead(run: Run) -> Difference | None:
+    """Whether the best configuration is better than the next of those with two seeds at least, by a t-test."""
+    known = [one for one in repeated(run) if len(one.values) > 1]
+    if len(known) < 2 or _are_alike(known):
+        return None
+    first, second = known[:2]
+    names = [f"the configuration of trial {one.first.trial}" for one in (first, second)]
+    mine: dict[int | None, float] = dict(enumerate(first.values, start=len(second.values)))  # no seed is in both
+    other: dict[int | None, float] = dict(enumerate(second.values))
+    return difference(names[0], mine, names[1], other, run.mode, len(known))
+
+
+def verdict(run: Run) -> str | None:
+    """Which configuration is best and how surely, in a sentence; None where none has several seeds."""
+    known = [one for one in repeated(run) if len(one.values) > 1]
+    if not known:
+        return None
+    if _are_alike(known):
+        return ALIKE
+    found = ahead(run)
+    if found is None:
+        one = known[0]
+        return f"the configuration of trial {one.first.trial} has {run.metric} {with_error(one.worth)}, " + _of(one)
+    sure = "surely" if found.sure else "not surely"
+    return (
+        f"{found.better} is {sure} better than {found.worse.removeprefix('the configuration of ')}: ahead by "
+        f"{found.difference:.3g} (95 % interval {found.low:.3g} to {found.high:.3g}; p = {found.p:.2g}, "
+        f"Welch's t-test over {' and '.join(str(len(one.values)) for one in known[:2])} seeds)"
+    )
+
+
+def _of(one: Repeated) -> str:
+    return f"the mean of {plural(len(one.values), 'seed')}, {short(min(one.values))} to {short(max(one.values))}"
+
+
+def _are_alike(known: list[Repeated]) -> bool:
+    """Whether no seed changes anything."""
+    return all(abs(a - b) <= MOST_ALIKE * max(abs(a), abs(b)) for one in known for a, b in pairwise(one.values))
