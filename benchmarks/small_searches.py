@@ -144,7 +144,7 @@ class Trials:
             from tuner.errors import TrialError
 
             try:
-                self.seen[trial].append(made.run_epoch().val_accuracy)
+                self.seen[trial].append(made.run_epoch().validation.accuracy)
             except TrialError:
                 return None
             self.true[trial].append(made.evaluate(made.splits.test).accuracy)

@@ -173,7 +173,11 @@ REFUSALS: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: build(metric="f1"),
-        "metric needs to be one that resnet18 on digits reports, got 'f1'; it has val_accuracy, val_loss, "
+        "metric needs to be one that resnet18 on digits reports, got 'f1'; did you mean 'val_f1'?",
+    ),
+    (
+        lambda: build(metric="bleu"),
+        "metric needs to be one that resnet18 on digits reports, got 'bleu'; it has val_accuracy, val_loss, "
         "val_top5_accuracy, val_f1, train_loss, learning_rate, seconds, images_per_second, micro_batch_size, "
         "oom_retries, memory_peak_bytes, memory_bytes, device_utilisation, device_memory_bytes",
     ),

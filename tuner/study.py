@@ -18,7 +18,7 @@ from tuner.failures import Failures
 from tuner.machine import Machine, this_machine
 from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
-from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm
+from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
 from tuner.space.values import is_one_of, is_writable
 from tuner.trial import Trial, as_trial
@@ -246,7 +246,7 @@ class Study:
         if seed is not None:
             changes["seed"] = seed
         if history is False or portfolio is not None:
-            changes["warm_start"] = self._started_from(history=history is not False, portfolio=portfolio)
+            changes["warm_start"] = start_from_runs(self.warm_start, history=history is not False, portfolio=portfolio)
         if given := _given(limits):
             changes["budget"] = replace(self.budget, **given)
         if given := _given({"cpus": cpus, "gpus": gpus, "strategy": strategy, "placement": placement}):
@@ -258,13 +258,6 @@ class Study:
         if fixed:
             changes |= self._with_fixed(dict(fixed))
         return replace(self, **changes) if changes else self
-
-    def _started_from(self, *, history: bool, portfolio: bool | None) -> History | None:
-        """Where to start from, with the options laid over it; None for the portfolio leaves it as it is."""
-        found = self.warm_start or History(studies=())
-        kept = found if history else replace(found, studies=())
-        kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
-        return kept if kept.portfolio or kept.studies != () else None
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, and starting points follow it."""

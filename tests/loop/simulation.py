@@ -49,11 +49,12 @@ def drive(
     saving: Callable[[int], bool] = lambda number: True,
     fill: Fill = lambda folder: None,
     leave: Callable[[], bool] = lambda: False,
+    metric: str | None = None,
 ) -> None:
     """Run trials one after another until the search ends, or is cut off after so many reports.
 
     Where `saves`, the trials for whose number `saving` holds write a checkpoint each epoch, which `fill` fills. It is
-    left before its end once `leave` says so.
+    left before its end once `leave` says so. Reported is the study's metric, or the one named.
     """
     left = reports if reports is not None else 10**9
     while left > 0 and not leave():
@@ -71,5 +72,5 @@ def drive(
             saved = [epoch] if saves and saving(action.number) else []
             for each in saved:
                 CheckpointStore(loop.folder).write(trial, each, fill)
-            metrics = {loop.study.metric: curve(action.config, epoch)}
+            metrics = {metric or loop.study.metric: curve(action.config, epoch)}
             decision = loop.report(trial, epoch, metrics, saved=saved, saves=bool(saved))

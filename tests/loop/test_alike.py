@@ -98,7 +98,7 @@ def test_a_long_row_of_failures_ends_it_after_all(tmp_path: Path) -> None:
 
 def test_a_misspelt_metric_ends_the_search(tmp_path: Path) -> None:
     loop = build(study(metric="los", budget=Budget(trials=30, max_epochs=9)), tmp_path)
-    drive(loop)
+    drive(loop, metric="loss")
     assert (len(loop.record.trials), loop.end_reason) == (5, "failures")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.worker import log_process
-from tuner.worker.log_process import BATCH_SECONDS, HEAD_BYTES, LIMIT_BYTES, Log, Pace, Source, mark_of, shortened
+from tuner.worker.log_process import BATCH_SECONDS, HEAD_BYTES, LIMIT_BYTES, Log, Source, mark_of, pause, shortened
 
 STAMP = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z ([a-z0-9 ]+) \| ")
 TOKEN = b"\0" + b"f" * 16 + b":"
@@ -207,19 +207,14 @@ def test_each_state_of_a_progress_bar_is_a_line(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("come", "passed", "pause"),
+    ("come", "passed", "seconds"),
     [
         (0, 5.0, BATCH_SECONDS),
+        (-1, 5.0, BATCH_SECONDS),  # the end of a pipe
         (300, 0.5, BATCH_SECONDS),
         (2**20, 0.01, 0.0025),  # a pipe filled up while the last pause lasted
         (2**28, 0.25, 0.25 / 2**10),
     ],
 )
-def test_the_more_comes_the_shorter_it_waits_for_more(come: int, passed: float, pause: float) -> None:
-    pace = Pace()
-    pace.pause(100.0)
-    for _ in range(4):
-        pace.read(come // 4)
-    pace.read(-1)  # the end of a pipe
-    assert pace.pause(100.0 + passed) == pytest.approx(pause)
-    assert pace.pause(100.0 + 2 * passed) == BATCH_SECONDS  # nothing came since
+def test_the_more_comes_the_shorter_it_waits_for_more(come: int, passed: float, seconds: float) -> None:
+    assert pause(come, passed) == pytest.approx(seconds)

@@ -37,6 +37,9 @@ class Session:
     def checkpoints(self) -> list[Path]:
         return []
 
+    def is_leaving(self) -> bool:
+        return False
+
     def report_epoch(self, epoch: int, metrics: dict[str, Any], fill: Callable[[Path], None] | None = None) -> None:
         folder = self.folder / str(epoch)
         if fill is not None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from tuner.budget import LIMITS
 from tuner.errors import RunFolderError
 from tuner.history.event_lines import DEEPEST, EVENTS, LARGEST, finite, nested_deeper
 from tuner.storage.folder import Folder, LocalFolder
+from tuner.storage.identity import lived_at
 from tuner.storage.locations import open_folder
 from tuner.study import Study
 
@@ -88,6 +90,12 @@ def new_run_folder(storage: str | Path, study: str) -> Folder:
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def lives_without_lease(info: dict[str, Any]) -> bool:
+    """Of a run that an earlier version drives: a process of this host with its number that is no younger."""
+    pid = info.get("pid")
+    return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))
 
 
 def _made(folder: Folder) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +18,7 @@ from tuner.history.run_info import (
     STUDY_FILE,
     STUDY_JSON,
     TIME_FORMAT,
+    lives_without_lease,
     new_run_folder,
     now,
     read_info,
@@ -29,7 +29,6 @@ from tuner.orders.steerable import Steerable
 from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
-from tuner.storage.identity import lived_at
 from tuner.storage.lease import ever_held, holder
 from tuner.storage.locations import open_folder
 from tuner.study import Study
@@ -102,7 +101,7 @@ class Run(Steerable):
         """Whether a driver works on the run now, as far as this machine can tell."""
         if self.info["status"] != "running":
             return False
-        return holder(self.folder) is not None or (not ever_held(self.folder) and _lives_without_lease(self.info))
+        return holder(self.folder) is not None or (not ever_held(self.folder) and lives_without_lease(self.info))
 
     @property
     def status(self) -> RunStatus:
@@ -398,9 +397,3 @@ def _was_a_run(folder: Folder) -> bool:
         return folder.exists(RUN_FILE) or EVENTS in folder.folders()
     except OSError:
         return True
-
-
-def _lives_without_lease(info: dict[str, Any]) -> bool:
-    """Of a run that an earlier version drives: a process of this host with its number that is no younger."""
-    pid = info.get("pid")
-    return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))

@@ -3,7 +3,7 @@
 from tuner.search.base import EndStatus, Problem, SearchAlgorithm, Searcher
 from tuner.search.bohb import BOHB
 from tuner.search.grid import Grid
-from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
+from tuner.search.history import EarlierStudy, EarlierTrial, History, Learned, learn, start_from_runs, why_unfit
 from tuner.search.hyperopt import HyperOpt
 from tuner.search.multi_fidelity import MultiFidelityGP
 from tuner.search.optuna import Optuna
@@ -32,6 +32,7 @@ __all__ = [
     "good_region",
     "grid_of",
     "learn",
+    "start_from_runs",
     "suggested_by_portfolio",
     "why_unfit",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,14 @@ class History:
             raise StudyError(f"History.top needs {COUNT_RULE}, got {shown(self.top)}; use 10")
         if not isinstance(self.portfolio, bool):
             raise StudyError(f"History.portfolio needs True or False, got {shown(self.portfolio)}; use False")
+
+
+def start_from_runs(given: History | None, *, history: bool, portfolio: bool | None) -> History | None:
+    """Where a study starts from with these choices laid over it; None for the portfolio leaves it as it is."""
+    found = given or History(studies=())
+    kept = found if history else replace(found, studies=())
+    kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
+    return kept if kept.portfolio or kept.studies != () else None
 
 
 @dataclass(frozen=True)

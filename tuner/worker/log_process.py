@@ -33,8 +33,7 @@ LINE_BYTES = 100_000  # of a line that isn't cut in two where the rest is left o
 DRAINED_READS = 16  # before an answer: a child that never stops printing can't hold it up
 AT_ONCE_BYTES = 1_000_000  # that wait in memory while the file has room
 STAMP_BYTES = 36  # about what time and epoch add to a line
-TOKEN_BYTES, DIGITS = 18, 9
-MARK_BYTES = TOKEN_BYTES + DIGITS
+TOKEN_BYTES, DIGITS, MARK_BYTES = 18, 9, 27
 LEFT_OUT = b" bytes of output are left out here\n"
 _GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
 
@@ -107,7 +106,7 @@ class Log:
         if self._opening:
             self._put("tuner", stamp("tuner"), self._opening.encode() + b"\n")
             self._opening = ""
-        self._put(source, self._begin(source, epoch), text)
+        self._put(source, stamp(f"epoch {epoch} {source}".rstrip()), text)
         if self._size > AT_ONCE_BYTES and not self._is_full:
             self.flush()
         while self._size > TAIL_BYTES and len(self._pending) > 1:
@@ -119,7 +118,10 @@ class Log:
 
     def _cost(self, text: bytes) -> int:
         """Bytes in the file; only those of the text where most will be left out, as lines take long to count."""
-        return len(text) if self._is_full else stamped(text)
+        return len(text) if self._is_full else self._stamped(text)
+
+    def _stamped(self, text: bytes) -> int:
+        return len(text) + STAMP_BYTES * (text.count(b"\n") or 1)
 
     def _leave_out(self) -> None:
         _, _, oldest = self._pending.popleft()
@@ -132,12 +134,9 @@ class Log:
         for _, _, text in reversed(self._pending):
             if room <= 0:
                 break
-            room, kept = room - stamped(text), kept + 1
+            room, kept = room - self._stamped(text), kept + 1
         while len(self._pending) > kept:
             self._leave_out()
-
-    def _begin(self, source: str, epoch: int) -> bytes:
-        return stamp(f"epoch {epoch} {source}".rstrip())
 
     def flush(self) -> None:
         """Write what waits."""
@@ -198,11 +197,6 @@ class Log:
             raise
         finally:
             os.close(file)
-
-
-def stamped(text: bytes) -> int:
-    """Bytes of a text in the file, about."""
-    return len(text) + STAMP_BYTES * (text.count(b"\n") or 1)
 
 
 def _opened(path: str) -> int:
@@ -296,21 +290,9 @@ class Worker:
         return False
 
 
-class Pace:
-    """How long to wait until about READ_BYTES have come, so that no pipe fills up and holds the trial up."""
-
-    def __init__(self) -> None:
-        self._bytes, self._since = 0, 0.0
-
-    def read(self, found: int) -> None:
-        """So many bytes were read."""
-        self._bytes += max(found, 0)
-
-    def pause(self, now: float) -> float:
-        """Seconds to wait, by what came since the last pause began; BATCH_SECONDS at most."""
-        come, passed = self._bytes, now - self._since
-        self._bytes, self._since = 0, now
-        return min(BATCH_SECONDS, passed * READ_BYTES / come) if come else BATCH_SECONDS
+def pause(come: int, passed: float) -> float:
+    """Seconds until about READ_BYTES come, by what came in the time that passed: a full pipe holds the trial up."""
+    return min(BATCH_SECONDS, passed * READ_BYTES / come) if come > 0 else BATCH_SECONDS
 
 
 class Recorder:
@@ -319,9 +301,8 @@ class Recorder:
     def __init__(self, control: socket.socket, worker: Worker) -> None:
         self._control, self._worker = control, worker
         self._log: Log | None = None
-        self._token = b""
-        self._discarded = 0.0
-        self._pace = Pace()
+        self._token, self._discarded = b"", 0.0
+        self._come, self._paused = 0, 0.0  # bytes since the last pause, and when that began
         self._sources: dict[int, Source] = {}
         self._left: set[int] = set()  # pipes of trials that have ended, which their children still hold
 
@@ -330,14 +311,16 @@ class Recorder:
         while self._worker.lives():
             self._wait()
             read = [self._read(source) for source in list(self._sources.values())]
-            self._pace.read(sum(read))
+            self._come += sum(read)  # a pipe's end counts as -1
             if not self._answer():
                 break
             if self._log is not None and time.monotonic() - self._log.flushed >= FLUSH_SECONDS:
                 self._log.flush()
             self._discard()
             if max(read, default=0) < FEW_BYTES:
-                select.select([self._control], [], [], self._pace.pause(time.monotonic()))
+                seconds = pause(self._come, time.monotonic() - self._paused)
+                self._come, self._paused = 0, time.monotonic()
+                select.select([self._control], [], [], seconds)
         self._answer()  # the worker may have been killed before this program began
         self._drain()
         if self._log is not None:

@@ -91,7 +91,7 @@ def trained(config: dict[str, Any], group: Group, micro_batches: int, trial: Ima
     torch.set_num_threads(1)
     trainer = Trainer(trial, config, epochs=2, seed=3, strategy=Replicas(group) if group.size > 1 else None)
     trainer.halve_micro_batch(micro_batches)
-    results = [asdict(trainer.run_epoch()) for _ in range(2)]
+    results = [trainer.run_epoch().metrics() for _ in range(2)]
     checkpoint = trainer.snapshot()
     return {"results": results, "model": checkpoint.model, "test": asdict(trainer.evaluate(trainer.splits.test))}
 

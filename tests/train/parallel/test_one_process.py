@@ -1,6 +1,5 @@
 """One process for several GPUs: `dp` and `balanced_dp`."""
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def test_what_the_user_is_told_names_the_better_choice() -> None:
 
 def trained(strategy: OneProcess | None, config: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     trainer = Trainer(TRIAL, config, epochs=2, seed=3, device="cuda", strategy=strategy)
-    results = [asdict(trainer.run_epoch()) for _ in range(2)]
+    results = [trainer.run_epoch().metrics() for _ in range(2)]
     return trainer.snapshot().model, results
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from tests.train.parallel.test_group import HELD, TRIAL
 from tuner.train import Trainer
 from tuner.train.checkpoint import write_checkpoint
+from tuner.train.epoch_result import EpochResult
 from tuner.train.parallel.group import Group, joined
 from tuner.train.parallel.pipeline import Pipeline
 from tuner.train.parallel.pipeline.chain import find_chain
@@ -46,13 +47,17 @@ LOOSE = {"bf16": 2e-3, "fp16": 2e-4, OVERFLOWING: 2e-4, "fp16, one after another
 MEASURED = ("train_loss", "val_loss", "val_accuracy", "val_top5_accuracy", "val_f1")
 
 
+def told(result: EpochResult) -> dict[str, Any]:
+    return {"epoch": result.epoch, **result.metrics()}
+
+
 def trained(config: dict[str, Any], strategy: Strategy, folder: Path | None = None) -> dict[str, Any]:
     """What two epochs lead to; with a folder, in two trainers, of which the second goes on from what the first saved."""
     torch.set_num_threads(1)
     trainer = Trainer(TRIAL, config, epochs=2, seed=3, strategy=strategy)
     if config == CASES[OVERFLOWING]:  # the scale goes down past where some stages still overflow and others don't
         trainer.parts.precision.load({**trainer.parts.precision.state(), "scale": 2.0**20})
-    results = [asdict(trainer.run_epoch())]
+    results = [trainer.run_epoch().metrics()]
     if folder is not None:
         checkpoint = trainer.snapshot()
         if strategy.group.rank == 0:
@@ -60,7 +65,7 @@ def trained(config: dict[str, Any], strategy: Strategy, folder: Path | None = No
         strategy.group.sum(torch.zeros(1))  # all wait for the file
         trainer = Trainer(TRIAL, config, epochs=2, seed=3, strategy=type(strategy)(strategy.group))
         trainer.load(folder)
-    results.append(asdict(trainer.run_epoch()))
+    results.append(trainer.run_epoch().metrics())
     checkpoint = trainer.snapshot()
     held = [name for name, value in trainer.module.state_dict().items() if not value.is_meta]
     return {
@@ -138,10 +143,10 @@ def run_rank(rank: int, size: int, folder: str) -> None:
         # a trial that began with another strategy
         other = Trainer(TRIAL, CASES["sgd"], epochs=2, seed=3, strategy=Replicas(group))
         other.load(place / "alone")
-        found["ddp goes on"] = asdict(other.run_epoch())
+        found["ddp goes on"] = told(other.run_epoch())
         other = Trainer(TRIAL, CASES["sgd"], epochs=2, seed=3, strategy=Pipeline(group))
         other.load(place / "alone")
-        found["pipeline goes on"] = asdict(other.run_epoch())
+        found["pipeline goes on"] = told(other.run_epoch())
     torch.save(found, place / f"{rank}.pt")
 
 

@@ -92,16 +92,21 @@ class RayJobs:
     def _unknown(self, folder: Path, run: str | None) -> Look:
         """A job that the cluster doesn't know: it was started anew, or never got the job, or hasn't got it yet.
 
-        A submission whose answer was lost may still arrive. So a job that never came is given up in the end, and only
-        if its driver agrees: see `process.json` in `local.py`. Otherwise a study could get two drivers.
+        A submission whose answer was lost may still arrive, and a cluster may take a moment to tell of a job whose
+        driver runs already. So a job that was never seen is waited for, and given up in the end: where its driver
+        hasn't come, only if that agrees, see `process.json` in `local.py`. Else a study could get two drivers.
         """
-        if self._was_seen(folder) or (read(folder, "process.json") or run):
-            return Look("gone", run, ended_of(folder), rebooted=True)
-        if read(folder, "process.json") is None and (folder / "job.json").exists():
-            age = time.time() - (folder / "job.json").stat().st_mtime
-            if age < SURE_SECONDS or not _give_up(folder):
-                return Look("starting", problem=f"the cluster at {self._api.url} has not said whether it took the job")
-        return Look("gone", run, ended_of(folder))
+        process, ended = read(folder, "process.json"), ended_of(folder)
+        is_given_up = process == {} or not (folder / "job.json").exists()
+        if self._was_seen(folder) or is_given_up or ended is not None:
+            return Look("gone", run, ended, rebooted=not is_given_up)
+        is_sure = time.time() - (folder / "job.json").stat().st_mtime >= SURE_SECONDS
+        if is_sure and process:  # the cluster was started anew
+            return Look("gone", run, rebooted=True)
+        if is_sure and _give_up(folder):
+            return Look("gone", run)
+        problem = f"the cluster at {self._api.url} has not said whether it took the job"
+        return Look("running" if run else "starting", run, problem=problem)
 
     def interrupt(self, folder: Path) -> None:
         """See `Executor`: SIGTERM, and SIGKILL a minute later, both by the cluster."""
