@@ -205,6 +205,7 @@ def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: 
     assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 10))] * 12
 
 
+@pytest.mark.slow
 def test_a_run_of_format_1_is_extended(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "format-1" / "2026-11-21T10-00-00"
     shutil.copytree(Path(__file__).parent / "history" / "format_1", folder)

@@ -375,6 +375,7 @@ study = Study(
 # From Python
 
 
+@pytest.mark.slow
 def test_run_and_resume_from_python_return_the_run(tmp_path: Path) -> None:
     program = """
 import sys

@@ -150,6 +150,7 @@ study = Study(
 )
 
 
+@pytest.mark.slow
 def test_a_killed_cross_validation_goes_on_bit_for_bit_is_replayed_and_all_its_networks_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

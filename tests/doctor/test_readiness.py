@@ -190,6 +190,7 @@ def test_a_gpu_that_takes_one_process_is_examined_by_one_at_a_time(
     assert len(perform(plan, Subject("cuda"), lambda _: None, at_once=at_once(read_gpus()))) == together
 
 
+@pytest.mark.slow
 def test_a_gpu_that_nvml_knows_and_torch_does_not_is_a_failure(cards: FakeNvml) -> None:
     """The real processes, which find no driver here, over a card that there isn't."""
     told: list[Finding] = []

@@ -72,7 +72,7 @@ def test_no_tile_is_narrower_than_its_figure_on_a_phone(browser: Any, reports: d
     visit.page.context.close()
 
 
-@pytest.mark.parametrize("kind", ["sixty_conditional", "all_failed"])
+@pytest.mark.parametrize("kind", [pytest.param("sixty_conditional", marks=pytest.mark.slow), "all_failed"])
 def test_axe_finds_nothing(browser: Any, reports: dict[str, str], kind: str) -> None:
     base = pytest.importorskip("axe_playwright_python.base")
     visit = opened(browser, reports[kind])
