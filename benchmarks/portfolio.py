@@ -23,7 +23,8 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 from small_tasks import FEATURES, PRETRAINED, SCRATCH, TASKS, Task
 
-from tuner.search.portfolio import Kernel, Portfolio, columns_of, matern, read
+from tuner.search.gaussian_process import matern
+from tuner.search.portfolio import Kernel, Portfolio, columns_of, read
 from tuner.space import Domain
 
 SETS = {id(SCRATCH): {"finetune": "all"}, id(FEATURES): {"finetune": "head"}, id(PRETRAINED): {}}

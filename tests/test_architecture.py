@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "session": (set(), set()),
     "mode": (set(), set()),
     "quoting": (set(), set()),
+    "orphans": (set(), set()),
     "foreign_text": (set(), set()),
     "space": ({"errors"}, set()),
     "search": ({"deferring", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
@@ -42,7 +43,7 @@ MAY_IMPORT = {
         set(),
     ),
     "train": (
-        {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary"},
+        {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary", "orphans"},
         {"torch", "torchvision"},
     ),
     "storage": ({"errors"}, {"obstore"}),
@@ -118,6 +119,7 @@ MAY_IMPORT = {
             "device_errors",
             "machine",
             "nvml",
+            "orphans",
             "temporary",
         },
         {"ray", "torch"},
@@ -188,6 +190,7 @@ MAY_IMPORT = {
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
             *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
+            "orphans",
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),

@@ -16,6 +16,25 @@ from tuner.search.base import Floats
 Integers = npt.NDArray[np.int64]
 
 
+def matern(one: Floats, other: Floats, length: float = 1.0) -> Floats:
+    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]; in place, as memory is what takes the time."""
+    scaled: Floats = one @ other.T
+    scaled *= -2
+    scaled += (one**2).sum(1)[:, None]
+    scaled += (other**2).sum(1)
+    np.maximum(scaled, 0, out=scaled)
+    scaled *= 5 / length**2
+    np.sqrt(scaled, out=scaled)
+    polynomial: Floats = scaled * (1 / 3)
+    polynomial += 1
+    polynomial *= scaled
+    polynomial += 1
+    np.negative(scaled, out=scaled)
+    np.exp(scaled, out=scaled)
+    scaled *= polynomial
+    return scaled
+
+
 @dataclass(frozen=True)
 class CurveKernel:
     """Covariance of two values, each of a configuration x after an epoch e of a trial t.
@@ -43,35 +62,17 @@ class CurveKernel:
 
     def __call__(self, one: Rows, other: Rows) -> Floats:
         """Covariances [len(one), len(other)]."""
-        matern = self._matern(one.points, other.points)
+        found = matern(one.points, other.points, self.length)
         epochs, first = np.unique(one.epochs, return_inverse=True)
         other_epochs, second = np.unique(other.epochs, return_inverse=True)
         between = np.exp(-0.5 * ((epochs[:, None] - other_epochs) / self.length_epochs) ** 2)  # few: by their places
-        matern *= (self.shared + self.shared_late * between)[first][:, second]
-        matern += (self.epochs * between)[first][:, second]
+        found *= (self.shared + self.shared_late * between)[first][:, second]
+        found += (self.epochs * between)[first][:, second]
         if (one.trials < 0).all():
-            return matern
+            return found
         rows, columns = np.nonzero(one.trials[:, None] == other.trials)
-        matern[rows, columns] += (self.own + self.own_late * between)[first[rows], second[columns]]
-        return matern
-
-    def _matern(self, one: Floats, other: Floats) -> Floats:
-        """Matérn 5/2 between points, [len(one), len(other)]; in place, as memory is what takes the time."""
-        scaled: Floats = one @ other.T
-        scaled *= -2
-        scaled += (one**2).sum(1)[:, None]
-        scaled += (other**2).sum(1)
-        np.maximum(scaled, 0, out=scaled)
-        scaled *= 5 / self.length**2
-        np.sqrt(scaled, out=scaled)
-        polynomial: Floats = scaled * (1 / 3)
-        polynomial += 1
-        polynomial *= scaled
-        polynomial += 1
-        np.negative(scaled, out=scaled)
-        np.exp(scaled, out=scaled)
-        scaled *= polynomial
-        return scaled
+        found[rows, columns] += (self.own + self.own_late * between)[first[rows], second[columns]]
+        return found
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,8 @@ class Portfolio:
         """How far configurations [n] are expected to stay behind in each study of these kinds: [studies, n]."""
         from scipy.linalg import cho_factor, cho_solve
 
+        from tuner.search.gaussian_process import matern  # which loads scipy
+
         kernel, known = self.kernel, self.points(self.configs)
         same = self.study[:, None] == self.study
         covariance = matern(known, known) * (kernel.shared + kernel.own * same) + kernel.noise * np.eye(len(known))
@@ -108,13 +110,6 @@ class Portfolio:
 def columns_of(space: Space, lengths: Mapping[str, float]) -> Floats:
     """The length of each column of points: [columns]."""
     return np.repeat([lengths[name] for name in space.dimensions], unordered_options(space))
-
-
-def matern(one: Floats, other: Floats) -> Floats:
-    """Matérn 5/2 between points [n, columns] and [m, columns]: [n, m]."""
-    squared = (one**2).sum(1)[:, None] + (other**2).sum(1) - 2 * one @ other.T
-    distance = np.sqrt(5 * np.maximum(squared, 0))
-    return np.asarray((1 + distance + distance**2 / 3) * np.exp(-distance))
 
 
 @cache

@@ -7,11 +7,9 @@ answers with a line of JSON when it is ready and one for each configuration. It 
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from typing import Any
 
 from tuner.errors import StudyError, TrialError, describe_error
 from tuner.machine import python_environment
+from tuner.orphans import end_with_the_input
 from tuner.trial import Trial
 from tuner.trial.speed import Speed
 from tuner.worker.implementation import implementation_of
@@ -147,7 +146,7 @@ def _mean(speeds: Sequence[Speed]) -> Speed:
 def main() -> None:
     """Do what standard input says."""
     content = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    end_with_the_input()
     answers, sys.stdout = sys.stdout, sys.stderr  # what the user's code prints is no answer
     task = pickle.loads(content)
     trial: Trial = pickle.loads(task["trial"])
@@ -166,13 +165,6 @@ def _answer(implementation: Any, trial: Trial, config: dict[str, Any], options: 
     except Exception as error:  # of the user's code, which fails in its trials too
         return {"problem": describe_error(error)}
     return {"speed": None if found is None else asdict(found)}
-
-
-def _end_with_the_input() -> None:
-    """Who asked is gone: nobody waits for the answers."""
-    while os.read(sys.stdin.fileno(), 1000):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

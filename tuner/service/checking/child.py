@@ -8,11 +8,12 @@ import os
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from tuner.orphans import end_with_the_input
 
 if TYPE_CHECKING:
     from tuner.study import Study
@@ -25,7 +26,7 @@ def main(descriptor: int) -> None:
     """Do what the first line of standard input says; tell facts, or what is wrong, as JSON on the descriptor."""
     task = json.loads(sys.stdin.readline())
     _limit(task["seconds"], task["bytes"])
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    end_with_the_input()
     from tuner.errors import RunFolderError, StudyError, describe_error, one_line
 
     try:
@@ -128,13 +129,6 @@ def _limit(seconds: float, size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-
-
-def _end_with_the_input() -> None:
-    """The server is gone: nobody waits for the answer."""
-    while os.read(sys.stdin.fileno(), 1000):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

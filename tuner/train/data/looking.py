@@ -7,14 +7,13 @@ task as one line of JSON, answers by one line, and ends when its standard input 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from tuner.errors import DataError, describe_error
+from tuner.orphans import end_with_the_input
 from tuner.train.data.cutting import Cut, cut
 from tuner.train.data.facts import DataFacts, data_facts
 from tuner.train.data.loading import load_pool
@@ -45,7 +44,7 @@ def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | 
 def main() -> None:
     """Do what the line of standard input says."""
     task = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
+    end_with_the_input()
     try:
         answer = _answer(task)
     except DataError as error:
@@ -61,13 +60,6 @@ def _answer(task: Mapping[str, Any]) -> dict[str, Any]:
         trial = replace(trial, validation=Folds(folds))
     found = look(trial, seed=task["seed"], framing=Framing(**task["framing"]))
     return {} if found is None else {"record": found.record(), "notices": found.notices}
-
-
-def _end_with_the_input() -> None:
-    """Who asked is gone: nobody waits for the answer."""
-    while os.read(sys.stdin.fileno(), 1000):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":
