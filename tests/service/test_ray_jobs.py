@@ -272,6 +272,23 @@ def test_a_job_that_never_came_is_given_up_and_does_nothing_if_it_comes_then(
     assert not (folder / "ended.json").exists()
 
 
+def test_a_driver_that_came_is_waited_for_until_its_cluster_must_have_been_started_anew(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor, folder = RayJobs(JobsApi(cluster.url, TOKEN)), tmp_path / "1-1"
+    cluster.answers = [(503, b"")]
+    with pytest.raises(ClusterAwayError):
+        executor.start(Task("nowhere.py", None, str(tmp_path)), folder)
+    cluster.answers = []
+    (folder / "process.json").write_text('{"pid": 7}')
+    (folder / "begun.json").write_text('{"run": "somewhere"}')
+    executor = RayJobs(JobsApi(cluster.url, TOKEN))
+    assert (executor.look(folder).state, executor.look(folder).run) == ("running", "somewhere")
+    monkeypatch.setattr(module, "SURE_SECONDS", 0.0)
+    found = executor.look(folder)
+    assert (found.state, found.run, found.rebooted) == ("gone", "somewhere", True)
+
+
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"status": 3}', b"\xff", b"[" * 100_000])
 def test_what_is_no_jobs_api_says_nothing_of_a_job(cluster: Cluster, content: bytes) -> None:
     cluster.answers = [(200, content)]
