@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SMALL = 16  # pixels of an edge of what is kept of an image
-HASHED = 9  # pixels of an edge that differences are taken of
 DRAFT = 64  # pixels that a JPEG is decoded to at least: a fraction of its size costs a fraction of the time
 LARGEST = 2**25  # pixels; a larger image of another format isn't decoded, as each takes seconds and gigabytes
 COLOUR = 3  # levels that a grey image's channels differ by at most
