@@ -11,7 +11,7 @@ from typing import Any
 
 from tuner.space.values import is_number
 from tuner.trial.image_folder import Folder, Found, LeftOut
-from tuner.trial.image_limits import FORMATS, most_pixels, too_large
+from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large
 from tuner.trial.splitting import Folds
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
@@ -113,9 +113,7 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
     modes: Counter[str] = Counter()
     unreadable: list[LeftOut] = []
     step = -(-len(places) // MOST_OPENED)
-    limit, pixels = most_pixels(), Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit: nothing is decoded here
-    try:
+    with most_pixels_alone() as limit:  # nothing is decoded here
         for _, _, path in places[:: max(1, step)]:
             try:
                 with Image.open(path, formats=FORMATS) as image:
@@ -129,8 +127,6 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
             else:
                 sizes.append(size)
                 modes[mode] += 1
-    finally:
-        Image.MAX_IMAGE_PIXELS = pixels
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
