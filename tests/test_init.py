@@ -88,6 +88,15 @@ def test_it_is_told_as_json_and_may_replace_a_file(
         (("photos", "-o", "study"), "-o names a study file, which ends in .py, got 'study'; add it"),
         (("photos", "--minutes", "0"), "argument --minutes: needs a number above 0, got '0'"),
         (("photos/cat",), "a folder of images needs at least 2 classes, a subfolder each, got [] in"),
+        (
+            ("photos", "-o", "nowhere/study.py"),
+            "-o names a file in a folder that is there, got 'nowhere/study.py'; make",
+        ),
+        (
+            ("photos", "--models", ","),
+            "argument --models: needs names of models, such as resnet18,efficientnet_b0, got ','",
+        ),
+        (("photos", "--models", "resnet81", "--weights", "none"), "did you mean 'resnet18'?"),
         (("photos", "--models", "resnet81"), "did you mean 'resnet18'?"),
         (("photos", "--models", "resnet18"), "or add --weights none for random weights, which reach far less"),
         (("photos", "--ask", "--weights", "none"), "--ask needs somebody who answers, got the end of the input"),
@@ -108,6 +117,8 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(
     code, _, err = run_main(capsys, "init", *arguments)
     assert code == 2
     assert message in err
+    if {"resnet81", "nowhere/study.py"} & {*arguments}:
+        assert "looking at" not in err  # which takes minutes where there are many images
     assert "Traceback" not in err
     assert not list(tmp_path.glob("*.py"))
 
@@ -166,6 +177,25 @@ def test_from_a_folder_to_an_exported_model_in_three_commands(real_data, tmp_pat
     exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path, TORCH_HOME=home, timeout=600)
     assert exported.code == 0, exported.err
     assert (tmp_path / "model" / "model.onnx").stat().st_size > 10**6
+
+
+def test_minutes_that_are_too_few_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    photos(tmp_path / "photos")
+    code, out, err = run_main(
+        capsys, "init", "photos", "--minutes", "0.01", "--weights", "none", "--models", "squeezenet1_1"
+    )
+    assert code == 0, err
+    assert "note: the minutes may end the search before trials can be compared; use --minutes " in out
+    assert (
+        "about 5 for validation and about 2 for test: small differences between trials mean nothing; add images\n"
+        in out
+    )
+    written = " ".join(Path("study.py").read_text().replace("#", " ").split())
+    assert "21 epochs are the fewest by which trials can be compared, and may take longer than the minutes" in written
+    assert "foreseen to fit" not in written
 
 
 def test_near_duplicates_are_shown_by_init_alone(

@@ -40,6 +40,13 @@ def test_the_same_pixels_in_other_files_are_the_same_image(tmp_path: Path) -> No
     ]
 
 
+def test_the_same_large_image_is_compared_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_scenes(tmp_path / "cat", 2, 0)
+    shutil.copytree(folder, tmp_path / "dog")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_000)  # Pillow's own, which ours goes before
+    assert len(look(tmp_path).alike.same) == 2
+
+
 @pytest.mark.parametrize("change", ["smaller", "compressed", "brighter", "cropped a little"])
 def test_near_duplicates_are_found(tmp_path: Path, change: str) -> None:
     two_classes(tmp_path / "train")

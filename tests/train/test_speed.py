@@ -9,7 +9,7 @@ import torch
 from tests.first_study.scenes import write_scenes
 from tuner.train import load_splits
 from tuner.train.speed import measure_trial
-from tuner.trial import ImageClassifier
+from tuner.trial import Folds, ImageClassifier
 from tuner.trial.speed import Speed
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 8}
@@ -36,6 +36,17 @@ def test_images_are_counted_as_they_will_be_cut(tmp_path: Path, validation: floa
     assert min(found.start_seconds, found.score_seconds, found.look_seconds, *found.epoch_seconds) > 0
     assert found.once_seconds == 0.0  # all layers learn: there are no features
     assert found.memory_bytes > 10**8
+
+
+@pytest.mark.parametrize("data", ["a folder", "digits"])
+def test_a_cross_validation_counts_all_its_networks(tmp_path: Path, data: str) -> None:
+    named = f"folder:{photos(tmp_path)}" if data == "a folder" else data
+    trial = ImageClassifier(named, "squeezenet1_1", None, validation=Folds(4))
+    found, splits = measured(trial, image_size=32), load_splits(trial.fold(0), seed=0, image_size=32)
+    assert found.images == pytest.approx((len(splits.train), len(splits.validation), len(splits.test)), abs=1)
+    train, validation, test = found.images
+    assert found.score_seconds * found.images_per_second == pytest.approx(4 * test)
+    assert found.epoch_seconds[0] * found.images_per_second > 4 * (train + validation)  # to learn takes longer still
 
 
 def test_splits_on_the_disk_are_counted_as_they_are(tmp_path: Path) -> None:

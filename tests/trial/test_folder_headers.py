@@ -1,11 +1,13 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.commands import run_main, study_file
 from tests.unclean import LEFT_OUT, READ, noisy, write_unclean
+from tuner import Folds
 from tuner.trial import ImageClassifier, folder_headers
 from tuner.trial.folder_headers import FolderHeaders
 from tuner.trial.image_folder import Folder
@@ -17,8 +19,8 @@ study = Study("photos", trial=ImageClassifier("folder:my photos", weights=None),
 BEHIND_THE_HEADER = {"dog/cut off.jpg", "dog/cut off.png"}  # only decoding finds these
 
 
-def looked(root: Path) -> FolderHeaders:
-    return folder_headers.folder_headers(Folder(root))
+def looked(root: Path, **given: Any) -> FolderHeaders:
+    return folder_headers.folder_headers(Folder(root), **given)
 
 
 def write(root: Path, *classes: str, images: int = 3, first: int = 0) -> Path:
@@ -86,6 +88,16 @@ def test_few_images_are_told_and_enough_are_not(tmp_path: Path) -> None:
     for part, first in (("train", 0), ("val", 100), ("test", 200)):
         write(tmp_path / "enough" / part, "a", "b", images=25, first=first)
     assert looked(tmp_path / "enough").notices == ()
+
+
+@pytest.mark.parametrize(
+    ("validation", "few"),
+    [(0.3, "about 15 for validation and about 5 for test"), (Folds(5), "about 5 for test")],
+)
+def test_few_images_are_those_that_the_study_holds_out(tmp_path: Path, validation: float | Folds, few: str) -> None:
+    assert looked(write(tmp_path, "a", "b", images=25), validation=validation).notices == (
+        f"the images are few, {few}: small differences between trials mean nothing; add images",
+    )
 
 
 def test_of_very_many_images_a_sample_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,10 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.first_study.looking import look
     from tuner.first_study.planning import Wishes
     from tuner.first_study.questions import asked
+    from tuner.trial.models import find_model
 
+    for name in options.models:
+        find_model(name)  # before images are looked at for minutes
     _say(f"looking at the images in {options.data}")
     seen = look(folder, _progress)
     if not options.json:
@@ -80,8 +83,11 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    return tuple(name for name in (part.strip() for part in text.split(",")) if name)
+    """Names with commas between them, each once."""
+    names = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
+    if not names:
+        raise argparse.ArgumentTypeError(f"needs names of models, such as resnet18,efficientnet_b0, got {text!r}")
+    return names
 
 
 def _folder(given: str) -> Path:

@@ -10,6 +10,8 @@ from tuner.errors import StudyError
 def check_new(path: Path, option: str, *, force: bool) -> None:
     if path.exists() and not force:
         raise StudyError(f"{option} names a new file, got {str(path)!r}, which exists; choose another, or add --force")
+    if not path.parent.is_dir():
+        raise StudyError(f"{option} names a file in a folder that is there, got {str(path)!r}; make the folder first")
 
 
 def write_new(path: Path, text: str, option: str, *, force: bool) -> None:

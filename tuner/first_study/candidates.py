@@ -66,8 +66,6 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
         StudyError: torchvision has no model of that name.
         WeightsError: no weights can be had.
     """
-    for name in asked:
-        find_model(name)
     if random:
         return Offer(tuple(Candidate(name, None) for name in asked or ("resnet18",)))
     names = asked or [*ACCURACY, *(name for name in model_facts() if name not in ACCURACY)]

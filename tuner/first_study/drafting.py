@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from tuner.errors import StudyError
 from tuner.first_study.candidates import Offer
 from tuner.first_study.looking import FirstLook
 from tuner.first_study.plan import Plan, Setting
-from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, held_out, least_epochs, plan
+from tuner.first_study.planning import LENGTHS, MOST_TOTAL, Means, Wishes, budget_text, least_epochs, plan
 from tuner.machine import this_machine
 from tuner.space import choice, loguniform
 from tuner.study import Study
@@ -35,6 +36,7 @@ from tuner.trial.speed import Speed
 
 SHARE = 0.8  # of the minutes that the foreseen time may take: the rest is for a machine that is busier then
 MOST_TRIALS = 60  # with more, the winner is rather a lucky one
+MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
 
 Tell = Callable[[str], None]
@@ -80,8 +82,12 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
     if speeds is None:
         raise StudyError(f"init needs a trial that can be trained here, got {notes[0]}; choose another with --models")
     total = _fitted(study, workers, speeds, wishes)
-    planned = planned.with_setting(_budget(study, speeds, wishes, total))
+    needed = _needed_minutes(study, workers, speeds)
+    short = needed > wishes.minutes
+    planned = planned.with_setting(_budget(study, speeds, wishes, total, short=short))
     study = _study_of(planned)
+    if short:
+        notes += [f"the minutes may end the search before trials can be compared; use --minutes {math.ceil(needed)}"]
     return Draft(planned, study, search_cost(study, workers, speeds, notes), means, (*offered.left_out, *left_out))
 
 
@@ -95,7 +101,7 @@ def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tu
             f"folder:{look.folder.path}",
             names[0],
             None if wishes.random else IMAGENET,
-            validation=held_out(look),
+            validation=look.validation,
         ),
         space={"model": choice(names), "lr": loguniform(1e-4, 1e-2), **learning},
     )
@@ -147,15 +153,26 @@ def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
     return low
 
 
-def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int) -> Setting:
-    """With its reason."""
+def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:
+    """For the fewest epochs by which trials can be compared, with what is kept for a busier machine."""
+    least = study.with_options(total_epochs=least_epochs(study.budget.max_epochs), hours=MOST_HOURS)
+    cost = search_cost(least, workers, speeds)
+    return 0.0 if cost is None else cost.minutes[1] / SHARE
+
+
+def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int, *, short: bool) -> Setting:
+    """With its reason; `short` where the minutes don't pay for the fewest epochs."""
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
     head = longest == LENGTHS["head"]
     length = "a last layer has learned by then" if head else f"the longest takes {epoch:.0f} s"
-    reason = (
+    why = (
         f"{total} epochs of all trials are foreseen to fit {SHARE:.0%} of the minutes, or are as many as are worth it "
-        f"({MOST_TRIALS} trials: with more, the winner is rather a lucky one); at most {longest} epochs for a trial: "
-        f"{length}; after the minutes no epoch begins, whatever is left"
+        f"({MOST_TRIALS} trials: with more, the winner is rather a lucky one)"
+    )
+    if short:
+        why = f"{total} epochs are the fewest by which trials can be compared, and may take longer than the minutes"
+    reason = (
+        f"{why}; at most {longest} epochs for a trial: {length}; after the minutes no epoch begins, whatever is left"
     )
     return Setting("budget", budget_text(wishes, total, longest), reason)

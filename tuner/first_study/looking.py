@@ -21,6 +21,7 @@ GROUP_PATTERNS = (r"^([^_]+)_", r"^(.+)_[^_]+$", r"^([^-]+)-", r"^(.+)-[^-]+$", 
 EXPLAINED = 0.9  # of the groups of alike images that a pattern has to hold together
 LARGEST_GROUP = 0.1  # of the images
 FEWEST_GROUPS = 20
+FEW_IMAGES = 1_000  # for training, below which a fifth is held out for validation
 GREY = 0.9  # of the images, for a data set to be grey
 
 Place = tuple[str, str, Path]  # split, class, file
@@ -56,6 +57,11 @@ class FirstLook:
     def count(self, split: str) -> int:
         """Images of a split that can be read."""
         return sum(each.get(split, 0) for each in self.headers.counts.values())
+
+    @property
+    def validation(self) -> float | str:
+        """See `held_out`."""
+        return held_out(self.splits, self.count("train"))
 
     @property
     def uneven(self) -> float:
@@ -100,8 +106,9 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
         DataError: it isn't laid out so, or most of a class's images can't be read, which a search refuses.
     """
     folder = Folder(path)
-    headers = folder_headers(folder, identical=False)
     found = folder.look().images
+    train = sum(map(len, found["train"].values()))
+    headers = folder_headers(folder, validation=held_out(tuple(found), train), identical=False)
     places = [
         (part, name, file) for part, classes in found.items() for name, files in classes.items() for file in files
     ]
@@ -127,6 +134,13 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
         alike=alike,
         group=_pattern([file.name for *_, file in kept], alike.near),
     )
+
+
+def held_out(splits: Sequence[str], train: int) -> float | str:
+    """What a first study has for `validation=`, by the folder's splits and its training images."""
+    if "validation" in splits:
+        return "folder"
+    return 0.2 if train < FEW_IMAGES else 0.1
 
 
 def _check_readable(folder: Folder, all_: dict[str, dict[str, int]], read: dict[str, dict[str, int]]) -> None:

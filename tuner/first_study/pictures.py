@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.machine import this_machine
-from tuner.trial.image_limits import FORMATS, most_pixels, too_large, what_is_wrong
+from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large, what_is_wrong
 
 if TYPE_CHECKING:
     from PIL import Image
 
 SMALL = 16  # pixels of an edge of what is kept of an image
-HASHED = 9  # pixels of an edge that differences are taken of
 DRAFT = 64  # pixels that a JPEG is decoded to at least: a fraction of its size costs a fraction of the time
 LARGEST = 2**25  # pixels; a larger image of another format isn't decoded, as each takes seconds and gigabytes
 COLOUR = 3  # levels that a grey image's channels differ by at most
@@ -48,21 +47,14 @@ def see(files: Sequence[Path], tell: Callable[[int, int], None] = lambda done, t
         files: image files
         tell: told how many are done, of how many
     """
-    from PIL import Image
-
-    limit, before = most_pixels(), Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit; ours is looked at
     found: list[Picture | str] = []
     told = time.monotonic()
-    try:
-        with ThreadPoolExecutor(this_machine().cpus) as threads:
-            for picture in threads.map(lambda path: _see(path, limit), files, chunksize=1):
-                found.append(picture)
-                if time.monotonic() - told > TELL_SECONDS or len(found) == len(files):
-                    told = time.monotonic()
-                    tell(len(found), len(files))
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
+    with most_pixels_alone() as limit, ThreadPoolExecutor(this_machine().cpus) as threads:
+        for picture in threads.map(lambda path: _see(path, limit), files, chunksize=1):
+            found.append(picture)
+            if time.monotonic() - told > TELL_SECONDS or len(found) == len(files):
+                told = time.monotonic()
+                tell(len(found), len(files))
     return found
 
 
@@ -100,6 +92,6 @@ def pixels_of(path: Path) -> bytes:
     """All pixels of an image as RGB, with its size; to be compared with another's."""
     from PIL import Image
 
-    with Image.open(path, formats=FORMATS) as image:
+    with most_pixels_alone(), Image.open(path, formats=FORMATS) as image:
         decoded = _rgb(image)
         return repr(decoded.size).encode() + decoded.tobytes()

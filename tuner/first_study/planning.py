@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.first_study.candidates import Candidate
-from tuner.first_study.looking import TOLD, FirstLook
+from tuner.first_study.looking import FEW_IMAGES, TOLD, FirstLook
 from tuner.first_study.plan import Plan, Setting, quoted
 from tuner.trial.folder_headers import FEW
 from tuner.trial.speed import Speed
 
-FEW_IMAGES = 1_000  # below which a fifth is held out for validation
 FINE_TUNED = 600  # training images from which all layers may learn: on fewer the head alone was as good
 FINE_EPOCHS = 45  # that all trials need together for layers to be fine-tuned: six trials of 7 or so
 BACKWARD = 3.5  # seconds of an image that trains all layers, for each that it takes to go through them
@@ -97,13 +96,17 @@ def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
     return Plan(
         name=re.sub(r"[^\w.-]+", "-", look.folder.path.resolve().name).strip("-._")[:60] or "photos",
         opening=(
-            f"{images:,} images of {classes} classes, for {wishes.minutes:g} minutes of search on this machine. "
+            f"{images:,} images of {classes} classes, for {_minutes(wishes)} of search on this machine. "
             "Written by `tuner init`, with the reason of each line above it: change what you like."
         ),
         trial=tuple(_trial(look, wishes, means, chosen, data)),
         space=tuple(_space(look, wishes, chosen)),
         study=tuple(_study(look, wishes, chosen)),
     )
+
+
+def _minutes(wishes: Wishes) -> str:
+    return "1 minute" if wishes.minutes == 1 else f"{wishes.minutes:g} minutes"
 
 
 # Models, and what of them learns
@@ -151,15 +154,8 @@ def _all_images(look: FirstLook) -> int:
     return sum(map(look.count, look.splits))
 
 
-def held_out(look: FirstLook) -> float | str:
-    """For `validation=`."""
-    if "validation" in look.splits:
-        return "folder"
-    return 0.2 if look.count("train") < FEW_IMAGES else 0.1
-
-
 def _training_images(look: FirstLook) -> int:
-    share = held_out(look)
+    share = look.validation
     held = (0.0 if isinstance(share, str) else share) + (0.0 if "test" in look.splits else 0.1)
     return max(1, round(look.count("train") * (1 - held)))
 
@@ -172,7 +168,7 @@ def _trial(look: FirstLook, wishes: Wishes, means: Means, chosen: _Choice, data:
         Setting("data", quoted(f"folder:{data}"), _data_reason(look)),
         Setting("model", quoted(chosen.models[0].model), _model_reason(means, chosen)),
         Setting("weights", quoted(chosen.models[0].weights), _weights_reason(chosen.models)),
-        Setting("validation", quoted(held_out(look)), _validation_reason(look)),
+        Setting("validation", quoted(look.validation), _validation_reason(look)),
     ]
     group = wishes.group or look.group
     if group is not None:
@@ -215,7 +211,7 @@ def _weights_reason(models: Sequence[Candidate]) -> str:
 
 
 def _validation_reason(look: FirstLook) -> str:
-    share = held_out(look)
+    share = look.validation
     test = "test/ is used once, for the winner"
     if "test" not in look.splits:
         test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"

@@ -17,19 +17,19 @@ import torchvision
 from torch import Tensor
 
 from tuner.errors import DataError
-from tuner.machine import this_machine
 from tuner.train.data import load_splits
-from tuner.train.data.holding_out import SHARE, quotas
+from tuner.train.data.cutting import Cut
+from tuner.train.data.holding_out import quotas
 from tuner.train.data.images import UnreadableImage, read_image, resize
+from tuner.train.data.loading import memory_for_images
 from tuner.train.data.pool import PARTS
 from tuner.train.features import backbone_key
 from tuner.train.memory.estimate import Images, estimate_memory
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing
-from tuner.trial.image_folder import Folder
+from tuner.trial.image_folder import Folder, ImageFiles
 from tuner.trial.speed import Speed
-from tuner.trial.splitting import OWN
 
 STANDING = 16  # images that stand for all
 READ = 48  # files that are decoded at most, and for how long
@@ -43,7 +43,7 @@ class _Sample:
     """A few images of a data set: [n, C, H, W] as the network takes them, and what is known of all."""
 
     images: Tensor
-    sizes: tuple[int, int, int]
+    sizes: tuple[int, int, int]  # for training, validation and test of one network
     classes: int
     read_seconds: float = 0.0  # of an image
 
@@ -77,18 +77,20 @@ def measure_trial(
         per_image = _answering(trainer, sample, seconds / 4)
         once, lengths = _training(trainer, sample, per_image, batch, seconds)
         memory = _memory(trainer, ready, config, sample, device)
+        networks = max(1, trial.folds)  # one for each part of a cross-validation, all trained by the trial in turn
+        memory += (networks - 1) * _held_bytes(trainer)
     starting += _between_trials(trainer, features=once > 0)
     busy = (time.process_time() - cpu) / (time.perf_counter() - wall)
     train, validation, test = sample.sizes
     stored = sum(sample.sizes) * sample.images[0].numel()
-    streamed = sample.read_seconds > 0 and stored > _memory_bytes(trial)
-    lengths = [each + (train * sample.read_seconds if streamed else 0.0) for each in lengths]
+    streamed = sample.read_seconds > 0 and stored > memory_for_images(trial)
+    lengths = [networks * (each + (train * sample.read_seconds if streamed else 0.0)) for each in lengths]
     return Speed(
-        start_seconds=starting,
+        start_seconds=networks * starting,
         once_seconds=once,
         once_for=f"{trial.model_name} {sample.images.shape[-1]}",
         epoch_seconds=tuple(lengths),
-        score_seconds=test * per_image,
+        score_seconds=networks * test * per_image,
         look_seconds=sum(sample.sizes) * sample.read_seconds,
         cache_bytes=0 if streamed or not sample.read_seconds else stored,
         memory_bytes=memory,
@@ -105,7 +107,8 @@ def _sample(trial: ImageClassifier, config: dict[str, Any], split_seed: int) -> 
     folder, framing = trial.image_folder, trial.framing(trial.asked_size(config))
     if folder is not None and framing is not None:
         return _of_a_folder(trial, folder, framing)
-    splits = load_splits(trial, seed=split_seed, image_size=trial.asked_size(config))
+    one = trial.fold(0) if trial.folds else trial
+    splits = load_splits(one, seed=split_seed, image_size=trial.asked_size(config))
     first = torch.arange(min(STANDING, len(splits.train)))
     sizes = len(splits.train), len(splits.validation), len(splits.test)
     return _Sample(splits.train.images(first), sizes, len(splits.classes))
@@ -128,18 +131,19 @@ def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _S
         raise DataError(f"a folder of images needs some that can be read, got none of {begun} in {folder.path}")
     each = (time.perf_counter() - start) / begun
     classes = list(found["train"])
-    return _Sample(torch.stack(images), _sizes(found, classes, trial.validation), len(classes), each)
+    return _Sample(torch.stack(images), _sizes(found, classes, trial), len(classes), each)
 
 
-def _sizes(found: dict[str, dict[str, list[Path]]], classes: list[str], share: Any) -> tuple[int, int, int]:
-    """Images for training, validation and test, as `cut` would cut them if none were the same."""
+def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tuple[int, int, int]:
+    """Images for training, validation and test of one network, as `cut` would cut them if none were the same."""
     counts = {part: {name: len(found.get(part, {}).get(name, ())) for name in classes} for part in PARTS}
     labels = np.repeat(np.arange(len(classes)), list(counts["train"].values()))
     given = {part: sum(counts[part].values()) for part in PARTS}
-    cut = {
-        "test": sum(quotas(labels, 3, SHARE).values()),
-        "validation": sum(quotas(labels, 2, SHARE if share in (None, OWN) else float(share)).values()),
-    }
+    cut = {"test": sum(quotas(labels, 3).values())}
+    if trial.folds:
+        cut["validation"] = (given["train"] - (0 if given["test"] else cut["test"])) // trial.folds
+    else:
+        cut["validation"] = sum(quotas(labels, 2, Cut(0, trial.validation).share).values())
     validation, test = (given[part] or cut[part] for part in ("validation", "test"))
     left = given["train"] - sum(cut[part] for part in ("validation", "test") if not given[part])
     return max(1, left), validation, test
@@ -252,7 +256,7 @@ def _step(trainer: Trainer) -> None:
 
 
 def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> float:
-    """The median time of it, after a first one that doesn't count unless it is all that there is time for."""
+    """The mean time of it, after a first one that doesn't count unless it is all that there is time for."""
     taken: list[float] = []
     until = time.perf_counter() + seconds
     while len(taken) < LEAST_REPEATS or time.perf_counter() < until:
@@ -284,7 +288,3 @@ def _held_bytes(trainer: Trainer) -> int:
     """What the network and the optimizer hold already."""
     state = (value for each in trainer.parts.optimizer.state.values() for value in each.values())
     return sum(int(value.nbytes) for value in (*trainer.module.state_dict().values(), *state))
-
-
-def _memory_bytes(trial: ImageClassifier) -> float:
-    return this_machine().memory_bytes / 2 if trial.data_memory_gb is None else trial.data_memory_gb * 1e9

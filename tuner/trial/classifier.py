@@ -350,7 +350,8 @@ class ImageClassifier(Trial):
 
     def look(self) -> FolderHeaders | None:
         """See `Trial.look`."""
-        return None if self.image_folder is None else folder_headers(self.image_folder)
+        folder = self.image_folder
+        return None if folder is None else folder_headers(folder, validation=self.validation)
 
     def reads(self) -> str | None:
         """See `Trial.reads`: images that are files of their own."""

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.space.values import is_number
 from tuner.trial.image_folder import Folder, Found, LeftOut
-from tuner.trial.image_limits import FORMATS, most_pixels, too_large
+from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large
+from tuner.trial.splitting import Folds
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
@@ -61,10 +63,13 @@ class FolderHeaders:
         }
 
 
-def folder_headers(folder: Folder, *, identical: bool = True) -> FolderHeaders:
+def folder_headers(
+    folder: Folder, *, validation: float | str | Folds | None = None, identical: bool = True
+) -> FolderHeaders:
     """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder.
 
-    `identical=False` leaves out the search for identical files, for those who decode them all.
+    `validation` is the study's; `identical=False` leaves out the search for identical files, for those who decode them
+    all.
     """
     found = folder.look()
     places = [
@@ -82,7 +87,12 @@ def folder_headers(folder: Folder, *, identical: bool = True) -> FolderHeaders:
         (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         dict(modes.most_common()),
         left_out,
-        (*_uneven(counts), *_single(counts), *_cut(counts), *(_duplicates(folder, places) if identical else ())),
+        (
+            *_uneven(counts),
+            *_single(counts),
+            *_cut(counts, validation),
+            *(_duplicates(folder, places) if identical else ()),
+        ),
     )
 
 
@@ -103,9 +113,7 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
     modes: Counter[str] = Counter()
     unreadable: list[LeftOut] = []
     step = -(-len(places) // MOST_OPENED)
-    limit, pixels = most_pixels(), Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit: nothing is decoded here
-    try:
+    with most_pixels_alone() as limit:  # nothing is decoded here
         for _, _, path in places[:: max(1, step)]:
             try:
                 with Image.open(path, formats=FORMATS) as image:
@@ -119,8 +127,6 @@ def _opened(folder: Folder, places: list[Place]) -> tuple[list[tuple[int, int]],
             else:
                 sizes.append(size)
                 modes[mode] += 1
-    finally:
-        Image.MAX_IMAGE_PIXELS = pixels
     return sorted(sizes, key=lambda size: size[0] * size[1]), modes, unreadable
 
 
@@ -143,7 +149,7 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
         )
 
 
-def _cut(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _cut(counts: dict[str, dict[str, int]], validation: float | str | Folds | None) -> Iterator[str]:
     """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
     missing = [part for part in ("validation", "test") if not whole[part]]
@@ -152,13 +158,14 @@ def _cut(counts: dict[str, dict[str, int]]) -> Iterator[str]:
             f"there is no {FOLDERS[missing[0]]} beside train/, so a share of its {whole['train']:,} training images "
             f"is held out for {missing[0]}; add {FOLDERS[missing[0]]} to keep them"
         )
-    few = {part: whole["train"] // 10 if part in missing else whole[part] for part in ("validation", "test")}
+    held = {"validation": validation if is_number(validation) else 0.1, "test": 0.1}
+    few = {part: round(held[part] * whole["train"]) if part in missing else whole[part] for part in held}
+    if isinstance(validation, Folds):
+        del few["validation"]  # every image is for validation once
     if min(few.values()) < FEW:
         told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
-        yield (
-            f"the images are few, {told}: small differences between trials mean nothing; add images, or hold out more "
-            "with validation="
-        )
+        more = ", or hold out more with validation=" if validation is None else ""
+        yield f"the images are few, {told}: small differences between trials mean nothing; add images{more}"
 
 
 def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tuner.errors import DataError, one_line
@@ -24,6 +26,19 @@ def most_pixels() -> int:
     if not text.isdecimal() or int(text) < 1:
         raise DataError(f"{MAX_PIXELS_VARIABLE} must be a whole number from 1, got {text!r}; correct or unset it")
     return int(text)
+
+
+@contextmanager
+def most_pixels_alone() -> Iterator[int]:
+    """`most_pixels`, which within the block is looked at by whoever opens images, and not Pillow's own limit."""
+    from PIL import Image
+
+    limit, before = most_pixels(), Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        yield limit
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 def too_large(pixels: int, limit: int) -> str:

@@ -16,7 +16,7 @@ from tests.unclean import LEFT_OUT, READ, jpeg, noisy, write_unclean
 from tuner.errors import DataError
 from tuner.train.data import load_splits
 from tuner.train.data.looking import look
-from tuner.trial import ImageClassifier
+from tuner.trial import Folds, ImageClassifier
 from tuner.trial.framing import Framing
 from tuner.worker.looking import look_apart
 
@@ -182,6 +182,9 @@ def test_few_images_are_told_with_what_they_can_tell(tmp_path: Path) -> None:
         "error of 0.12, so small differences between trials mean nothing; add images, or validate on more of them, with "
         "validation=0.2 or validation=Folds(5)",
     )
+    folded = look(trial(root, validation=Folds(5)), seed=0, framing=Framing(8))
+    assert folded is not None
+    assert folded.notices[0].endswith("small differences between trials mean nothing; add images")
     assert look(trial(write_colours(tmp_path / "more", images=200)), seed=0, framing=Framing(8)).notices == ()
 
 

@@ -55,7 +55,7 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
     fetch_data(source, folder)
     source.check(folder)
     scheme = Cut(seed, trial.validation, trial.group)
-    return _load(source, folder, source.signature(folder), framing, _memory_bytes(trial)).splits(scheme)
+    return _load(source, folder, source.signature(folder), framing, memory_for_images(trial)).splits(scheme)
 
 
 def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
@@ -63,10 +63,10 @@ def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
     source, folder = trial.source, trial.data_folder.absolute()
     fetch_data(source, folder)
     source.check(folder)
-    return read_pool(source, folder, framing, _memory_bytes(trial))
+    return read_pool(source, folder, framing, memory_for_images(trial))
 
 
-def _memory_bytes(trial: ImageClassifier) -> float:
+def memory_for_images(trial: ImageClassifier) -> float:
     """What images may take of the machine's memory."""
     if trial.data_memory_gb is not None:
         return trial.data_memory_gb * 1e9
