@@ -6,6 +6,7 @@ import pytest
 
 from tests.commands import run_main, study_file
 from tests.unclean import LEFT_OUT, READ, noisy, write_unclean
+from tuner import Folds
 from tuner.trial import ImageClassifier, folder_headers
 from tuner.trial.folder_headers import FolderHeaders
 from tuner.trial.image_folder import Folder
@@ -86,6 +87,31 @@ def test_few_images_are_told_and_enough_are_not(tmp_path: Path) -> None:
     for part, first in (("train", 0), ("val", 100), ("test", 200)):
         write(tmp_path / "enough" / part, "a", "b", images=25, first=first)
     assert looked(tmp_path / "enough").notices == ()
+
+
+@pytest.mark.parametrize(
+    ("validation", "told", "advice"),
+    [
+        (0.25, "about 12", "add images, or hold out more with validation="),
+        (Folds(3), "about 45", "add images"),  # all but those for test, each in one part
+    ],
+)
+def test_the_study_s_own_cut_is_told(tmp_path: Path, validation: float | Folds, told: str, advice: str) -> None:
+    write(tmp_path, "a", "b", images=25)
+    found = folder_headers.folder_headers(Folder(tmp_path), validation=validation)
+    assert found.notices == (
+        f"the images are few, {told} for validation and about 5 for test: small differences between trials mean nothing; "
+        f"{advice}",
+    )
+    assert ImageClassifier(f"folder:{tmp_path}", validation=validation).look() == found
+
+
+def test_a_cross_validation_holds_no_share_out(tmp_path: Path) -> None:
+    write(tmp_path / "train", "a", "b", images=30)
+    write(tmp_path / "test", "a", "b", images=30, first=50)
+    told = "there is no val/ beside train/, so a share of its 60 training images is held out for validation"
+    assert looked(tmp_path).notices[0].startswith(told)
+    assert folder_headers.folder_headers(Folder(tmp_path), validation=Folds(3)).notices == ()
 
 
 def test_of_very_many_images_a_sample_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing
 from tuner.trial.image_folder import Folder
 from tuner.trial.speed import Speed
-from tuner.trial.splitting import OWN
+from tuner.trial.splitting import Folds
 
 STANDING = 16  # images that stand for all
 READ = 48  # files that are decoded at most, and for how long
@@ -54,7 +54,7 @@ def measure_trial(
     """Train a few steps as a trial of this configuration would, in this process.
 
     Of a folder a few images are decoded; other data is loaded as a trial loads it. Weights that aren't on this machine
-    have random ones in their place: they take as long.
+    have random ones in their place: they take as long. Of a cross-validation one network is trained, and each counts.
 
     Args:
         trial: data, model, weights
@@ -69,7 +69,8 @@ def measure_trial(
         TrialError: as the trainer does.
     """
     trial = trial.of(config)
-    sample = _sample(trial, config, split_seed)
+    networks = max(1, trial.folds)
+    sample = _sample(trial.fold(0) if trial.folds else trial, config, split_seed)
     wall, cpu = time.perf_counter(), time.process_time()
     batch = trial.hyperparameters(config)["batch_size"]
     with _with_weights(trial) as ready:
@@ -84,11 +85,11 @@ def measure_trial(
     streamed = sample.read_seconds > 0 and stored > _memory_bytes(trial)
     lengths = [each + (train * sample.read_seconds if streamed else 0.0) for each in lengths]
     return Speed(
-        start_seconds=starting,
+        start_seconds=networks * starting,
         once_seconds=once,
         once_for=f"{trial.model_name} {sample.images.shape[-1]}",
-        epoch_seconds=tuple(lengths),
-        score_seconds=test * per_image,
+        epoch_seconds=tuple(networks * each for each in lengths),
+        score_seconds=networks * test * per_image,
         look_seconds=sum(sample.sizes) * sample.read_seconds,
         cache_bytes=0 if streamed or not sample.read_seconds else stored,
         memory_bytes=memory,
@@ -131,15 +132,19 @@ def _of_a_folder(trial: ImageClassifier, folder: Folder, framing: Framing) -> _S
     return _Sample(torch.stack(images), _sizes(found, classes, trial.validation), len(classes), each)
 
 
-def _sizes(found: dict[str, dict[str, list[Path]]], classes: list[str], share: Any) -> tuple[int, int, int]:
+def _sizes(
+    found: dict[str, dict[str, list[Path]]], classes: list[str], scheme: float | str | Folds | None
+) -> tuple[int, int, int]:
     """Images for training, validation and test, as `cut` would cut them if none were the same."""
     counts = {part: {name: len(found.get(part, {}).get(name, ())) for name in classes} for part in PARTS}
     labels = np.repeat(np.arange(len(classes)), list(counts["train"].values()))
     given = {part: sum(counts[part].values()) for part in PARTS}
-    cut = {
-        "test": sum(quotas(labels, 3, SHARE).values()),
-        "validation": sum(quotas(labels, 2, SHARE if share in (None, OWN) else float(share)).values()),
-    }
+    cut = {"test": sum(quotas(labels, 3, SHARE).values())}
+    if isinstance(scheme, Folds):
+        cut["validation"] = -(-(given["train"] - (0 if given["test"] else cut["test"])) // scheme.count)
+    else:
+        share = scheme if isinstance(scheme, int | float) else SHARE
+        cut["validation"] = sum(quotas(labels, 2, share).values())
     validation, test = (given[part] or cut[part] for part in ("validation", "test"))
     left = given["train"] - sum(cut[part] for part in ("validation", "test") if not given[part])
     return max(1, left), validation, test
@@ -179,7 +184,7 @@ def _trainer(
         "batch_size": min(count, trial.hyperparameters(config)["batch_size"]),
     }
     start = time.perf_counter()
-    like = replace(trial, data=stand_in, validation=None, group=None)
+    like = replace(trial, data=stand_in, validation=None, group=None, metrics=())  # whose classes have no names
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
 
@@ -266,9 +271,10 @@ def _repeated(work: Callable[[], None], seconds: float, trainer: Trainer) -> flo
 
 def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sample: _Sample, device: str) -> int:
     """Of the process at most, or what a batch of the configuration's size is estimated to take beside what it holds."""
+    others = max(0, trial.folds - 1) * _held_bytes(trainer)  # the networks that wait in a cross-validation
     if device == "cuda":
-        return int(torch.cuda.max_memory_allocated(trainer.parts.device))
-    reached = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return int(torch.cuda.max_memory_allocated(trainer.parts.device)) + others
+    reached = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + others
     if not trainer.parts.feed.whole:
         return reached
     _, channels, height, width = sample.images.shape
@@ -277,7 +283,7 @@ def _memory(trainer: Trainer, trial: ImageClassifier, config: dict[str, Any], sa
         found = estimate_memory(trial, config, images, epochs=trainer.total_epochs, device=device).peak_bytes or 0
     except Exception:  # of a network that needs its tensors' contents
         found = 0
-    return max(reached, reached + found - _held_bytes(trainer))
+    return max(reached, reached + found - others - _held_bytes(trainer))
 
 
 def _held_bytes(trainer: Trainer) -> int:

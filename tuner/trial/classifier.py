@@ -107,7 +107,7 @@ class ImageClassifier(Trial):
 
     def fold(self, part: int) -> ImageClassifier:
         """The trial that trains one network of a cross-validation, and is validated on this part."""
-        return replace(self, validation=Folds(self.folds, part))
+        return replace(self, validation=cast(Folds, self.validation).only(part))
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -350,7 +350,7 @@ class ImageClassifier(Trial):
 
     def look(self) -> FolderHeaders | None:
         """See `Trial.look`."""
-        return None if self.image_folder is None else folder_headers(self.image_folder)
+        return None if self.image_folder is None else folder_headers(self.image_folder, validation=self.validation)
 
     def reads(self) -> str | None:
         """See `Trial.reads`: images that are files of their own."""

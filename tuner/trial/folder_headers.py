@@ -11,6 +11,7 @@ from typing import Any
 
 from tuner.trial.image_folder import Folder, Found, LeftOut
 from tuner.trial.image_limits import FORMATS, most_pixels, too_large
+from tuner.trial.splitting import Folds
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
@@ -61,10 +62,18 @@ class FolderHeaders:
         }
 
 
-def folder_headers(folder: Folder, *, identical: bool = True) -> FolderHeaders:
-    """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder.
+def folder_headers(
+    folder: Folder, *, validation: float | str | Folds | None = None, identical: bool = True
+) -> FolderHeaders:
+    """Look at a folder of images.
 
-    `identical=False` leaves out the search for identical files, for those who decode them all.
+    Args:
+        folder: where they are
+        validation: how the study asks for them to be cut
+        identical: whether to search for identical files; not for those who decode them all
+
+    Raises:
+        DataError: it isn't laid out as a class per subfolder.
     """
     found = folder.look()
     places = [
@@ -82,7 +91,12 @@ def folder_headers(folder: Folder, *, identical: bool = True) -> FolderHeaders:
         (sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else None,
         dict(modes.most_common()),
         left_out,
-        (*_uneven(counts), *_single(counts), *_cut(counts), *(_duplicates(folder, places) if identical else ())),
+        (
+            *_uneven(counts),
+            *_single(counts),
+            *_cut(counts, validation),
+            *(_duplicates(folder, places) if identical else ()),
+        ),
     )
 
 
@@ -143,22 +157,25 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
         )
 
 
-def _cut(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _cut(counts: dict[str, dict[str, int]], validation: float | str | Folds | None) -> Iterator[str]:
     """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
+    folded = isinstance(validation, Folds)
     missing = [part for part in ("validation", "test") if not whole[part]]
-    if len(missing) == 1:
+    if len(missing) == 1 and not (folded and missing == ["validation"]):
         yield (
             f"there is no {FOLDERS[missing[0]]} beside train/, so a share of its {whole['train']:,} training images "
             f"is held out for {missing[0]}; add {FOLDERS[missing[0]]} to keep them"
         )
-    few = {part: whole["train"] // 10 if part in missing else whole[part] for part in ("validation", "test")}
+    few = {part: whole[part] or whole["train"] // 10 for part in ("validation", "test")}
+    if folded:
+        few["validation"] = whole["train"] - (0 if whole["test"] else few["test"])
+    elif isinstance(validation, float) and not whole["validation"]:
+        few["validation"] = int(whole["train"] * validation)
     if min(few.values()) < FEW:
         told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
-        yield (
-            f"the images are few, {told}: small differences between trials mean nothing; add images, or hold out more "
-            "with validation="
-        )
+        more = "" if folded else ", or hold out more with validation="
+        yield f"the images are few, {told}: small differences between trials mean nothing; add images{more}"
 
 
 def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.train.conftest import write_colours
 from tests.unclean import LEFT_OUT, READ, jpeg, noisy, write_unclean
+from tuner import Folds
 from tuner.errors import DataError
 from tuner.train.data import load_splits
 from tuner.train.data.looking import look
@@ -182,6 +183,10 @@ def test_few_images_are_told_with_what_they_can_tell(tmp_path: Path) -> None:
         "error of 0.12, so small differences between trials mean nothing; add images, or validate on more of them, with "
         "validation=0.2 or validation=Folds(5)",
     )
+    folded = look(replace(trial(root), validation=Folds(3)), seed=0, framing=Framing(8))
+    assert folded is not None
+    (told,) = folded.notices
+    assert told.endswith("mean nothing; add images")  # as all of them are validated
     assert look(trial(write_colours(tmp_path / "more", images=200)), seed=0, framing=Framing(8)).notices == ()
 
 

@@ -16,7 +16,7 @@ from tuner.train.data.cutting import Cut, Rows
 from tuner.train.data.folder_reading import listed
 from tuner.train.data.pool import LEFT_OUT, PARTS, Pool
 from tuner.trial.image_folder import LeftOut
-from tuner.trial.splitting import OWN
+from tuner.trial.splitting import OWN, Folds
 
 MOST_LISTED = 10_000  # files that are left out
 FEW = 50  # images of a split, below which its figures are coarse
@@ -71,7 +71,7 @@ def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *,
         *_in_two_classes(pool, root),
         *_on_two_sides(pool, root),
         *_small_classes(by_class),
-        *_coarse(rows),
+        *_coarse(rows, scheme),
     ]
     return DataFacts(by_class, pool.left_out, files, tuple(map(one_line, notices)))
 
@@ -169,17 +169,18 @@ def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     return found
 
 
-def _coarse(rows: Mapping[str, Rows]) -> list[str]:
+def _coarse(rows: Mapping[str, Rows], scheme: Cut) -> list[str]:
     few = {part: len(rows[part]) for part in ("validation", "test") if len(rows[part]) < FEW}
     if not few:
         return []
     sizes = ", ".join(f"{len(rows[part]):,} for {TOLD[part]}" for part in PARTS)
     fewest = min(few.values())
     error = sqrt(0.9 * 0.1 / fewest)
+    folded = isinstance(scheme.validation, Folds)
+    more = "" if folded else ", or validate on more of them, with validation=0.2 or validation=Folds(5)"
     return [
         f"the images are few, {sizes}: an accuracy of 0.9 on {fewest} images has a standard error of "
-        f"{error:.2f}, so small differences between trials mean nothing; add images, or validate on more of them, with "
-        "validation=0.2 or validation=Folds(5)"
+        f"{error:.2f}, so small differences between trials mean nothing; add images{more}"
     ]
 
 
