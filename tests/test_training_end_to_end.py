@@ -154,7 +154,7 @@ study = Study(
 def test_a_killed_cross_validation_goes_on_bit_for_bit_is_replayed_and_all_its_networks_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tuner.train import CrossValidation
+    from tuner.train import trainer_of
     from tuner.worker.process import clean_process
 
     run = search(tmp_path, FOLDED)  # its first network's 20th step, in the fourth epoch, kills the worker
@@ -164,7 +164,7 @@ def test_a_killed_cross_validation_goes_on_bit_for_bit_is_replayed_and_all_its_n
     study = run.declared_study(trust=True)
     threads = int(trial.epochs[1].metrics["threads"])
     with clean_process(seed=trial.seed, threads=threads):
-        alone = CrossValidation(study.trial, trial.config, epochs=5, seed=trial.seed, split_seed=0)  # type: ignore[arg-type]
+        alone = trainer_of(study.trial, trial.config, epochs=5, seed=trial.seed, split_seed=0)  # type: ignore[arg-type]
         told = [alone.run_epoch().metrics() for _ in range(5)]
     names = ("val_balanced_accuracy", "val_balanced_accuracy_se", "val_loss", "val_accuracy_se", "train_loss")
     assert [[e.metrics[name] for name in names] for e in trial.epochs.values()] == [

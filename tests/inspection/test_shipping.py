@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import files, requires
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,9 @@ from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model
 from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping import FORMS, forms, ship
+from tuner.inspection.shipping.card import model_card
+from tuner.inspection.shipping.examples import examples
+from tuner.inspection.shipping.whole import facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
 
@@ -114,6 +118,7 @@ def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(
 def test_the_other_forms_answer_as_tuner_does(finished: Run, photos: list[Path], tmp_path: Path, form: Any) -> None:
     written = ship(finished, form, tmp_path / "my model")
     assert [file.name for file in written][:3] == ["README.md", "predict.py", "model.json"]
+    assert len({file.stat().st_mode for file in written}) == 1  # who may read the card may read the model
     found = answers(written[1], photos)
     expected = load_model(Path(finished.path) / "best").predict(photos)
     assert [(label, probability) for _, label, probability in found] == [
@@ -160,6 +165,18 @@ def test_a_network_that_cant_be_traced_is_refused_in_a_sentence(finished: Run, t
         RunFolderError, match=r"^ONNX needs a network that can be traced, got resnet18 with .* safetens"
     ):
         forms.write_onnx(odd, tmp_path / "model.onnx")
+
+
+def test_the_card_of_several_networks_without_a_script_says_how_to_use_them(finished: Run) -> None:
+    one = load_model(Path(finished.path) / "best")
+    several = replace(one, card=replace(one.card, networks=3))
+    shown, facts = examples(finished, one, trust=False), facts_of(one) | {"checks": []}
+    told = model_card(finished, several, "safetensors", facts, shown, scripted=False)
+    assert "The names of its 3 networks start with `networks.0.`, `networks.1.` and so on" in told
+    assert "predict.py" not in told  # which isn't there
+    scripted = model_card(finished, one, "safetensors", facts, shown, scripted=True)
+    assert "networks.0." not in scripted
+    assert scripted.count("`predict.py`") == 2
 
 
 def test_a_script_is_left_out_where_it_could_not_work(finished: Run) -> None:

@@ -8,10 +8,12 @@ import pytest
 from tuner import (
     BOHB,
     Budget,
+    Folds,
     History,
     HyperBand,
     ImageClassifier,
     Random,
+    RecallAtPrecision,
     Resources,
     Study,
     StudyError,
@@ -155,3 +157,11 @@ def test_code_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
         study_text(
             Study("here", trial=lambda c: None, metric="a", space={"x": uniform(0, 1)}, search=Random()), "", elsewhere
         )
+
+
+def test_a_cross_validation_and_metrics_by_name_are_written(tmp_path: Path) -> None:
+    metrics = ["auroc", RecallAtPrecision(0.9, of="3")]
+    trial = ImageClassifier(weights=None, validation=Folds(3), metrics=metrics)
+    study = Study("folds", trial=trial, space={"lr": loguniform(1e-3, 1)}, metric="val_auroc")
+    assert written(study, tmp_path).trial == trial
+    assert "metrics=['auroc', RecallAtPrecision(precision=0.9, of='3')]" in (tmp_path / "next.py").read_text()

@@ -31,9 +31,15 @@ def folded(tmp_path: Path) -> ImageClassifier:
     return ImageClassifier(f"folder:{root}", small_model, weights=None, validation=Folds(3), metrics=["cohen_kappa"])
 
 
+def cross_validation(trial: ImageClassifier, config: dict[str, Any], **how: Any) -> CrossValidation:
+    running = trainer_of(trial, config, **how)
+    assert isinstance(running, CrossValidation)
+    return running
+
+
 def validation(trial: ImageClassifier, *, seed: int = 7, epochs: int = 3) -> CrossValidation:
     torch.set_num_threads(1)
-    return CrossValidation(trial, CONFIG, epochs=epochs, seed=seed)
+    return cross_validation(trial, CONFIG, epochs=epochs, seed=seed)
 
 
 def steady(running: CrossValidation) -> dict[str, Any]:
@@ -117,10 +123,10 @@ def test_features_of_a_frozen_backbone_are_computed_once_for_all_networks(
         return logits(self, module, split, *others)
 
     monkeypatch.setattr(Evaluator, "logits", counting)
-    running = CrossValidation(trial, head, epochs=2, seed=0)
+    running = cross_validation(trial, head, epochs=2, seed=0)
     running.run_epoch()
     assert asked.count(4) == 1
-    CrossValidation(replace(trial, validation=Folds(4)), head, epochs=2, seed=1).run_epoch()
+    cross_validation(replace(trial, validation=Folds(4)), head, epochs=2, seed=1).run_epoch()
     assert asked.count(4) == 1  # other parts of the same images
     for trainer in running.trainers:
         feed = trainer.parts.feed

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tests.first_study.scenes import write_scenes
+from tuner import Folds, RecallAtPrecision
 from tuner.train import load_splits
 from tuner.train.speed import measure_trial
-from tuner.trial import Folds, ImageClassifier
+from tuner.trial import ImageClassifier
 from tuner.trial.speed import Speed
 
 CONFIG: dict[str, Any] = {"lr": 1e-3, "batch_size": 8}
@@ -81,3 +82,23 @@ def test_data_by_name_is_loaded_as_a_trial_loads_it() -> None:
     found = measured(ImageClassifier("digits", "squeezenet1_1", None), image_size=32)
     assert sum(found.images) == 1797
     assert (found.cache_bytes, found.look_seconds) == (0, 0.0)
+
+
+@pytest.mark.parametrize("data", ["photos", "digits"])
+def test_each_network_of_a_cross_validation_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str) -> None:
+    monkeypatch.setattr("tuner.train.speed._repeated", lambda *_: 1.0)  # seconds of each step and each 8 images
+    source = "digits" if data == "digits" else f"folder:{photos(tmp_path)}"
+    trial = ImageClassifier(source, "squeezenet1_1", None, validation=Folds(3))
+    found = measured(trial, image_size=32)
+    splits = load_splits(trial.fold(0), seed=0, image_size=32)
+    assert found.images == (len(splits.train), len(splits.validation), len(splits.test))
+    train, validation, test = found.images
+    assert found.epoch_seconds[0] == pytest.approx(3 * (train / 8 + validation / 8))
+    assert found.score_seconds == pytest.approx(3 * test / 8)
+
+
+def test_a_metric_of_a_class_is_measured(tmp_path: Path) -> None:
+    trial = ImageClassifier(
+        f"folder:{photos(tmp_path)}", "squeezenet1_1", None, metrics=[RecallAtPrecision(0.9, of="b")]
+    )
+    assert measured(trial, image_size=32).epoch_seconds[0] > 0

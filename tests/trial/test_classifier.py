@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tuner import Folds
 from tuner.errors import StudyError, WeightsError
 from tuner.space import (
     Domain,
@@ -238,6 +239,14 @@ def test_a_share_for_validation_that_is_none_is_refused(validation: Any) -> None
         "validation must be a share of the training images between 0 and 1, 'folder' or Folds(5), got "
         f"{validation!r}; write validation=0.2"
     )
+
+
+def test_all_parts_of_a_cross_validation_are_asked_for() -> None:
+    with pytest.raises(TypeError, match="part"):
+        Folds(3, part=1)  # type: ignore[call-arg]  # would train one network alone, without a word
+    part = ImageClassifier(validation=Folds(3)).fold(1).validation
+    assert isinstance(part, Folds)
+    assert (part.count, part.part, part == Folds(3)) == (3, 1, False)
 
 
 @pytest.mark.parametrize("group", ["", "(", 3, b"x"])

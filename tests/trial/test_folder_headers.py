@@ -100,6 +100,14 @@ def test_few_images_are_those_that_the_study_holds_out(tmp_path: Path, validatio
     )
 
 
+def test_a_cross_validation_holds_no_share_out(tmp_path: Path) -> None:
+    write(tmp_path / "train", "a", "b", images=30)
+    write(tmp_path / "test", "a", "b", images=30, first=50)
+    told = "there is no val/ beside train/, so a share of its 60 training images is held out for validation"
+    assert looked(tmp_path).notices[0].startswith(told)
+    assert folder_headers.folder_headers(Folder(tmp_path), validation=Folds(3)).notices == ()
+
+
 def test_of_very_many_images_a_sample_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_headers, "MOST_OPENED", 5)
     found = looked(write(tmp_path, "a", "b", images=8))

@@ -64,13 +64,15 @@ class _Writer:
 
     def value(self, value: Any) -> str:
         """A declaration with what differs from its defaults, or a plain value."""
+        if hasattr(value, "declared"):  # by a name, such as a metric's
+            return repr(value.declared)
         if is_dataclass(value):
             kind = type(value).__name__
             self.names.add(kind)
             given = [(field.name, getattr(value, field.name), _default(field)) for field in fields(value)]
             return f"{kind}({', '.join(f'{n}={self.value(v)}' for n, v, default in given if v != default)})"
         if isinstance(value, tuple):
-            return repr(list(value))
+            return f"[{', '.join(map(self.value, value))}]"
         return repr(str(value) if isinstance(value, Path) else value)
 
     def _trial(self) -> str:

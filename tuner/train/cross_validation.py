@@ -14,14 +14,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tuner.errors import TrialError
 from tuner.train.checkpoint import INDEX, Checkpoint, read_checkpoint, write_checkpoint
 from tuner.train.epoch_result import EpochResult, Notes
 from tuner.train.parallel.group import Group
-from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import PARTS, derive_seed
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
@@ -68,37 +66,11 @@ class CrossValidated:
 
 
 class CrossValidation:
-    """Trains the networks of one trial, as a `Trainer` does one.
+    """Trains the networks of one trial, as a `Trainer` does one; `trainer_of` makes it."""
 
-    They start from the same weights where these are given. Each has a seed of its own, by the trial's and its part.
-    """
-
-    def __init__(
-        self,
-        trial: ImageClassifier,
-        config: dict[str, Any],
-        *,
-        epochs: int,
-        seed: int = 0,
-        split_seed: int = 0,
-        device: torch.device | str = "cpu",
-        strategy: Strategy | None = None,
-        step_path: str | None = None,
-    ) -> None:
-        """Load data and models, ready for the first epoch; arguments and errors as those of `Trainer`."""
-        self.trainers = [
-            Trainer(
-                trial.fold(part),
-                config,
-                epochs=epochs,
-                seed=derive_seed(seed, PARTS, part),
-                split_seed=split_seed,
-                device=device,
-                strategy=strategy,
-                step_path=step_path,
-            )
-            for part in range(trial.folds)
-        ]
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        """Of the trainers of all parts, in their order."""
+        self.trainers = tuple(trainers)
 
     @property
     def group(self) -> Group:
@@ -183,9 +155,19 @@ class CrossValidation:
             raise
 
 
-def trainer_of(trial: ImageClassifier, config: dict[str, Any], **how: Any) -> Trainer | CrossValidation:
-    """What trains a trial: one network, or one for each part of its cross-validation; `how` as in `Trainer`."""
-    return CrossValidation(trial, config, **how) if trial.folds else Trainer(trial, config, **how)
+def trainer_of(
+    trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
+) -> Trainer | CrossValidation:
+    """What trains a trial: one network, or one for each part of its cross-validation; arguments as those of `Trainer`.
+
+    The networks start from the same weights where these are given. Each has a seed of its own, by the trial's and its
+    part.
+    """
+    if not trial.folds:
+        return Trainer(trial, config, seed=seed, **how)
+    return CrossValidation(
+        [Trainer(trial.fold(part), config, seed=derive_seed(seed, PARTS, part), **how) for part in range(trial.folds)]
+    )
 
 
 def _together(name: str, values: list[Any]) -> Any:

@@ -141,7 +141,7 @@ def _sizes(found: ImageFiles, classes: list[str], trial: ImageClassifier) -> tup
     given = {part: sum(counts[part].values()) for part in PARTS}
     cut = {"test": sum(quotas(labels, 3).values())}
     if trial.folds:
-        cut["validation"] = (given["train"] - (0 if given["test"] else cut["test"])) // trial.folds
+        cut["validation"] = -(-(given["train"] - (0 if given["test"] else cut["test"])) // trial.folds)
     else:
         cut["validation"] = sum(quotas(labels, 2, Cut(0, trial.validation).share).values())
     validation, test = (given[part] or cut[part] for part in ("validation", "test"))
@@ -183,7 +183,7 @@ def _trainer(
         "batch_size": min(count, trial.hyperparameters(config)["batch_size"]),
     }
     start = time.perf_counter()
-    like = replace(trial, data=stand_in, validation=None, group=None)
+    like = replace(trial, data=stand_in, validation=None, group=None, metrics=())  # whose classes have no names
     trainer = Trainer(like, given, epochs=epochs, device=device, step_path="eager")
     return trainer, time.perf_counter() - start
 

@@ -107,7 +107,7 @@ class ImageClassifier(Trial):
 
     def fold(self, part: int) -> ImageClassifier:
         """The trial that trains one network of a cross-validation, and is validated on this part."""
-        return replace(self, validation=Folds(self.folds, part))
+        return replace(self, validation=cast(Folds, self.validation).only(part))
 
     @property
     def strategies(self) -> tuple[str, ...]:

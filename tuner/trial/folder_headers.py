@@ -152,8 +152,9 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
 def _cut(counts: dict[str, dict[str, int]], validation: float | str | Folds | None) -> Iterator[str]:
     """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
+    folded = isinstance(validation, Folds)
     missing = [part for part in ("validation", "test") if not whole[part]]
-    if len(missing) == 1:
+    if len(missing) == 1 and not (folded and missing == ["validation"]):
         yield (
             f"there is no {FOLDERS[missing[0]]} beside train/, so a share of its {whole['train']:,} training images "
             f"is held out for {missing[0]}; add {FOLDERS[missing[0]]} to keep them"

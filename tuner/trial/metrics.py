@@ -99,6 +99,11 @@ class NamedMetric(ChosenMetric):
     rises_when_resampled: bool = False
     computed_by: ClassVar[str] = "tuner.train.chosen_metrics:of_all_classes"
 
+    @property
+    def declared(self) -> str:
+        """What a study file has in its place."""
+        return self.name
+
     def check_classes(self, classes: Sequence[str]) -> None:
         """Of all classes, whichever they are."""
 

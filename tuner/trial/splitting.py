@@ -25,11 +25,11 @@ class Folds:
 
     Attributes:
         count: 2 to 50
-        part: of which alone is spoken; None for all. tuner sets it
+        part: of which alone is spoken; None for all
     """
 
     count: int
-    part: int | None = field(default=None, repr=False)
+    part: int | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Raise StudyError for a number of parts that can't be."""
@@ -37,6 +37,12 @@ class Folds:
             raise StudyError(
                 f"Folds needs a whole number from 2 to {MOST_FOLDS}, got {shown(self.count)}; write Folds(5)"
             )
+
+    def only(self, part: int) -> Folds:
+        """Of which one part, from 0, is for validation, and the others for training."""
+        one = Folds(self.count)
+        object.__setattr__(one, "part", part)
+        return one
 
 
 def check_splitting(source: Source, validation: object, group: object) -> None:

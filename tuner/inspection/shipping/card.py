@@ -52,7 +52,7 @@ def model_card(
         "## How it was found",
         *_search(run),
         "## Limits",
-        _limits(),
+        _limits(scripted=scripted),
         "## Licence",
         _licence(loaded),
         "## Versions",
@@ -78,7 +78,13 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
     if scripted:
         yield "```sh\npython predict.py photo.jpg\n```"
     yield USE[form].format(**{"opset": None, **facts}, classes=len(facts["labels"]))
-    yield _framing(facts) + " No ONNX operator resizes exactly as training does." * (form == "onnx")
+    if form == "safetensors" and loaded.card.networks > 1:
+        yield (
+            f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "
+            "mean of their probabilities is the answer."
+        )
+    script = " `predict.py` does so with Pillow." * scripted
+    yield _framing(facts) + script + " No ONNX operator resizes exactly as training does." * (form == "onnx")
     if loaded.card.is_function:
         yield f"The network is made by the function `{loaded.card.model}` of the run's study.py."
     labels = ", ".join(f"{index} {label}" for index, label in enumerate(facts["labels"][:SHOWN_CLASSES]))
@@ -90,12 +96,9 @@ def _framing(facts: Mapping[str, Any]) -> str:
     if facts["resize"]:
         return (
             f"Before it, an image's shorter side is brought to {facts['resize']} pixels ({how}, antialiased), and the "
-            f"central {size} × {size} pixels are cut out; `predict.py` does so with Pillow."  # noqa: RUF001
+            f"central {size} × {size} pixels are cut out."  # noqa: RUF001
         )
-    return (
-        f"Before it, an image's central square is brought to {size} × {size} pixels ({how}, antialiased); "  # noqa: RUF001
-        "`predict.py` does so with Pillow."
-    )
+    return f"Before it, an image's central square is brought to {size} × {size} pixels ({how}, antialiased)."  # noqa: RUF001
 
 
 def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
@@ -200,13 +203,12 @@ def _search(run: Run) -> Iterator[str]:
         yield f"Trial {best.trial}, epoch {run.best_epoch}: {settings(best.config)}"
 
 
-def _limits() -> str:
+def _limits(*, scripted: bool) -> str:
     return (
         "- The figures hold for images like those of the test split: other cameras, light or classes were not tried.\n"
         "- Every image gets one of the labels, also one that shows something else.\n"
-        "- The probabilities are those of the network; the calibration above says how far to believe them.\n"
-        "- `predict.py` takes 8-bit images; values of 16 bits are cut off, where tuner brings them to 8."
-    )
+        "- The probabilities are those of the network; the calibration above says how far to believe them."
+    ) + "\n- `predict.py` takes 8-bit images; values of 16 bits are cut off, where tuner brings them to 8." * scripted
 
 
 def _licence(loaded: LoadedModel) -> str:

@@ -127,6 +127,8 @@ def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examp
     (folder / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     card = model_card(run, loaded, form, facts, shown, scripted=script is not None)
     (folder / CARD).write_text(card, encoding="utf-8")
+    for written in answers:
+        written.chmod((folder / CARD).stat().st_mode)  # safetensors makes a file that its user alone reads
 
 
 def predict_script(form: Form, loaded: LoadedModel) -> str | None:
