@@ -16,6 +16,7 @@ from tuner.results import Run
 from tuner.results.run import FORMAT, write_info
 from tuner.results.seeds import verdict
 from tuner.storage.folder import LocalFolder
+from tuner.wandb_mirror.summary import contents
 
 INFO = {"format": FORMAT, "study": "simulated", "metric": "loss", "mode": "min", "status": "finished"}
 
@@ -65,16 +66,24 @@ def test_a_row_per_configuration_has_the_mean_of_its_seeds(tmp_path: Path) -> No
 
 def test_configurations_of_one_seed_that_lead_are_named_as_not_compared(tmp_path: Path) -> None:
     before = finished(tmp_path)
-    order = [trial.trial for trial, _ in before.record.ranked()]
+    repeated = before.record.ranked()[2][0].trial
     loop = build(before.study, tmp_path, history=events_of(tmp_path))
-    loop.confirm({"trials": order[1:2], "seeds": 2, "alone": True, "ended_by": "trials"})
-    run = (end(loop), read(tmp_path))[1]
-    if run.record.ranked()[0][0].trial == order[0]:
-        told = verdict(run)
-        assert told is not None
-        assert told.endswith(f"; not compared: trial {order[0]}, ahead of that but trained under one seed")
-    else:
-        pytest.fail("the first one leads no more: choose other noise")
+    loop.confirm({"trials": [repeated], "seeds": 2, "alone": True, "ended_by": "trials"})
+    end(loop)
+    run = read(tmp_path)
+    order = [trial for trial, _ in run.record.ranked()]
+    ahead = [one.trial for one in order[: next(i for i, one in enumerate(order) if len(run.record.seeds_of(one)) > 1)]]
+    assert len(ahead) == 2
+    told = verdict(run)
+    assert told is not None
+    assert told.endswith(f"; not compared: trials {', '.join(ahead)}, ahead of it but trained under one seed")
+
+
+def test_where_all_that_lead_have_several_seeds_nothing_is_left_out(tmp_path: Path) -> None:
+    told = verdict(confirmed(tmp_path))
+    assert told is not None
+    assert "Welch" in told
+    assert "not compared" not in told
 
 
 def test_the_line_of_the_best_says_which_trial_it_repeats(tmp_path: Path) -> None:
@@ -111,7 +120,8 @@ def interrupted(folder: Path) -> tuple[Study, SearchLoop]:
 def test_an_interrupted_run_confirms_and_goes_on_with_its_search(tmp_path: Path) -> None:
     declared, loop = interrupted(tmp_path)
     found = confirmation(loop.record, declared.budget.max_epochs, 2, 1)
-    assert "00002" not in found.names  # it goes on
+    with pytest.raises(RunFolderError, match="got --top 3 for a run that has 2"):  # the third goes on
+        confirmation(loop.record, declared.budget.max_epochs, 3, 1)
     loop.confirm(found.request(None, ended=False))
     drive(loop)
     loop.end()
@@ -121,4 +131,14 @@ def test_an_interrupted_run_confirms_and_goes_on_with_its_search(tmp_path: Path)
     assert sorted(t.repeats for t in record.trials.values() if t.repeats) == sorted(found.names)
     assert {t.status for t in record.trials.values()} == {"completed"}
     started = [e.get("repeats") for e in events_of(tmp_path) if e["event"] == "trial_started"]
-    assert started[3:5] == found.names  # before anything new
+    assert started[4:6] == found.names  # once the third trial goes on, before anything new
+
+
+def test_wandb_gets_the_rows_of_configurations_once_there_are_repeats(tmp_path: Path) -> None:
+    before = finished(tmp_path)
+    assert "configurations" not in contents(read(tmp_path))
+    end(confirming(tmp_path, before.study))
+    run = load_run(tmp_path)
+    table = contents(run)["configurations"]
+    assert table.columns == list(run.configurations.columns)
+    assert [row[table.columns.index("trials")] for row in table.data] == run.configurations["trials"].tolist()

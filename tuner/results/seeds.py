@@ -103,7 +103,7 @@ def _not_compared(run: Run, known: list[Repeated]) -> str:
     if not alone:
         return ""
     more = f" and {len(alone) - MOST_NAMED} more" if len(alone) > MOST_NAMED else ""
-    which, them = "trials" if len(alone) > 1 else "trial", "that" if len(known) < 2 else "the second of these"
+    which, them = "trials" if len(alone) > 1 else "trial", "it" if len(known) < 2 else "the second of these"
     return f"; not compared: {which} {', '.join(alone[:MOST_NAMED])}{more}, ahead of {them} but trained under one seed"
 
 
