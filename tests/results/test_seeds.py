@@ -7,7 +7,7 @@ import pytest
 
 from tests.loop.simulation import build, drive, events_of, study
 from tests.loop.test_repeats import confirming, end, finished
-from tuner import Study, load_run
+from tuner import Study, confirm, load_run
 from tuner.errors import RunFolderError
 from tuner.html_report import report_html
 from tuner.loop.confirming import check_asked, confirmation
@@ -15,6 +15,7 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.results import Run
 from tuner.results.run import FORMAT, write_info
 from tuner.results.seeds import verdict
+from tuner.results.text import best_so_far
 from tuner.storage.folder import LocalFolder
 from tuner.wandb_mirror.summary import contents
 
@@ -92,8 +93,6 @@ def test_the_line_of_the_best_says_which_trial_it_repeats(tmp_path: Path) -> Non
     assert best is not None
     line = repr(run)
     assert f"by {best.trial}" in line
-    from tuner.results.text import best_so_far
-
     assert (f"(trial {best.trial}, which repeats {best.repeats}, epoch" in best_so_far(run.record)) is bool(
         best.repeats
     )
@@ -103,10 +102,8 @@ def test_a_run_whose_trials_a_program_asks_for_is_not_confirmed(tmp_path: Path) 
     finished(tmp_path)
     with pytest.raises(RunFolderError, match="confirm needs trials that tuner trains"):
         check_asked(read(tmp_path, asked=True))
-    import tuner
-
     with pytest.raises(RunFolderError, match="confirm needs trials that tuner trains"):
-        tuner.confirm(tmp_path, progress=False)
+        confirm(tmp_path, progress=False)
 
 
 def interrupted(folder: Path) -> tuple[Study, SearchLoop]:
