@@ -13,17 +13,14 @@ Differences are by task and seed, their errors standard errors over tasks. The l
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import statistics
-from pathlib import Path
 
 import choice
 import numpy as np
 import search
-from peers import load_simulator, seed_of
+from peers import seed_of
 
 IMAGES = 1000
 SETTINGS = [(10, 9), (20, 9), (10, 30)]
@@ -67,14 +64,7 @@ def outcome(task: str, found: choice.Searched) -> Outcome:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lcbench", type=Path, default=Path("../shared/lcbench"))
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--first-seed", type=int, default=400)
-    parser.add_argument("--quick", action="store_true", help="one setting, one task, two seeds: does it run?")
-    options = parser.parse_args()
-    os.environ["LCBENCH"], os.environ["OMP_NUM_THREADS"] = str(options.lcbench.resolve()), "1"
-    tasks = load_simulator(os.environ["LCBENCH"]).DEVELOPMENT_TASKS[: 1 if options.quick else None]
+    options, tasks = choice.asked_for(__doc__, 400)
     settings, seeds = (SETTINGS[:1], 2) if options.quick else (SETTINGS, options.seeds)
     results: dict[str, dict[str, list[float]]] = {}
     with multiprocessing.get_context("spawn").Pool() as pool:

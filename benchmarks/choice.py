@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import search
@@ -31,6 +32,7 @@ from tuner.history.records import RunRecord
 
 WORKERS = 2
 SETTINGS = [(10, 9, 300), (10, 9, 1000), (10, 9, 10000), (20, 9, 1000), (20, 30, 1000), (20, 30, 10000)]
+Lost = TypeVar("Lost")
 Curves = dict[str, list[float]]
 Network = tuple[str, int]  # a trial, and how many epochs of it, less one
 
@@ -155,16 +157,31 @@ def losses(job: tuple[str, int, tuple[int, int, int]]) -> dict[str, float] | Non
     return {rule: (best - found.true[trial][epoch]) / scale for rule, (trial, epoch) in networks.items()}
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def asked_for(
+    about: str | None, first_seed: int, of_the_first: str | None = None
+) -> tuple[argparse.Namespace, list[str]]:
+    """What was asked for on the command line, and the tasks that it means; LCBench is then there for all processes."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lcbench", type=Path, default=Path("../shared/lcbench"))
     parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--first-seed", type=int, default=200, help="those below 12 served to choose the rule")
+    parser.add_argument("--first-seed", type=int, default=first_seed, help=of_the_first)
     parser.add_argument("--quick", action="store_true", help="one setting, one task, two seeds: does it run?")
     options = parser.parse_args()
     os.environ["LCBENCH"], os.environ["OMP_NUM_THREADS"] = str(options.lcbench.resolve()), "1"
-    tasks = load_simulator(os.environ["LCBENCH"]).DEVELOPMENT_TASKS[: 1 if options.quick else None]
+    return options, load_simulator(os.environ["LCBENCH"]).DEVELOPMENT_TASKS[: 1 if options.quick else None]
+
+
+def grouped(jobs: list[tuple[str, int, Any]], lost: list[Lost | None]) -> dict[str, list[Lost]]:
+    """What was lost by each job, by their tasks; without those that came to nothing."""
+    by_task: dict[str, list[Lost]] = {}
+    for (task, _, _), one in zip(jobs, lost, strict=True):
+        by_task.setdefault(task, []).extend([one] if one is not None else [])
+    return by_task
+
+
+def main() -> None:
+    """Measure and print."""
+    options, tasks = asked_for(__doc__, 200, "those below 12 served to choose the rule")
     first = options.first_seed
     settings, seeds = (SETTINGS[:1], 2) if options.quick else (SETTINGS, options.seeds)
     results: dict[str, dict[str, list[float]]] = {}
@@ -172,9 +189,7 @@ def main() -> None:
         for setting in settings:
             numbers = range(first, first + seeds)
             jobs = [(task, seed_of(task, number), setting) for task in tasks for number in numbers]
-            by_task: dict[str, list[dict[str, float]]] = {}
-            for (task, _, _), lost in zip(jobs, pool.map(losses, jobs, chunksize=2), strict=True):
-                by_task.setdefault(task, []).extend([lost] if lost is not None else [])
+            by_task = grouped(jobs, pool.map(losses, jobs, chunksize=2))
             name = "{} trials of {} epochs, {} images".format(*setting)
             print(f"{name}, {sum(map(len, by_task.values()))} searches", flush=True)
             results[name] = {}

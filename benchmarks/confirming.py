@@ -13,19 +13,15 @@ lies between a median random configuration and the best one that there is. Error
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
-import os
 import statistics
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import search
-from choice import Searched, searched
-from peers import load_simulator
+from choice import Searched, asked_for, grouped, searched
 
 from tuner.history.records import RunRecord
 from tuner.loop.confirming import confirmation
@@ -103,23 +99,14 @@ def losses(job: tuple[str, int, Setting]) -> dict[str, tuple[float, float]] | No
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lcbench", type=Path, default=Path("../shared/lcbench"))
-    parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--first-seed", type=int, default=700, help="those below 12 served to choose the rules")
-    parser.add_argument("--quick", action="store_true", help="one setting, one task, two seeds: does it run?")
-    options = parser.parse_args()
-    os.environ["LCBENCH"], os.environ["OMP_NUM_THREADS"] = str(options.lcbench.resolve()), "1"
-    tasks = load_simulator(os.environ["LCBENCH"]).DEVELOPMENT_TASKS[: 1 if options.quick else None]
+    options, tasks = asked_for(__doc__, 700, "those below 12 served to choose the rules")
     settings, seeds = (SETTINGS[:1], 2) if options.quick else (SETTINGS, options.seeds)
     results: dict[str, dict[str, list[float]]] = {}
     with multiprocessing.get_context("spawn").Pool() as pool:
         for setting in settings:
             drawn = range(options.first_seed, options.first_seed + seeds)
             jobs = [(task, seed, setting) for task in tasks for seed in drawn]
-            by_task: dict[str, list[dict[str, tuple[float, float]]]] = {}
-            for (task, _, _), lost in zip(jobs, pool.map(losses, jobs, chunksize=2), strict=True):
-                by_task.setdefault(task, []).extend([lost] if lost is not None else [])
+            by_task = grouped(jobs, pool.map(losses, jobs, chunksize=2))
             name = "{} trials of {} epochs, {} images, spread {}".format(*setting)
             print(f"{name}, {sum(map(len, by_task.values()))} searches", flush=True)
             results[name] = {way: told(by_task, way) for way in ways(by_task)}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
-from tuner.history.events import Listener
+from tuner.history.events import Event, Listener
 from tuner.installation import check_trains
 from tuner.notify import listed
 from tuner.results import Run, load_run
@@ -19,9 +20,13 @@ from tuner.study import Study
 from tuner.study_file import load_study
 
 if TYPE_CHECKING:
+    from tuner.console.progress import Plan
+    from tuner.driver import Driving
     from tuner.driver.background import BackgroundSearch
     from tuner.inspection import LoadedModel
     from tuner.inspection.shipping import Form
+
+Given = tuple[int | None, str | None, str | None, int | None, float | None]  # the first fields of `driver.Driving`
 
 
 def run(
@@ -60,16 +65,11 @@ def run(
         StudyError: it can't work; nothing was started or written.
         SearchFailed: no trial succeeded; its `run` has what they failed with.
     """
-    check_trains("a search")
-    with _ray_says_nothing():
-        from tuner import driver
-    from tuner.console.notebook import shown_here
+    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
     from tuner.console.progress import Plan
 
     declared = study if isinstance(study, Study) else load_study(study)
-    plan = Plan.of(declared.with_options(**changes))
-    with shown_here(plan, quiet=not progress) as shown:
-        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
+    with _driving(Plan.of(declared.with_options(**changes)), given, listeners, notify, progress=progress) as driving:
         found = driver.run(declared, changes, driving, storage=storage)
     return _succeeded(found) if raise_on_failure else found
 
@@ -115,15 +115,8 @@ def resume(
         StudyError: the study can't work.
         SearchFailed: no trial of the run succeeded.
     """
-    check_trains("a search")
-    with _ray_says_nothing():
-        from tuner import driver
-    from tuner.console.notebook import shown_here
-    from tuner.console.progress import Plan
-
-    earlier = load_run(path)
-    with shown_here(Plan.of_run(earlier, limits), quiet=not progress, earlier=earlier.events) as shown:
-        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
+    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
+    with _going_on(path, limits, given, listeners, notify, progress=progress) as driving:
         found = driver.resume(path, limits, driving, study=study, take_over=take_over, retry=_named(retry))
     return _succeeded(found) if raise_on_failure else found
 
@@ -169,18 +162,11 @@ def confirm(
             for by a program; a driver works on it: `Run.confirm` gives that an order.
         StudyError: the study can't work.
     """
-    check_trains("a search")
-    with _ray_says_nothing():
-        from tuner import driver
-    from tuner.console.notebook import shown_here
-    from tuner.console.progress import Plan
-
     path = run.path if isinstance(run, Run) else run
-    earlier = load_run(path)
-    plan = Plan.of_run(earlier, {})
-    with shown_here(plan, quiet=not progress, earlier=earlier.events) as shown:
-        driving = driver.Driving(concurrency, address, wandb, nice, grace, [*listeners, shown], listed(notify))
-        return driver.resume(path, {}, driving, study=study, take_over=take_over, confirm=(top, seeds))
+    driver, given = _driver(), (concurrency, address, wandb, nice, grace)
+    with _going_on(path, {}, given, listeners, notify, progress=progress) as driving:
+        found: Run = driver.resume(path, {}, driving, study=study, take_over=take_over, confirm=(top, seeds))
+    return found
 
 
 def start(
@@ -245,6 +231,50 @@ def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: 
     from tuner.inspection.shipping import ship
 
     return ship(run if isinstance(run, Run) else load_run(run), form, path, trust=trust)
+
+
+def _driver() -> ModuleType:
+    """The room that runs a search, loaded without Ray's remarks; raises StudyError where what it needs is missing."""
+    check_trains("a search")
+    with _ray_says_nothing():
+        from tuner import driver
+    return driver
+
+
+@contextmanager
+def _going_on(
+    path: str | Path,
+    limits: Mapping[str, float | None],
+    given: Given,
+    listeners: Iterable[Listener],
+    notify: Iterable[str],
+    *,
+    progress: bool,
+) -> Iterator[Driving]:
+    """`_driving` of the run that there is, with these limits; raises RunFolderError where there is none."""
+    from tuner.console.progress import Plan
+
+    earlier = load_run(path)
+    plan = Plan.of_run(earlier, limits)
+    with _driving(plan, given, listeners, notify, progress=progress, earlier=earlier.events) as driving:
+        yield driving
+
+
+@contextmanager
+def _driving(
+    plan: Plan,
+    given: Given,
+    listeners: Iterable[Listener],
+    notify: Iterable[str],
+    *,
+    progress: bool,
+    earlier: Sequence[Event] = (),
+) -> Iterator[Driving]:
+    """How a search is driven, as it was `given`, which shows its progress while it lasts."""
+    from tuner.console.notebook import shown_here
+
+    with shown_here(plan, quiet=not progress, earlier=earlier) as shown:
+        yield _driver().Driving(*given, [*listeners, shown], listed(notify))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import argparse
 
 from tuner.cli import resume
 from tuner.cli.ordering import order
-from tuner.cli.parsing import RUN, add_driver_options, count
+from tuner.cli.parsing import RUN, add_driver_options, add_take_over, count
 from tuner.cli.verbs import Verbs
 
 
@@ -19,9 +19,7 @@ def add(verbs: Verbs) -> None:
         "--top", type=count, metavar="N", help="how many of the best configurations (default: 3, or all of fewer)"
     )
     parser.add_argument("--seeds", type=count, metavar="N", help="other seeds that each is trained under (default: 5)")
-    parser.add_argument(
-        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
-    )
+    add_take_over(parser)
     add_driver_options(parser)
 
 

@@ -62,6 +62,13 @@ def add_limits(group: argparse._ArgumentGroup) -> None:
         group.add_argument(limit.option, dest=limit.name, type=reader, metavar=limit.metavar, help=limit.help)
 
 
+def add_take_over(parser: argparse.ArgumentParser) -> None:
+    """That a run whose driver still works on it is taken over."""
+    parser.add_argument(
+        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
+    )
+
+
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
     """What a search runs on and how it shows."""
     group = parser.add_argument_group("how it runs")

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 
 from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import conclude, tell_damages
-from tuner.cli.parsing import RUN_OR_STUDY, add_driver_options, add_limits, driver_options, limits
+from tuner.cli.parsing import RUN_OR_STUDY, add_driver_options, add_limits, add_take_over, driver_options, limits
 from tuner.cli.plans import plan_of
 from tuner.cli.verbs import Verbs
 from tuner.installation import check_trains
@@ -22,9 +22,7 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
     add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
-    parser.add_argument(
-        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
-    )
+    add_take_over(parser)
     add_driver_options(parser)
 
 

@@ -7,7 +7,7 @@ import argparse
 from tuner.budget import limits_of
 from tuner.cli import resume
 from tuner.cli.ordering import order
-from tuner.cli.parsing import RUN, add_driver_options, add_limits, limits
+from tuner.cli.parsing import RUN, add_driver_options, add_limits, add_take_over, limits
 from tuner.cli.verbs import Verbs
 from tuner.errors import StudyError
 from tuner.quoting import command
@@ -28,9 +28,7 @@ def add(verbs: Verbs) -> None:
         help="this failed trial; may be given several times (default: all but those that diverged)",
     )
     add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
-    parser.add_argument(
-        "--take-over", action="store_true", help="take the run over from a driver that still works on it"
-    )
+    add_take_over(parser)
     add_driver_options(parser)
 
 

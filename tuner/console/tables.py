@@ -28,6 +28,7 @@ from tuner.results.text import (
     report_of,
     settings,
     short,
+    trials_and_repeats,
     valued,
 )
 
@@ -44,13 +45,7 @@ SHOWN_EARLIER = 10
 FEWEST_ROWS, BESIDE = 5, 3  # trials that are shown on the lowest terminal; lines of the table's head and the prompt
 GAP = 2  # columns between two of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
-LEAST_MISSED = (
-    "at",
-    "time",
-    "epochs",
-    "status",
-    "seeds",
-)  # columns that a narrow terminal goes without, in order
+LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a narrow terminal goes without, in order
 
 
 def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
@@ -116,7 +111,7 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
         found = run.record.standing_of(run.best.trial) if run.best else None
         value = valued(found) if found else ""
         name = [run.title if run.title != run.name else ""] * named
-        trials, seconds = str(len(run.record.trials)), duration(run.record.wall_seconds)
+        trials, seconds = str(run.record.configurations), duration(run.record.wall_seconds)
         table.add_row(run.path, *name, run.status, trials, run.metric, value, seconds)
     _console().print(table)
 
@@ -128,7 +123,7 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
         return
     console, record = _console(), run.record
     trials = record.rows()
-    wall, count = duration(record.wall_seconds), plural(len(record.trials), "trial")
+    wall, count = duration(record.wall_seconds), trials_and_repeats(record)
     heading, below = f"{run.title} in {run.path}: {run.status}, {count}, {wall}", [*_told(run), *_winner(run)]
     shown = trials
     if console.is_terminal and not every:

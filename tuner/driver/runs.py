@@ -133,7 +133,7 @@ def resume(
     """
     check_names(limits)
     targets = given_targets(driving.notify)
-    _check_driven_from_here(load_run(path))
+    _check_driven_from_here(load_run(path), to_confirm=confirm is not None)
     with (
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -141,8 +141,6 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        if confirm is not None:
-            check_asked(earlier)
         going_on = decide(earlier, limits, study, retry, confirm)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
@@ -227,7 +225,9 @@ def _storage_of(run: Run) -> str:
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
-def _check_driven_from_here(earlier: Run) -> None:
+def _check_driven_from_here(earlier: Run, *, to_confirm: bool) -> None:
+    if to_confirm:
+        check_asked(earlier)
     if earlier.info["asked"]:
         raise RunFolderError(
             f"resume needs a run whose trials tuner runs, got {earlier.path!r}, whose trials your own program asks "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from tuner.foreign_text import in_utf8
-from tuner.history.records import TrialRecord, flat_config
+from tuner.history.records import flat_config
 from tuner.plots.marks import in_full
 from tuner.plots.value_axes import is_wide
 from tuner.quoting import command
@@ -68,9 +68,9 @@ class History:
 
 
 def history(run: Run) -> History | None:
-    """What each trial comes to and the best so far; None for fewer than two values."""
-    found = [(trial, run.record.best_of(trial.trial)) for trial in _counting(run)]
-    told = [(best[1], in_full(run, trial)) for trial, best in found if best is not None]
+    """What each configuration comes to and the best so far; None for fewer than two values."""
+    found = sorted(run.record.reported(), key=lambda pair: pair[0].configuration)
+    told = [(value, in_full(run, trial)) for trial, value in found]
     if len(told) < 2:
         return None
     values = [value for value, _ in told]
@@ -107,10 +107,6 @@ class _Scale:
     def y(self, value: float) -> float:
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return EDGE + (HEIGHT - 2 * EDGE) * (1 - min(1.0, max(0.0, share)))
-
-
-def _counting(run: Run) -> list[TrialRecord]:
-    return [trial for trial in run.record.trials.values() if trial.status != "failed"]
 
 
 def _edges(drawn: list[float], mode: str, *, logarithmic: bool) -> tuple[float, float]:

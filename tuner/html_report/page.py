@@ -91,6 +91,7 @@ def report_html(run: Run) -> str:
         best=best,
         worth=best and run.record.standing_of(best.trial),
         repeated=repeated(run),
+        repeats=len(run.record.trials) - run.record.configurations,
         verdict=verdict(run),
         confirm_command=command("confirm", run.path),
         certainty=findings.certainty(run),

@@ -12,7 +12,7 @@ from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord
 from tuner.notify.targets import Target, Undelivered
 from tuner.quoting import command
-from tuner.results.text import best_report, best_so_far, ending, plural
+from tuner.results.text import best_report, best_so_far, ending, trials_and_repeats
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -139,7 +139,7 @@ class Notifier:
 
 def _outcome(run: Run) -> tuple[str, str]:
     """How the search ended, as an event's name and in a sentence."""
-    trials = plural(len(run.record.trials), "trial")
+    trials = trials_and_repeats(run.record)
     if run.status == "interrupted":
         by_error = run.end_reason == "error"
         what = f"cut off by an error: {run.info['interrupted_by']}" if by_error else f"interrupted ({run.end_reason})"

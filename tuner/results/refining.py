@@ -80,7 +80,7 @@ def refine(
         raise RunFolderError(
             f"refine needs a run with at least {FEWEST_TRIALS} trials that reported {run.metric}, got "
             f"{len(run.outcomes()[1])} in {run.path!r}; let it go on: {command('resume', run.path)} --trials "
-            f"{len(run.record.trials) + 10}"
+            f"{run.record.configurations + 10}"
         )
     study = _declared(run, trust=trust)
     space, sign = study.search_space, 1 if study.mode == "max" else -1

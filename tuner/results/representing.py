@@ -9,7 +9,7 @@ from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.failures import failure_groups
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, plural, settings, shown_path, with_error
+from tuner.results.text import best_so_far, duration, plural, settings, shown_path, trials_and_repeats, with_error
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -19,7 +19,7 @@ SHOWN_TRIALS = 10  # in a notebook
 
 def in_a_line(run: Run) -> str:
     """Name, status, trials, what the winner comes to, its configuration, and the path as people write it."""
-    trials = plural(len(run.record.trials), "trial")
+    trials = trials_and_repeats(run.record)
     return printable(f"<Run {run.title}: {run.status}, {trials}, {_won(run)}, {shown_path(run.path)}>")
 
 
@@ -55,7 +55,7 @@ def in_html(run: Run) -> str:
     """The run in a few lines, and its best trials."""
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
     head = (
-        f"<p><b>{escape(run.title)}</b>, {run.status}: {len(run.record.trials)} trials ({counts or 'none'}) in "
+        f"<p><b>{escape(run.title)}</b>, {run.status}: {trials_and_repeats(run.record)} ({counts or 'none'}) in "
         f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )

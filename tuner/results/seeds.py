@@ -19,6 +19,7 @@ ALIKE = (
     "no random numbers, so further seeds say nothing"
 )
 MOST_ALIKE = 1e-12  # of a value: a spread of less is none
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -81,16 +82,29 @@ def verdict(run: Run) -> str | None:
         return None
     if _are_alike(known):
         return ALIKE
-    found = ahead(run)
+    found, beside = ahead(run), _not_compared(run, known[:2])
     if found is None:
         one = known[0]
-        return f"the configuration of trial {one.first.trial} has {run.metric} {with_error(one.worth)}, " + _of(one)
+        value = f"the configuration of trial {one.first.trial} has {run.metric} {with_error(one.worth)}, " + _of(one)
+        return value + beside
     sure = "surely" if found.sure else "not surely"
     return (
         f"{found.better} is {sure} better than {found.worse.removeprefix('the configuration of ')}: ahead by "
         f"{found.difference:.3g} (95 % interval {found.low:.3g} to {found.high:.3g}; p = {found.p:.2g}, "
-        f"Welch's t-test over {' and '.join(str(len(one.values)) for one in known[:2])} seeds)"
+        f"Welch's t-test over {' and '.join(str(len(one.values)) for one in known[:2])} seeds){beside}"
     )
+
+
+def _not_compared(run: Run, known: list[Repeated]) -> str:
+    """Which trials of one seed stand before the last of these, where there are any: how surely isn't told of them."""
+    order = [trial for trial, _ in run.record.ranked()]
+    before = order[: order.index(known[-1].best)]
+    alone = [trial.trial for trial in before if len(run.record.seeds_of(trial)) < 2]
+    if not alone:
+        return ""
+    more = f" and {len(alone) - MOST_NAMED} more" if len(alone) > MOST_NAMED else ""
+    which, them = "trials" if len(alone) > 1 else "trial", "it" if len(known) < 2 else "the second of these"
+    return f"; not compared: {which} {', '.join(alone[:MOST_NAMED])}{more}, ahead of {them} but trained under one seed"
 
 
 def _of(one: Repeated) -> str:

@@ -58,6 +58,12 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def trials_and_repeats(record: RunRecord) -> str:
+    """How many trials there are: "10 trials and 15 repeats", those that train a configuration under a further seed."""
+    repeats = len(record.trials) - record.configurations
+    return plural(record.configurations, "trial") + (f" and {plural(repeats, 'repeat')}" if repeats else "")
+
+
 def epochs_spent(record: RunRecord) -> str:
     """What the epochs went to: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early"."""
     spent: dict[str, list[int]] = {fate: [] for fate in FATES}
@@ -83,7 +89,8 @@ def best_so_far(record: RunRecord) -> str:
     if not best or not worth:
         return "none yet"
     value = f"{with_error(worth)}{averaged(worth)}"
-    return f"{record.metric} {value} (trial {best.trial}, epoch {worth.epoch}: {settings(best.config)})"
+    again = f", which repeats {best.repeats}" if best.repeats else ""
+    return f"{record.metric} {value} (trial {best.trial}{again}, epoch {worth.epoch}: {settings(best.config)})"
 
 
 def best_report(record: RunRecord) -> str:

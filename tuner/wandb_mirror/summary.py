@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.history.events import finite
 from tuner.history.scored import MISTAKE, MISTAKES
 from tuner.results.run import BEST, Run
-from tuner.results.text import plural
+from tuner.results.text import trials_and_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def add_winner(shown: wandb.Run, run: Run) -> None:
 def alert_about(shown: wandb.Run, run: Run) -> None:
     """W&B tells whoever asked for it of a search that did not end well."""
     if run.status in ("failed", "interrupted"):
-        done = plural(len(run.record.trials), "trial")
+        done = trials_and_repeats(run.record)
         level = "ERROR" if run.status == "failed" else "WARN"
         shown.alert(f"The search has {_END[run.status]}", f"{run.title}: {done}; {run.end_reason or ''}", level)
 

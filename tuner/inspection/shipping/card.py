@@ -10,7 +10,7 @@ from tuner.inspection.best import LoadedModel
 from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.results.run import Run
-from tuner.results.text import plural, settings
+from tuner.results.text import settings, trials_and_repeats
 from tuner.trial.models import IMAGENET, find_model, looks_published
 
 SHOWN_CONFUSIONS = 10
@@ -194,7 +194,7 @@ def _data(run: Run, loaded: LoadedModel, shown: Examples) -> Iterator[str]:
 
 def _search(run: Run) -> Iterator[str]:
     best, info = run.best, run.info
-    trials = plural(len(run.record.trials), "trial")
+    trials = trials_and_repeats(run.record)
     yield (
         f"{trials} of the study `{run.name}`, {info['search']} with {info['scheduler']}, seed {info['seed']}; the best "
         f"{run.metric} on the validation split chose it."
