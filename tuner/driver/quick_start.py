@@ -91,7 +91,8 @@ def raylet_command(command: Sequence[str], workers: Workers, runtime_env_port: i
 
 
 def _stand_in(port: int) -> str:
-    return subprocess.list2cmdline([sys.executable, "-I", "-S", agent_stand_in.__file__, str(port)])  # as Ray joins them
+    words = [sys.executable, "-I", "-S", agent_stand_in.__file__, str(port)]
+    return subprocess.list2cmdline(words)  # as Ray joins those of the agent
 
 
 def _changed_option(part: str, changes: Mapping[str, Callable[[str], str]]) -> str:
