@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
-from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
+from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
@@ -25,7 +25,7 @@ from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_model, load_state, read_state
 from tuner.trial import ImageClassifier
 from tuner.trial.models import looks_published
-from tuner.trial.splitting import Folds
+from tuner.trial.splitting import REFIT, Folds, Joined
 
 TOP = 5
 CONFIG = "config.json"
@@ -131,6 +131,7 @@ def write_best(
     card = ModelCard(
         *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
         networks=max(1, trial.folds),
+        trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
     )
     files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
@@ -192,6 +193,8 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
     """Raises RunFolderError whatever is wrong with the files."""
+    if trial is not None and card.trained_on == REFIT:
+        trial = trial.refitted()
     try:
         module = _module(best, card, trial or _declared(card))
     except MemoryError:
