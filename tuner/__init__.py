@@ -98,6 +98,7 @@ __all__ = [
     "randint",
     "randn",
     "refine",
+    "refit",
     "report",
     "resume",
     "run",

@@ -102,7 +102,9 @@ def test_the_last_trial_trains_the_winners_configuration_for_the_epochs_that_it_
     assert trials_and_repeats(record) == "4 trials and 1 refit"
     told = trained_again(record)
     assert told is not None
-    assert f"trial {again.trial} trained the winner, {best.trial}, again for 5 epochs on training and validation" in told
+    assert (
+        f"trial {again.trial} trained the winner, {best.trial}, again for 5 epochs on training and validation" in told
+    )
     assert "val_loss is that of the configuration, not of this network" in told
 
 
@@ -280,7 +282,10 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
     [
         ({"refit": True}, r"^refit needs 'train\+validation' or None, got True; write refit='train\+validation'$"),
         ({"refit": "train"}, r"^refit needs 'train\+validation' or None, got 'train'; "),
-        ({"trial": lambda config: None}, r"^refit needs an ImageClassifier, whose images tuner knows, got the function"),
+        (
+            {"trial": lambda config: None},
+            r"^refit needs an ImageClassifier, whose images tuner knows, got the function",
+        ),
         ({"trial": External("furnace")}, r"^refit needs an ImageClassifier, whose images tuner knows, got .*furnace"),
     ],
 )
@@ -292,7 +297,9 @@ def test_it_is_refused_where_it_cannot_be(changes: dict[str, Any], message: str)
 def test_refit_refuses_a_run_without_a_winner_and_one_that_has_it(fast: Path) -> None:
     loop = build(study(), fast)
     write_info(loop.folder, describe_run(study(), {}, Resources(), None) | {"status": "finished"})
-    with pytest.raises(RunFolderError, match="^refit needs a run with a winner, got one in which no trial has a value"):
+    with pytest.raises(
+        RunFolderError, match=r"^refit needs a run with a winner, got one in which no trial has a value"
+    ):
         check_refittable(Run(loop.folder))
     record = end(loop)
     with pytest.raises(RunFolderError, match=rf"whose winner, trial {winner(record).trial}, trial 00004 has trained"):

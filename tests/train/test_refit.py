@@ -9,7 +9,8 @@ import torch
 from torch.utils.data import Dataset
 
 from tests.train.conftest import small_model, write_colours
-from tuner import DataError, Folds
+from tuner import Folds
+from tuner.errors import DataError
 from tuner.inspection import load_model, score, write_best
 from tuner.train import Trainer, load_splits, trainer_of
 from tuner.train.data.given import given_splits
@@ -136,7 +137,7 @@ def test_images_of_a_function_are_joined(streamed: bool) -> None:
     assert (len(found.train), len(found.validation), len(found.test)) == (10, 0, 3)
     assert torch.equal(found.train.images(), torch.cat([pairs[0][0], pairs[1][0]]))
     assert found.train.labels.tolist() == [*pairs[0][1].tolist(), *pairs[1][1].tolist()]
-    with pytest.raises(DataError, match="^refit trains on training and validation images together, got two kinds"):
+    with pytest.raises(DataError, match=r"^refit trains on training and validation images together, got two kinds"):
         given_splits(lambda: (Plain(pairs[0]), pairs[1], pairs[2]), None, joined=True)
 
 

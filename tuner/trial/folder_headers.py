@@ -147,7 +147,7 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
         )
 
 
-def _cut(counts: dict[str, dict[str, int]], validation: float | str | Folds | None) -> Iterator[str]:
+def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
     """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
     folded = isinstance(validation, Folds)
