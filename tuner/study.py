@@ -21,12 +21,12 @@ from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
 from tuner.space.values import is_one_of, is_writable
-from tuner.trial import Trial, as_trial
-from tuner.trial.splitting import REFIT
+from tuner.trial import Trial, as_trial, splitting
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 MOST_REPEATS = 100
+REFIT = splitting.REFIT  # for rooms that know studies and no trials
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner.study import REFIT
+
 if TYPE_CHECKING:
     from tuner.history.records import RunRecord
     from tuner.history.trial_record import TrialRecord
 
+TRAINED_ON = REFIT  # what a refitted winner is said to be trained on
 SUPERSEDED = "superseded"  # what ends a refit whose configuration isn't the winner's any more
 
 

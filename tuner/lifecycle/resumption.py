@@ -19,8 +19,7 @@ from tuner.loop.refitting import check_refittable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, Run
-from tuner.study import Study, check_refit
-from tuner.trial.splitting import REFIT
+from tuner.study import REFIT, Study, check_refit
 
 Wish = tuple[int | None, int | None]  # how many configurations, and seeds, are to be confirmed; None for the usual
 

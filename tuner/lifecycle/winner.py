@@ -13,11 +13,10 @@ from typing import Any
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.refits import shipped_refit
+from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.results.run import BEST
 from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
-from tuner.trial.splitting import REFIT
 
 NEW = "best.new"
 
@@ -47,7 +46,7 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
     details = {"trial": best.trial, "epoch": epoch, "metrics": dict(best.epochs[epoch].metrics)}
     refit = shipped_refit(record)
     if refit is not None:
-        details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": REFIT}
+        details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
     if not has_network(record, details) and is_written(folder, record):
         return None  # its checkpoint was cleaned away: what best/ has is more than could be written now
     return best, details

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
-from tuner.history.refits import shipped_refit
+from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
-from tuner.trial.splitting import REFIT
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -81,7 +80,7 @@ def _winner(run: Run) -> dict[str, Any] | None:
     if best is None or not worth:
         return None
     known, refit = repeated(run), shipped_refit(run.record)
-    trained = {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": REFIT} if refit else None
+    trained = {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": TRAINED_ON} if refit else None
     return {
         "trial_id": best.trial,
         "config": best.config,
