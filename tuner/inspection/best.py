@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
+from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
@@ -91,6 +92,14 @@ class LoadedModel:
         """Of each class, for images [N, C, size, size] uint8: [N, classes] float32 on the CPU."""
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
         return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
+
+    def embedded(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """`probabilities` of the same images, and what goes into the last layer: [N, features] float32 on the CPU."""
+        split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
+        module = Embedded(self.module, len(self.classes))
+        told = Evaluator(self.device).logits(module, split, self.card.inputs.normalisation).cpu()
+        logits, features = module.apart(told)
+        return logits.softmax(1), features
 
     def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
         """The prediction that the probabilities of all classes make."""

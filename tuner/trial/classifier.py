@@ -112,8 +112,7 @@ class ImageClassifier(Trial):
     @property
     def refit_share(self) -> float:
         """See `Trial.refit_share`: one network in place of those of a cross-validation, and all images."""
-        held_out = self.validation if isinstance(self.validation, float) else 1 / (self.folds or 5)
-        return 1 / (1 - min(held_out, 0.9)) / max(1, self.folds)
+        return splitting.refit_share(self.validation)
 
     def refitted(self) -> ImageClassifier:
         """See `Trial.refitted`."""

@@ -56,6 +56,13 @@ class Joined:
 Validation = float | str | Folds | Joined | None
 
 
+def refit_share(validation: Validation) -> float:
+    """Images of training and validation together, as a share of those that the networks of a trial are trained on."""
+    folds = validation.count if isinstance(validation, Folds) else 0
+    held_out = float(validation) if isinstance(validation, int | float) else 1 / (folds or 5)
+    return 1 / (1 - min(held_out, 0.9)) / max(1, folds)
+
+
 def check_splitting(source: Source, validation: object, group: object) -> None:
     """Raise StudyError for a share or a pattern that can't work, or data that isn't cut."""
     if validation is None and group is None:
