@@ -74,6 +74,9 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
         keep: put them into the machine's cache; without it they live in this process alone, as they should where no
             other trial can have the same backbone
     """
+    before = splits.before
+    if before is not None and before.normalisation == splits.normalisation:  # trials have found them already
+        return _joined(extract_features(network, before, evaluator, model=model, keep=keep), splits)
     builder = _Extraction(network, splits, evaluator)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
@@ -126,6 +129,15 @@ class _Headless:
 
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
+
+
+def _joined(before: Features, splits: Splits) -> Features:
+    """Those of the images for validation behind those for training, as `cut` joins them, and none for validation."""
+    parts = [before.train] if splits.before is not None and splits.before.whole else [before.train, before.validation]
+    values = torch.cat([part.images() for part in parts])
+    return Features(
+        HeldSplit(values, splits.train.labels), HeldSplit(values[:0], splits.train.labels[:0]), before.notes
+    )
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:
