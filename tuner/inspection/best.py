@@ -131,6 +131,7 @@ def write_best(
     card = ModelCard(
         *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
         networks=max(1, trial.folds),
+        test_time_flip=bool(config.get("test_time_flip")),
     )
     files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})

@@ -34,6 +34,7 @@ class ModelCard:
         classes: names, in the order of its outputs
         inputs: what it takes
         networks: how many answer together, those of a cross-validation; 1 for one
+        test_time_flip: whether answers are the mean of those to an image and to its mirror image
     """
 
     model: str
@@ -42,6 +43,7 @@ class ModelCard:
     classes: tuple[str, ...]
     inputs: Inputs
     networks: int = 1
+    test_time_flip: bool = False
 
     @property
     def is_function(self) -> bool:
@@ -73,6 +75,7 @@ class ModelCard:
                 _interpolation(inputs),
             ),
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
+            test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
         )
 
 
@@ -140,6 +143,12 @@ def _count(name: str, value: object, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise ValueError(f"{name}={reprlib.repr(value)}")
     return value
+
+
+def _switch(name: str, value: object) -> bool:
+    if value not in (True, False):
+        raise ValueError(f"{name}={reprlib.repr(value)}")
+    return bool(value)
 
 
 def _resize(inputs: Mapping[str, Any]) -> int | None:
