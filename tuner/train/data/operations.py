@@ -51,12 +51,17 @@ def operate(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
 
 
 def _on_host(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
-    result = images.clone(memory_format=torch.contiguous_format)
+    images = images.contiguous()
+    result = images.clone()
     at_once = max(1, VALUES_AT_ONCE // max(1, images.shape[1:].numel()))
     for first, last, operation in OPERATIONS:
         for part in ((chosen >= first) & (chosen <= last)).nonzero().flatten().split(at_once):
-            if len(part):
-                result[part] = operation(images[part], magnitudes[part], chosen[part])
+            if len(part) == 1:  # a view, as gathering a large image takes as long as changing it
+                one = slice(int(part), int(part) + 1)
+                result[one] = operation(images[one], magnitudes[one], chosen[one])
+            elif len(part):
+                given = images.index_select(0, part)
+                result.index_copy_(0, part, operation(given, magnitudes[part], chosen[part]))
     return result
 
 
@@ -83,21 +88,21 @@ def _stored(values: Tensor) -> Tensor:
 
 def _warped(images: Tensor, magnitudes: Tensor, chosen: Tensor) -> Tensor:
     height, width = images.shape[2:]
-    matrices = _matrices(magnitudes, chosen, height, width)
-    places = torch.ones(height, width, 3, device=images.device)
-    places[..., 0] = torch.linspace((1 - width) / 2, (width - 1) / 2, width, device=images.device)
-    places[..., 1] = torch.linspace((1 - height) / 2, (height - 1) / 2, height, device=images.device)[:, None]
-    grid = places.view(1, -1, 3).expand(len(images), -1, -1).bmm(matrices.transpose(1, 2))
-    grid = grid.view(-1, height, width, 2)
-    return F.grid_sample(images.float(), grid, mode="nearest", padding_mode="zeros", align_corners=False).to(
-        torch.uint8
-    )
+    across, down = _matrices(magnitudes, chosen, height, width)
+    columns = torch.arange(width, device=images.device) + (1 - width) / 2
+    rows = torch.arange(height, device=images.device) + (1 - height) / 2
+    grid = torch.empty(len(images), height, width, 2, device=images.device)
+    for axis, (by_column, by_row, start) in enumerate((across, down)):
+        torch.add(by_column * columns[None, None], by_row * rows[None, :, None] + start, out=grid[..., axis])
+    warped = F.grid_sample(images.float(), grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    return warped.to(torch.uint8)
 
 
-def _matrices(magnitudes: Tensor, chosen: Tensor, height: int, width: int) -> Tensor:
-    """[B, 2, 3]: from places in the result, in pixels from its middle, to those in the image, in halves of its edges.
+def _matrices(magnitudes: Tensor, chosen: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """From places in the result, in pixels from its middle, to those in the image, in halves of its edges.
 
-    Shears leave the upper left corner where it is, rotations the middle.
+    For columns and for rows, each [3, B, 1, 1]: what a column adds, what a row adds, and what the middle has. Shears
+    leave the upper left corner where it is, rotations the middle.
     """
 
     def only(number: int) -> Tensor:
@@ -106,21 +111,21 @@ def _matrices(magnitudes: Tensor, chosen: Tensor, height: int, width: int) -> Te
     angle = torch.deg2rad(only(ROTATE))
     cos, sin = angle.cos(), angle.sin()
     slope, steepness = only(SHEAR_X), only(SHEAR_Y)
-    across = torch.stack([cos, slope - sin, slope * (height / 2) - only(TRANSLATE_X).trunc()], 1) / (width / 2)
-    down = torch.stack([sin + steepness, cos, steepness * (width / 2) - only(TRANSLATE_Y).trunc()], 1) / (height / 2)
-    return torch.stack([across, down], 1)
+    across = torch.stack([cos, slope - sin, slope * (height / 2) - only(TRANSLATE_X).trunc()]) / (width / 2)
+    down = torch.stack([sin + steepness, cos, steepness * (width / 2) - only(TRANSLATE_Y).trunc()]) / (height / 2)
+    return across[..., None, None], down[..., None, None]
 
 
 # Colours
 
 
 def _brightened(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
-    return _stored(images * _of_images(1 + magnitudes))
+    return _stored(images.float().mul_(_of_images(1 + magnitudes)))
 
 
 def _blended(images: Tensor, others: Tensor, magnitudes: Tensor) -> Tensor:
     """Away from others by the magnitudes, or towards them where these are negative."""
-    return _stored((images - others).mul_(_of_images(1 + magnitudes)).add_(others))
+    return _stored(images.float().sub_(others).mul_(_of_images(1 + magnitudes)).add_(others))
 
 
 def _coloured(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
@@ -150,7 +155,8 @@ def _posterised(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
 
 
 def _solarised(images: Tensor, magnitudes: Tensor, _: Tensor) -> Tensor:
-    return torch.where(images >= _of_images(magnitudes * LEVELS), images.bitwise_not(), images)
+    first = (magnitudes * LEVELS).ceil_().clamp_(0, LEVELS).to(torch.uint8)
+    return torch.where(images >= _of_images(first), images.bitwise_not(), images)
 
 
 def _autocontrasted(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
