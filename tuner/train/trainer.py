@@ -30,6 +30,8 @@ from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_see
 from tuner.train.state import put_back, taken
 from tuner.trial import ImageClassifier
 
+Views = list[Callable[[Tensor], Tensor]]
+
 STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
 
@@ -221,10 +223,10 @@ class Trainer:
         steps = STEPS_AT_ONCE if self.parts.fine_tuning.everything_learns else 1
         with self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size):
             normalise = self.splits.normalisation
-            views = [normalise, mirror(normalise)] if self.parts.chosen["test_time_flip"] else [normalise]
+            views: Views = [normalise, mirror(normalise)] if self.parts.chosen["test_time_flip"] else [normalise]
             return self._metrics(self.parts.best_module, split, views)
 
-    def _metrics(self, module: nn.Module, split: Split, views: list[Callable[[Tensor], Tensor]]) -> Metrics:
+    def _metrics(self, module: nn.Module, split: Split, views: Views) -> Metrics:
         with self.parts.precision.kernels():
             ask, evaluator = self.parts.strategy.logits, self.parts.evaluator
             answers = [ask(evaluator, module, split, normalise) for normalise in views]

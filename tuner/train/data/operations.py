@@ -55,7 +55,7 @@ def _on_host(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
     result = images.clone()
     at_once = max(1, VALUES_AT_ONCE // max(1, images.shape[1:].numel()))
     for first, last, operation in OPERATIONS:
-        for part in ((chosen >= first) & (chosen <= last)).nonzero().flatten().split(at_once):
+        for part in torch.split(((chosen >= first) & (chosen <= last)).nonzero().flatten(), at_once):
             if len(part) == 1:  # a view, as gathering a large image takes as long as changing it
                 one = slice(int(part), int(part) + 1)
                 result[one] = operation(images[one], magnitudes[one], chosen[one])
@@ -171,7 +171,8 @@ def _autocontrasted(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
 def _equalised(images: Tensor, _: Tensor, __: Tensor) -> Tensor:
     from torchvision.transforms.v2.functional import equalize_image  # of each image and channel by itself
 
-    return equalize_image(images)
+    result: Tensor = equalize_image(images)
+    return result
 
 
 OPERATIONS: tuple[tuple[int, int, Operation], ...] = (  # first and last place in `NAMES` of what each one does
