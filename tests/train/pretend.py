@@ -37,6 +37,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import tuner
 from tuner.train.data.normalisation import _constants
+from tuner.train.data.policies import _magnitudes
 
 GPU, HOST = torch.device("cuda", 0), torch.device("cpu")
 PACKAGE = Path(tuner.__file__).parent
@@ -292,6 +293,7 @@ def pretending(
             with gpu:
                 yield gpu
         finally:
+            _magnitudes.cache_clear()
             _constants.cache_clear()  # else a real GPU would be given the pretended one's
 
 

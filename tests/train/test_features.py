@@ -152,7 +152,11 @@ def test_random_weights_leave_nothing_in_the_shared_cache(colours: ImageClassifi
 
 
 @pytest.mark.parametrize(
-    "config", [{"flip": 0.5}, {"crop_padding": 2}, {"color_jitter": 0.1}, {"random_erasing": 0.1}, {"mixup": 0.2}]
+    "config",
+    [
+        *({"flip": 0.5}, {"crop_padding": 2}, {"color_jitter": 0.1}, {"random_erasing": 0.1}, {"mixup": 0.2}),
+        *({"cutmix": 0.2}, {"random_resized_crop": 0.5}, {"auto_augment": "trivial"}),
+    ],
 )
 def test_images_that_change_go_through_the_backbone_in_every_epoch(
     pretrained: ImageClassifier, config: dict[str, Any]
@@ -185,6 +189,60 @@ def test_gradual_uses_features_until_more_than_the_head_learns(pretrained: Image
         assert sum(sizes) == 2 + 48 + 6
         running.run_epoch()
         assert sum(sizes) == 2 + 2 * (48 + 6)
+
+
+def test_a_linear_probe_uses_features_of_images_that_arent_augmented_then_all_layers_see_augmented_ones(
+    pretrained: ImageClassifier,
+) -> None:
+    augmented = {"flip": 0.5, "auto_augment": "rand", "cutmix": 1.0, "mixup": 0.2}
+    running = trainer(pretrained, finetune="lp-ft", probe_epochs=2, epochs=3, **augmented)
+    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+        running.run_epoch()
+        running.run_epoch()
+        assert sum(sizes) == 2 + 48 + 6
+        running.run_epoch()
+        assert sum(sizes) == 2 + 2 * (48 + 6)
+
+
+def test_the_probe_is_a_trial_of_the_head_alone(pretrained: ImageClassifier) -> None:
+    head, probe = (
+        trainer(pretrained, epochs=2),
+        trainer(pretrained, finetune="lp-ft", probe_epochs=2, epochs=3, flip=0.5),
+    )
+    for _ in range(2):
+        alone, first = head.run_epoch(), probe.run_epoch()
+        assert (first.train_loss, first.validation) == (alone.train_loss, alone.validation)
+    assert probe.run_epoch().train_loss != head.parts.loss
+
+
+def test_a_probe_without_features_leaves_images_unaugmented_too(pretrained: ImageClassifier) -> None:
+    features, images = (
+        make(pretrained, finetune="lp-ft", probe_epochs=1, epochs=2, mixup=0.2, crop_padding=2)
+        for make in (trainer, plain)
+    )
+    assert images.run_epoch().train_loss == pytest.approx(features.run_epoch().train_loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("finetune", ["head", "all"])
+def test_answers_to_both_views_are_validated_whether_by_features_or_by_images(
+    pretrained: ImageClassifier, finetune: str
+) -> None:
+    running = trainer(pretrained, test_time_flip=True, finetune=finetune)
+    result = running.run_epoch()
+    split, module = running.splits.validation, running.module.eval()
+    images = running.splits.normalisation(split.images())
+    with torch.inference_mode():
+        both = (module(images) + module(images.flip(-1))) / 2
+        one = module(images)
+    loss, of_one = (float(torch.nn.functional.cross_entropy(logits, split.labels)) for logits in (both, one))
+    assert result.validation.loss == pytest.approx(loss, rel=1e-4)
+    assert abs(of_one - loss) > 1e-4 * loss
+
+
+def test_features_of_both_views_are_an_entry_of_their_own(pretrained: ImageClassifier, tmp_path: Path) -> None:
+    trainer(pretrained).run_epoch()
+    trainer(pretrained, test_time_flip=True).run_epoch()
+    assert len(keys(tmp_path)) == 2
 
 
 def test_a_model_that_goes_on_after_its_head_says_so(colours: ImageClassifier) -> None:

@@ -54,6 +54,20 @@ def test_the_share_of_mixup_is_drawn_on_the_host(small: ImageClassifier) -> None
     assert found.draws == ("aten._sample_dirichlet.default",)
 
 
+@pytest.mark.parametrize("policy", ["trivial", "rand"])
+def test_policies_and_resized_crops_are_the_same_operators_whatever_is_drawn(
+    small: ImageClassifier, policy: str
+) -> None:
+    found = of_two_steps(small, auto_augment=policy, random_resized_crop=0.1)
+    assert (found.sequence, found.scalars, found.waits) == (None, (), ())
+
+
+def test_the_box_of_cutmix_is_drawn_on_the_host(small: ImageClassifier) -> None:
+    found = of_two_steps(small, cutmix=1.0)
+    assert found.sequence is None
+    assert set(found.scalars) <= {"aten.mul_.Tensor", "aten.mul.Tensor", "aten.ge.Scalar", "aten.lt.Scalar"}
+
+
 def steps(*taken: Any) -> Difference:
     return difference(*(recorded(step) for step in taken))
 

@@ -97,6 +97,12 @@ MODES: dict[str, dict[str, Any]] = {
         **{"crop_padding": 2, "color_jitter": 0.3, "random_erasing": 0.3, "schedule": "one-cycle", "precision": "fp16"},
         **{"class_weights": "balanced"},
     },
+    "lp-ft": {"finetune": "lp-ft", "probe_lr": 0.01, "schedule": "cosine", "ema_decay": 0.9, "flip": 0.5, "mixup": 0.2},
+    "policies": {
+        **{"auto_augment": "trivial", "random_resized_crop": 0.1, "cutmix": 1.0, "mixup": 0.2, "test_time_flip": True},
+        **{"freeze_batch_norm": True},
+    },
+    "rand": {"auto_augment": "rand", "finetune": "gradual", "cutmix": 0.5},
 }
 
 

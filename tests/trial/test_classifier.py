@@ -57,7 +57,7 @@ def test_a_space_of_every_hyperparameter_is_accepted() -> None:
         "image_size": quniform(16, 32, 4),
         "label_smoothing": 0.1,
     }
-    ImageClassifier().check(Space(space))
+    ImageClassifier(model="efficientnet_b0").check(Space({**space, "model": "efficientnet_b0"}))
     for name, row in HYPERPARAMETERS.items():
         if row.kind != "text":
             assert refusal(ImageClassifier(), {name: "a word"}).startswith(f"{name} must be ")
@@ -83,7 +83,7 @@ def test_a_space_of_every_hyperparameter_is_accepted() -> None:
         ),
         ({"optimizer": choice(["adam", "lion"])}, "optimizer must be adam, adamw or sgd, got 'lion'; choose among"),
         ({"optimizer": randint(0, 2)}, "optimizer must be adam, adamw or sgd, got randint(0, 2); use choice([...])"),
-        ({"finetune": grid_search(["none"])}, "finetune must be all, head or gradual, got 'none'; choose among"),
+        ({"finetune": grid_search(["none"])}, "finetune must be all, head, gradual or lp-ft, got 'none'; choose among"),
         ({"nesterov": choice([0, 1])}, "nesterov must be True or False, got 0; write True or False"),
         ({"nesterov": randint(0, 2)}, "nesterov must be True or False, got randint(0, 2); use choice([...])"),
         ({"momentum": 1.5}, "momentum must be a float from 0 to 0.9999, got 1.5; move it into that range"),

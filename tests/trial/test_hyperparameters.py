@@ -14,6 +14,8 @@ def test_the_table_has_what_the_study_files_of_the_contract_use() -> None:
 RANGES = {
     "epochs": (1, 10_000),
     "unfreeze_every": (1, 1_000),
+    "probe_epochs": (1, 10_000),
+    "probe_lr": (1e-8, 10),
     "backbone_lr_scale": (0, 10),
     "layer_decay": (0.01, 1),
     "lr": (1e-8, 10),
@@ -27,9 +29,14 @@ RANGES = {
     "ema_decay": (0, 0.99999),
     "label_smoothing": (0, 0.9),
     "dropout": (0, 0.95),
+    "stochastic_depth": (0, 0.9),
     "mixup": (0, 10),
+    "cutmix": (0, 10),
     "crop_padding": (0, 256),
+    "random_resized_crop": (0, 1),
     "flip": (0, 1),
+    "rand_augment_operations": (1, 8),
+    "rand_augment_magnitude": (0, 30),
     "color_jitter": (0, 1),
     "random_erasing": (0, 1),
     "image_size": (8, 1_024),
@@ -56,7 +63,10 @@ def test_every_default_is_a_value_that_its_own_row_accepts() -> None:
     assert [row.name for row in HYPERPARAMETERS.values() if row.default is None] == [
         "epochs",
         "model",
+        "probe_epochs",
+        "probe_lr",
         "step_epochs",
+        "stochastic_depth",
         "image_size",
         "strategy",
         "pipeline_micro_batches",
@@ -111,12 +121,13 @@ def test_values_become_the_kinds_own_type(name: str, value: object, coerced: obj
         (
             "finetune",
             ["all"],
-            "finetune must be all, head or gradual, got ['all']; write choice(['all']) to try each",
+            "finetune must be all, head, gradual or lp-ft, got ['all']; write choice(['all']) to try each",
         ),
         (
             "finetune",
             ["none"],
-            "finetune must be all, head or gradual, got ['none']; choose among 'all', 'head', 'gradual'",
+            "finetune must be all, head, gradual or lp-ft, got ['none']; choose among 'all', 'head', 'gradual', "
+            "'lp-ft'",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 import inspect
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.trial.framing import Framing, Preprocessing
-from tuner.trial.models import MEAN, SD, find_model, hub_folder
+from tuner.trial.models import MEAN, SD, find_model, has_batch_norm, has_stochastic_depth, hub_folder
 
 
 def facts_from_torchvision() -> dict[str, dict[str, Any]]:
@@ -109,3 +110,21 @@ def test_image_sizes_that_a_model_cant_take_are_refused() -> None:
 
 def test_a_default_image_size_is_never_less_than_the_model_needs() -> None:
     assert [find_model(name).image_size(28) for name in ("resnet18", "vgg11", "vit_b_16")] == [28, 32, 224]
+
+
+def test_models_with_stochastic_depth_and_without_batch_norm_are_torchvisions() -> None:
+    import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
+    from torchvision import models
+    from torchvision.ops import StochasticDepth
+
+    from tuner.train.models import random_network
+
+    families = {
+        re.split(r"[_\d]", name)[0]: name for name in models.list_models(module=models)
+    }  # one of each is enough
+    for name in {*families.values(), "vgg11", "vgg11_bn", "swin_t", "swin_v2_t", "efficientnet_v2_s", "maxvit_t"}:
+        with torch.device("meta"):
+            layers = list(random_network(name, channels=3, classes=2, seed=0).module.modules())
+        assert has_stochastic_depth(name) == any(isinstance(layer, StochasticDepth) for layer in layers), name
+        assert has_batch_norm(name) == any(isinstance(layer, _BatchNorm) for layer in layers), name

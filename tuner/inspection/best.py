@@ -141,6 +141,7 @@ def write_best(
         *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
         networks=max(1, trial.folds),
         trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
+        test_time_flip=bool(config.get("test_time_flip")),
     )
     files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})

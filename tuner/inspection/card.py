@@ -36,6 +36,7 @@ class ModelCard:
         inputs: what it takes
         networks: how many answer together, those of a cross-validation; 1 for one
         trained_on: "train", or "train+validation" for a winner that was trained again on both
+        test_time_flip: whether answers are the mean of those to an image and to its mirror image
     """
 
     model: str
@@ -45,6 +46,7 @@ class ModelCard:
     inputs: Inputs
     networks: int = 1
     trained_on: str = TRAIN
+    test_time_flip: bool = False
 
     @property
     def is_function(self) -> bool:
@@ -77,6 +79,7 @@ class ModelCard:
             ),
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
             trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),
+            test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
         )
 
 
@@ -150,6 +153,12 @@ def _count(name: str, value: object, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise ValueError(f"{name}={reprlib.repr(value)}")
     return value
+
+
+def _switch(name: str, value: object) -> bool:
+    if value not in (True, False):
+        raise ValueError(f"{name}={reprlib.repr(value)}")
+    return bool(value)
 
 
 def _resize(inputs: Mapping[str, Any]) -> int | None:

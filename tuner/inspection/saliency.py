@@ -65,7 +65,7 @@ def last_block(module: nn.Module, inputs: Tensor) -> nn.Module | None:
     hooks = [part.register_forward_hook(note) for part in module.modules() if part is not module]
     try:
         with torch.no_grad():
-            module(inputs)
+            module.forward(inputs)  # without its mirror image
     finally:
         for hook in hooks:
             hook.remove()
@@ -96,7 +96,7 @@ def _maps(module: nn.Module, block: nn.Module, inputs: Tensor, answers: Tensor) 
     hook = block.register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            logits = module(inputs)
+            logits = module.forward(inputs)
             chosen = logits.gather(1, answers[:, None]).sum()
             slopes = torch.autograd.grad(chosen, put_out[0])[0]
     finally:

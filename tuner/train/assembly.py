@@ -16,7 +16,7 @@ from tuner.train.devices import with_index
 from tuner.train.epoch_result import Notes
 from tuner.train.evaluation import Evaluator
 from tuner.train.feed import Feed, Feeds
-from tuner.train.fine_tuning import FineTuning
+from tuner.train.fine_tuning import LP_FT, FineTuning, probe_epochs
 from tuner.train.memory.errors import memory_errors
 from tuner.train.memory.watch import MemoryWatch
 from tuner.train.models import Network, build_network
@@ -77,7 +77,7 @@ class Parts:
     @property
     def feed(self) -> Feed:
         """What an epoch goes over now."""
-        return self.feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns)
+        return self.feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns, probing=self.fine_tuning.probing)
 
     def open_stages(self, count: int) -> None:
         """Let so many stages learn, if they don't yet."""
@@ -119,7 +119,7 @@ def assemble(
             model=trial.model_name,
             note=notes.add,  # a method of an object that holds the feeds would keep it alive
         )
-    fine_tuning = FineTuning(network, chosen)
+    fine_tuning = FineTuning(network, chosen, epochs)
     optimizer = build_optimizer(parameter_groups(fine_tuning.open(fine_tuning.due(0)), chosen["weight_decay"]), chosen)
     average = AveragedWeights(network.module, chosen["ema_decay"]) if chosen["ema_decay"] else None
     step = strategy.make_step(
@@ -139,7 +139,7 @@ def assemble(
     )
     if chosen["finetune"] != "all" and network.pretrained and fine_tuning.learns_beside_the_head:
         notes.append(_whole_network_runs(chosen["finetune"], fine_tuning.learns_beside_the_head))
-    schedule = Schedule.of(chosen, epochs)
+    schedule = Schedule.of(chosen, epochs, probe_epochs(chosen, epochs) if chosen["finetune"] == LP_FT else 0)
     return Parts(
         *(trial, chosen, where, strategy, splits, network, precision, evaluator, feeds, fine_tuning, optimizer),
         *(schedule, average, step, stepping, watch, notes),
@@ -156,6 +156,8 @@ def _network(trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, see
         config=chosen,
     )
     network.drop_before_head(chosen["dropout"])
+    if chosen["stochastic_depth"] is not None:
+        network.leave_blocks_out(chosen["stochastic_depth"], trial.model_name)
     return network
 
 

@@ -15,7 +15,7 @@ from tuner.train.optimisation import parameter_groups
 from tuner.trial import ImageClassifier
 
 COPIES = {"adam": 2, "adamw": 2}  # of each weight that learns, in the optimizer's state
-MATTERS = ("model", "optimizer", "ema_decay", "finetune", "stem")
+MATTERS = ("model", "optimizer", "ema_decay", "finetune", "stem", "freeze_batch_norm", "probe_epochs")
 UNKNOWN_CLASSES = 1000  # ImageNet's; the head of other data is smaller
 MOST_MODELS = 24  # that are made: a function of the user's may take a while for each
 HEADER_BYTES = 110  # of a tensor in a file: its name, type, shape and place
@@ -74,7 +74,7 @@ def _copies(chosen: dict[str, Any]) -> int:
 def _learning(network: Network, chosen: dict[str, Any], epochs: int) -> list[nn.Parameter]:
     """The weights that learn in the last epoch, when most do."""
     total = min(epochs, chosen["epochs"] or epochs)
-    fine_tuning = FineTuning(network, chosen)
+    fine_tuning = FineTuning(network, chosen, total)
     groups = parameter_groups(fine_tuning.open(fine_tuning.due(total - 1)), chosen["weight_decay"])
     return [parameter for group in groups for parameter in group["params"]]
 

@@ -18,10 +18,13 @@ from tuner.train.data import Splits
 from tuner.train.data.cache import ArrayCache, Builder, CacheUnavailable, cache_key
 from tuner.train.data.splits import HeldSplit, Split
 from tuner.train.evaluation import Evaluator
+from tuner.train.models.mirrored import mean_of_views, mirror
 from tuner.train.models.network import Network
 
 PARTS = ("train", "validation")
 WHOLE = "whole"  # of a cross-validation
+WHOLE_MIRRORED = "whole-mirrored"  # the same to validate on, where answers are those of two views
+MIRRORED = ("validation", WHOLE_MIRRORED)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,9 @@ def backbone_key(network: Network) -> str:
     return digest.hexdigest()
 
 
-def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool) -> Features:
+def extract_features(
+    network: Network, splits: Splits, evaluator: Evaluator, *, model: str, keep: bool, mirrored: bool = False
+) -> Features:
     """The head's inputs for training and validation images, from the machine's cache where they are there.
 
     Args:
@@ -73,16 +78,19 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
         model: name of the model's architecture
         keep: put them into the machine's cache; without it they live in this process alone, as they should where no
             other trial can have the same backbone
+        mirrored: features to validate on are the mean of those of an image and of its mirror image: a last layer, being
+            linear, makes the mean of the answers of it
     """
     before = splits.before
-    if before is not None and before.normalisation == splits.normalisation:  # trials have found them already
+    alike = before is not None and before.normalisation == splits.normalisation
+    if before is not None and alike and not mirrored:  # trials have found them already; learnt from, none are mirrored
         return _joined(extract_features(network, before, evaluator, model=model, keep=keep), splits)
-    builder = _Extraction(network, splits, evaluator)
+    builder = _Extraction(network, splits, evaluator, mirrored=mirrored)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
     if keep and images_key is not None:
         settings = network.head, images_key, repr(splits.normalisation), evaluator.precision.name, evaluator.device.type
-        key = cache_key("features", model, backbone_key(network), *settings)
+        key = cache_key("features", model, backbone_key(network), *settings, *["mirrored"] * mirrored)
         try:
             entry = ArrayCache().get(key, builder.build)
             return _as_splits(entry.arrays, splits, entry.notes)
@@ -90,28 +98,33 @@ def extract_features(network: Network, splits: Splits, evaluator: Evaluator, *, 
             notes = (
                 f"the cache can't be used, so each trial computes and holds the backbone's features itself: {error}",
             )
-    return _as_splits({part: builder.array(split) for part, split in builder.parts.items()}, splits, notes)
+    return _as_splits({part: builder.array(part) for part in builder.parts}, splits, notes)
 
 
 class _Extraction:
-    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator) -> None:
-        self._network, self._splits, self._evaluator = network, splits, evaluator
+    def __init__(self, network: Network, splits: Splits, evaluator: Evaluator, *, mirrored: bool) -> None:
+        self._network, self._splits, self._evaluator, self._mirrored = network, splits, evaluator, mirrored
 
     def build(self, builder: Builder) -> None:
         """Fill a cache entry."""
-        for part, split in self.parts.items():
-            builder.put(part, self.array(split))
+        for part in self.parts:
+            builder.put(part, self.array(part))
 
     @property
     def parts(self) -> dict[str, Split]:
         """The images whose features are found, by name: those of a cross-validation once for all its networks."""
         whole = self._splits.whole
-        return {part: getattr(self._splits, part) for part in PARTS} if whole is None else {WHOLE: whole.split}
+        if whole is None:
+            return {part: getattr(self._splits, part) for part in PARTS}
+        return {WHOLE: whole.split} | ({WHOLE_MIRRORED: whole.split} if self._mirrored else {})
 
-    def array(self, split: Split) -> np.ndarray:
-        """What the head gets for each image of a split: [N, features] float32."""
+    def array(self, part: str) -> np.ndarray:
+        """What the head gets for each image of a part: [N, features] float32."""
+        split, normalise = self.parts[part], self._splits.normalisation
         with _Headless(self._network) as backbone:
-            features = self._evaluator.logits(backbone, split, self._splits.normalisation)
+            features = self._evaluator.logits(backbone, split, normalise)
+            if self._mirrored and part in MIRRORED:
+                features = mean_of_views(features, self._evaluator.logits(backbone, split, mirror(normalise)))
         return features.cpu().numpy()
 
 
@@ -149,4 +162,5 @@ def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldS
     labels = getattr(splits, part).labels
     if splits.whole is None:
         return HeldSplit(torch.from_numpy(arrays[part]), labels)
-    return HeldSplit(torch.from_numpy(arrays[WHOLE]), labels, splits.whole.places[part])
+    name = WHOLE_MIRRORED if part in MIRRORED and WHOLE_MIRRORED in arrays else WHOLE
+    return HeldSplit(torch.from_numpy(arrays[name]), labels, splits.whole.places[part])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -11,10 +11,13 @@ from torch import Tensor
 
 from tuner.train.data import Split, Splits
 from tuner.train.data.augmentation import Augmentation
+from tuner.train.data.policies import Policy
 from tuner.train.evaluation import Evaluator
 from tuner.train.features import extract_features, head_is_last
+from tuner.train.fine_tuning import LP_FT, probe_epochs
 from tuner.train.models.network import Network
-from tuner.train.optimisation import Mixup
+from tuner.train.optimisation import Mixing
+from tuner.train.optimisation.mixing import Numbers
 from tuner.train.parallel.strategy import Strategy
 
 Examples = tuple[Tensor, Tensor]
@@ -23,10 +26,10 @@ Examples = tuple[Tensor, Tensor]
 class Prepare(Protocol):
     """From stored training images [B, C, H, W] and labels [B] to what goes in and its targets, augmented.
 
-    `shares`, of an image itself and of the one that it is mixed with, stand for those that it would draw.
+    `mixed` says how images are mixed, in place of the numbers that it would draw.
     """
 
-    def __call__(self, images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples: ...
+    def __call__(self, images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples: ...
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Feed:
         prepare: from stored training images and labels to what goes in and its targets
         normalise: from stored images to what goes in, without augmentation
         changes: whether what goes in for an image is another in every epoch
-        mixup: draws the shares of images that are mixed; None if no images are mixed
+        mixing: mixes images with one another; None if none are mixed
     """
 
     whole: bool
@@ -49,7 +52,7 @@ class Feed:
     prepare: Prepare
     normalise: Callable[[Tensor], Tensor]
     changes: bool
-    mixup: Mixup | None = None
+    mixing: Mixing | None = None
 
 
 class Feeds:
@@ -87,24 +90,33 @@ class Feeds:
         """
         self._network, self._splits, self._evaluator, self._device = network, splits, evaluator, device
         self._keeps_features, self._model, self._note = strategy.keeps_features, model, note
-        self._frozen_epochs = epochs if chosen["finetune"] == "head" else chosen["unfreeze_every"]
+        frozen = {"head": epochs, LP_FT: probe_epochs(dict(chosen), epochs)}
+        self._frozen_epochs = frozen.get(chosen["finetune"], chosen["unfreeze_every"])
+        self._mirrored = bool(chosen["test_time_flip"])
         self.images = _image_feed(splits, device, chosen, drawn=strategy.draws)
+        self._unaugmented = _unchanged(self.images, splits, device, drawn=strategy.draws)
         self._features: Feed | None = None
         self._looked = False
 
-    def of_epoch(self, *, head_alone: bool) -> Feed:
-        """What an epoch goes over; `head_alone`: nothing else learns, so that features can stand for the images."""
-        if not head_alone or not self._keeps_features:
-            return self.images
-        if not self._looked:
-            self._features = self._feature_feed()
-            self._looked = True
-        return self._features or self.images
+    def of_epoch(self, *, head_alone: bool, probing: bool = False) -> Feed:
+        """What an epoch goes over.
 
-    def _feature_feed(self) -> Feed | None:
+        Args:
+            head_alone: nothing else learns, so that features can stand for the images
+            probing: images are not augmented
+        """
+        images = self._unaugmented if probing else self.images
+        if not head_alone or not self._keeps_features:
+            return images
+        if not self._looked:
+            self._features = self._feature_feed(images)
+            self._looked = True
+        return self._features or images
+
+    def _feature_feed(self, images: Feed) -> Feed | None:
         """The head's inputs in place of the images, or None if they would change or aren't worth computing."""
         shared = self._network.pretrained and self._splits.key is not None
-        if self.images.changes or (self._frozen_epochs < 2 and not shared):
+        if images.changes or (self._frozen_epochs < 2 and not shared):
             return None
         example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
         if not head_is_last(self._network, self._splits.normalisation(example)):
@@ -113,7 +125,9 @@ class Feeds:
                 "every epoch computes them again"
             )
             return None
-        features = extract_features(self._network, self._splits, self._evaluator, model=self._model, keep=shared)
+        features = extract_features(
+            *(self._network, self._splits, self._evaluator), model=self._model, keep=shared, mirrored=self._mirrored
+        )
         for note in features.notes:
             self._note(note)
         return Feed(
@@ -133,22 +147,20 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
         flip=chosen["flip"],
         color_jitter=chosen["color_jitter"],
         random_erasing=chosen["random_erasing"],
+        random_resized_crop=chosen["random_resized_crop"],
+        policy=_policy(chosen),
     )
-    mixup = Mixup(chosen["mixup"], len(splits.classes)) if chosen["mixup"] else None
+    mixes = chosen["mixup"] or chosen["cutmix"]
+    mixing = Mixing(chosen["mixup"], chosen["cutmix"], len(splits.classes)) if mixes else None
     train, validation = splits.train, splits.validation
     if drawn:
         train, validation = train.to(device), validation.to(device)
 
-    def prepare(images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples:
-        prepared = augmentation(images, splits.normalisation)
-        if prepared.ndim == 4 and device.type == "cuda":
-            prepared = prepared.contiguous(memory_format=torch.channels_last)
-        if mixup is None:
+    def prepare(images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples:
+        prepared = _laid_out(augmentation(images, splits.normalisation), device)
+        if mixing is None:
             return prepared, labels
-        if shares is not None:
-            return mixup(prepared, labels, *shares)
-        share = mixup.draw()
-        return mixup(prepared, labels, share, 1 - share)
+        return mixing(prepared, labels, mixing.draw(*prepared.shape[2:]) if mixed is None else mixed)
 
     return Feed(
         whole=True,
@@ -156,10 +168,33 @@ def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any],
         validation=validation,
         prepare=prepare if drawn else _as_they_are,
         normalise=splits.normalisation,
-        changes=augmentation.active or mixup is not None or not train.deterministic,
-        mixup=mixup,
+        changes=augmentation.active or mixing is not None or not train.deterministic,
+        mixing=mixing,
     )
 
 
-def _as_they_are(images: Tensor, labels: Tensor, shares: Examples | None = None) -> Examples:
+def _policy(chosen: Mapping[str, Any]) -> Policy | None:
+    kind = chosen["auto_augment"]
+    if kind == "rand":
+        return Policy(kind, chosen["rand_augment_operations"], chosen["rand_augment_magnitude"])
+    return None if kind == "none" else Policy(kind)
+
+
+def _unchanged(feed: Feed, splits: Splits, device: torch.device, *, drawn: bool) -> Feed:
+    """The same images, neither augmented nor mixed."""
+
+    def prepare(images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples:
+        return _laid_out(splits.normalisation(images), device), labels
+
+    changes = not feed.train.deterministic
+    return replace(feed, prepare=prepare if drawn else _as_they_are, changes=changes, mixing=None)
+
+
+def _laid_out(images: Tensor, device: torch.device) -> Tensor:
+    if images.ndim == 4 and device.type == "cuda":
+        return images.contiguous(memory_format=torch.channels_last)
+    return images
+
+
+def _as_they_are(images: Tensor, labels: Tensor, mixed: Numbers | None = None) -> Examples:
     return images, labels

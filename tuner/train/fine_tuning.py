@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from tuner.train.models.network import Network
 from tuner.train.models.stages import Stage, find_stages
+
+LP_FT = "lp-ft"
 
 
 class FineTuning:
     """Opens a network's stages to learning.
 
     `finetune="all"` opens them all at once; "head" the last one; "gradual" the last one, then one more every
-    `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018). Layers without pretrained weights
+    `unfreeze_every` epochs from the output to the input (Howard and Ruder 2018); "lp-ft" the last one for
+    `probe_epochs`, then all (Kumar et al. 2022, https://arxiv.org/abs/2202.10054). Layers without pretrained weights
     learn from the beginning, at the full learning rate. A stage that isn't open is as in evaluation: its batch norms
-    keep their statistics, its dropout is off.
+    keep their statistics, its dropout is off. Batch norms that are frozen stay as they are, wherever they are.
     """
 
-    def __init__(self, network: Network, hyperparameters: dict[str, Any]) -> None:
+    def __init__(self, network: Network, hyperparameters: dict[str, Any], epochs: int) -> None:
+        """Of a trial of so many epochs; nothing learns yet."""
         self._network = network
         self._kind: str = hyperparameters["finetune"]
         self._every: int = hyperparameters["unfreeze_every"]
+        self._probe = probe_epochs(hyperparameters, epochs)
+        self._frozen = _batch_norms(network.module) if hyperparameters["freeze_batch_norm"] else []
+        self._never = {id(parameter) for layer in self._frozen for parameter in layer.parameters()}
         self._scale: float = hyperparameters["backbone_lr_scale"]
         self._decay: float = hyperparameters["layer_decay"]
         self._stages = find_stages(network.module, network.head)
@@ -51,6 +60,11 @@ class FineTuning:
         return len(self._open) == 1 and not self.learns_beside_the_head
 
     @property
+    def probing(self) -> bool:
+        """Whether it is one of the first epochs of "lp-ft", in which images come as they are."""
+        return self._kind == LP_FT and not self.everything_learns
+
+    @property
     def everything_learns(self) -> bool:
         """Whether all stages do."""
         return len(self._open) == len(self._stages)
@@ -59,6 +73,8 @@ class FineTuning:
         """How many stages are open in the epoch after `epoch` finished ones."""
         if self._kind == "all":
             return len(self._stages)
+        if self._kind == LP_FT:
+            return len(self._stages) if epoch >= self._probe else 1
         return 1 if self._kind == "head" else min(len(self._stages), 1 + epoch // self._every)
 
     def open(self, count: int) -> list[tuple[nn.Parameter, float]]:
@@ -75,9 +91,11 @@ class FineTuning:
         self._network.module.eval()
         if self.everything_learns:
             self._network.module.train()
-            return
-        for name in [*(name for stage in self._open for name in stage.modules), *self._network.new]:
-            self._network.module.get_submodule(name).train()
+        else:
+            for name in [*(name for stage in self._open for name in stage.modules), *self._network.new]:
+                self._network.module.get_submodule(name).train()
+        for layer in self._frozen:
+            layer.eval()
 
     def _share(self, distance: int) -> float:
         """Of the learning rate, for the stage `distance` stages before the head."""
@@ -88,7 +106,17 @@ class FineTuning:
         begun = []
         for name in names:
             parameter = self._network.module.get_parameter(name)
-            if not parameter.requires_grad:
+            if not parameter.requires_grad and id(parameter) not in self._never:
                 parameter.requires_grad_(True)
                 begun.append((parameter, 1.0 if name in self._fresh else share))
         return begun
+
+
+def probe_epochs(hyperparameters: dict[str, Any], epochs: int) -> int:
+    """Epochs of a trial of "lp-ft" in which the head alone learns; of the default at least one other is left."""
+    chosen: int | None = hyperparameters["probe_epochs"]
+    return min(math.ceil(epochs / 3), epochs - 1) if chosen is None else chosen
+
+
+def _batch_norms(module: nn.Module) -> list[nn.Module]:
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]

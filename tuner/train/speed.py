@@ -90,7 +90,7 @@ def measure_trial(
         once_seconds=once,
         once_for=f"{trial.model_name} {sample.images.shape[-1]}",
         epoch_seconds=tuple(lengths),
-        score_seconds=networks * test * per_image,
+        score_seconds=networks * test * per_image * _views(trainer),
         look_seconds=sum(sample.sizes) * sample.read_seconds,
         cache_bytes=0 if streamed or not sample.read_seconds else stored,
         memory_bytes=memory,
@@ -221,7 +221,7 @@ def _training(
         batch: images of a step as the configuration has it
         seconds: about how long to measure
     """
-    train, validation, _ = sample.sizes
+    train, validation = sample.sizes[0], sample.sizes[1] * _views(trainer)
     once, lengths = 0.0, []
     probes = _probes(trainer)
     for epoch in probes:
@@ -235,7 +235,7 @@ def _training(
         else:
             once = (train + validation) * per_image
             lengths.append(max(1.0, train / batch) * step)
-    return once, _between(probes, lengths)
+    return once, _between(trainer, probes, lengths)
 
 
 def _probes(trainer: Trainer) -> list[int]:
@@ -245,9 +245,15 @@ def _probes(trainer: Trainer) -> list[int]:
     return sorted({first[0], first[len(first) // 2], first[-1]})
 
 
-def _between(epochs: list[int], lengths: list[float]) -> list[float]:
-    """Of every epoch up to the last that was measured."""
-    return np.interp(np.arange(epochs[-1] + 1), epochs, lengths).tolist()
+def _between(trainer: Trainer, epochs: list[int], lengths: list[float]) -> list[float]:
+    """Of every epoch up to the last that was measured, by how many stages learn in it."""
+    due = [trainer.parts.fine_tuning.due(epoch) for epoch in range(epochs[-1] + 1)]
+    return np.interp(due, [due[epoch] for epoch in epochs], lengths).tolist()
+
+
+def _views(trainer: Trainer) -> int:
+    """How often an image is asked about."""
+    return 2 if trainer.parts.chosen["test_time_flip"] else 1
 
 
 def _step(trainer: Trainer) -> None:

@@ -22,14 +22,15 @@ from tuner.train.epoch_result import EpochResult
 from tuner.train.evaluation import Metrics, metrics_of
 from tuner.train.memory.errors import SMALLER_MODEL, memory_errors
 from tuner.train.memory.watch import explained
-from tuner.train.optimisation import (
-    set_learning_rate,
-)
+from tuner.train.models.mirrored import mean_of_views, mirror
+from tuner.train.optimisation import set_learning_rate
 from tuner.train.parallel.group import Group
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.randomness import IMAGES, ORDER, STEPS, derive_seed, derive_seeds, seeded
 from tuner.train.state import put_back, taken
 from tuner.trial import ImageClassifier
+
+Views = list[Callable[[Tensor], Tensor]]
 
 STEPS_AT_ONCE = 2  # whose images are validated together: one keeps 4 to 30 times what an image in evaluation needs
 STEPS_BETWEEN_CHECKS = 64  # of the loss, on the CPU; on a GPU a look at it would make the host wait
@@ -214,18 +215,23 @@ class Trainer:
             if self.parts.feed.whole:
                 return self.evaluate(self.parts.feed.validation)
             head = self.parts.best_module.get_submodule(self.parts.network.head)
-            return self._metrics(head, self.parts.feed.validation, self.parts.feed.normalise)
+            feed = self.parts.feed  # whose features to validate on are of all views
+            return self._metrics(head, feed.validation, [feed.normalise])
 
     def evaluate(self, split: Split) -> Metrics:
         """What the model's answers to any split of images are worth; takes no more memory than a training step."""
         self.parts.optimizer.zero_grad(set_to_none=True)
         steps = STEPS_AT_ONCE if self.parts.fine_tuning.everything_learns else 1
         with self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size):
-            return self._metrics(self.parts.best_module, split, self.splits.normalisation)
+            normalise = self.splits.normalisation
+            views: Views = [normalise, mirror(normalise)] if self.parts.chosen["test_time_flip"] else [normalise]
+            return self._metrics(self.parts.best_module, split, views)
 
-    def _metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
+    def _metrics(self, module: nn.Module, split: Split, views: Views) -> Metrics:
         with self.parts.precision.kernels():
-            logits = self.parts.strategy.logits(self.parts.evaluator, module, split, normalise)
+            ask, evaluator = self.parts.strategy.logits, self.parts.evaluator
+            answers = [ask(evaluator, module, split, normalise) for normalise in views]
+            logits = answers[0] if len(answers) == 1 else mean_of_views(*answers)
             return metrics_of(logits, split.labels, self.parts.trial.chosen_metrics, self.splits.classes)
 
     def snapshot(self) -> Checkpoint:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.models import find_model
+from tuner.trial.models import STOCHASTIC_DEPTH, find_model, has_stochastic_depth
 from tuner.trial.sources import function_name
 
 if TYPE_CHECKING:
@@ -68,11 +68,43 @@ def _check_domain(trial: ImageClassifier, row: Hyperparameter, domain: Domain, s
 
 def _check_value(trial: ImageClassifier, row: Hyperparameter, value: object, space: Space) -> None:
     row.check(value)
+    _check_weights_for(trial, row.name, value)
+    if row.name == "stochastic_depth" and isinstance(value, int | float) and value > 0:
+        for each in _with(trial, row.name, space):
+            _check_has_stochastic_depth(each.model)
     if row.name == "image_size" and isinstance(value, int | float):
-        conditions = dict(space.conditions.get(row.name, ()))
-        for each in trial.each:
-            if each.model in conditions.get("model", (each.model,)):
-                each.model_facts.check_image_size(int(value))
+        for each in _with(trial, row.name, space):
+            each.model_facts.check_image_size(int(value))
+
+
+def _with(trial: ImageClassifier, name: str, space: Space) -> list[ImageClassifier]:
+    """The trial with each model that a hyperparameter may be chosen for."""
+    conditions = dict(space.conditions.get(name, ()))
+    return [each for each in trial.each if each.model in conditions.get("model", (each.model,))]
+
+
+def _check_weights_for(trial: ImageClassifier, name: str, value: object) -> None:
+    """Raise StudyError for what builds on weights where there are none; a function's model may have its own."""
+    if not isinstance(trial.model, str) or trial.weights_file is not None:
+        return
+    if (name, value) == ("finetune", "lp-ft"):
+        raise StudyError(
+            "finetune='lp-ft' needs pretrained weights, whose features its first epochs learn from, got weights=None; "
+            "use weights='imagenet', or finetune='all'"
+        )
+    if name == "freeze_batch_norm" and value is True:
+        raise StudyError(
+            "freeze_batch_norm=True needs pretrained weights, whose statistics it keeps, got weights=None; use "
+            "weights='imagenet', or leave it out"
+        )
+
+
+def _check_has_stochastic_depth(model: object) -> None:
+    if isinstance(model, str) and not has_stochastic_depth(model):
+        raise StudyError(
+            f"stochastic_depth needs a model that has it ({', '.join(STOCHASTIC_DEPTH)}), got '{model}'; leave it out, "
+            "or give it a condition on model"
+        )
 
 
 def _takes(function: Callable[..., Any], *arguments: object) -> bool:

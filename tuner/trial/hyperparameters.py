@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tuner.errors import StudyError
 from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.image_hyperparameters import IMAGES
 from tuner.trial.strategies import STRATEGIES
 
 TABLE: tuple[Hyperparameter, ...] = (
@@ -34,8 +35,9 @@ TABLE: tuple[Hyperparameter, ...] = (
         "all",
         "`all` layers learn; or only the `head`: the last layer and all other layers without pretrained weights, while "
         "the rest is frozen with its batch-norm statistics; or `gradual`: the head first, then one more stage every "
-        "`unfreeze_every` epochs, from the last to the first.",
-        choices=("all", "head", "gradual"),
+        "`unfreeze_every` epochs, from the last to the first; or `lp-ft` (linear probing, then fine-tuning; Kumar et "
+        "al. 2022): the head for `probe_epochs`, on images that aren't augmented, then all layers.",
+        choices=("all", "head", "gradual", "lp-ft"),
         aliases=("fine_tune", "finetuning", "freeze"),
     ),
     Hyperparameter(
@@ -45,6 +47,26 @@ TABLE: tuple[Hyperparameter, ...] = (
         "Epochs between two stages of `gradual`.",
         low=1,
         high=1_000,
+    ),
+    Hyperparameter(
+        "probe_epochs",
+        "int",
+        None,
+        "Epochs of `lp-ft` in which the head alone learns, by default a third of the trial.",
+        low=1,
+        high=10_000,
+        aliases=("linear_probe_epochs", "head_epochs"),
+    ),
+    Hyperparameter(
+        "probe_lr",
+        "float",
+        None,
+        "Learning rate of these epochs at its highest, by default `lr`. The schedule runs once for them, and once for "
+        "the others.",
+        low=1e-8,
+        high=10,
+        log=True,
+        aliases=("head_lr", "linear_probe_lr"),
     ),
     Hyperparameter(
         "backbone_lr_scale",
@@ -64,6 +86,13 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=0.01,
         high=1,
         aliases=("layerwise_decay", "layer_wise_decay", "lr_decay"),
+    ),
+    Hyperparameter(
+        "freeze_batch_norm",
+        "bool",
+        False,
+        "Batch norms keep the statistics, scales and shifts of the weights, whatever else learns.",
+        aliases=("frozen_batch_norm", "freeze_bn", "frozen_bn"),
     ),
     Hyperparameter(
         "stem",
@@ -219,63 +248,17 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=0.95,
         aliases=("drop", "dropout_rate"),
     ),
-    # The images
     Hyperparameter(
-        "mixup",
+        "stochastic_depth",
         "float",
-        0.0,
-        "Alpha of mixup (Zhang et al. 2018); 0: none.",
-        low=0,
-        high=10,
-        aliases=("mixup_alpha",),
-    ),
-    Hyperparameter(
-        "crop_padding",
-        "int",
-        0,
-        "Random crops of images that are padded by this number of pixels on every side.",
-        low=0,
-        high=256,
-        aliases=("random_crop", "padding"),
-    ),
-    Hyperparameter(
-        "flip",
-        "float",
-        0.0,
-        "Share of images that are mirrored.",
-        low=0,
-        high=1,
-        aliases=("horizontal_flip", "random_flip", "hflip"),
-    ),
-    Hyperparameter(
-        "color_jitter",
-        "float",
-        0.0,
-        "Strength of random changes of brightness, contrast and saturation.",
-        low=0,
-        high=1,
-        aliases=("colour_jitter", "jitter"),
-    ),
-    Hyperparameter(
-        "random_erasing",
-        "float",
-        0.0,
-        "Share of images of which a random rectangle is erased (Zhong et al. 2017).",
-        low=0,
-        high=1,
-        aliases=("erasing", "cutout", "random_erase"),
-    ),
-    Hyperparameter(
-        "image_size",
-        "int",
         None,
-        "Edge in pixels that images are resized to. By default it is that of published weights, for most of them 224 "
-        "pixels, with their crop and interpolation; with other weights the data's own: 28 for fashion-mnist, 32 for "
-        "cifar10, 24 for digits (8 pixels), 64 for a folder. Never less than the model needs.",
-        low=8,
-        high=1024,
-        aliases=("img_size", "imagesize", "size", "resolution", "input_size"),
+        "Share of images for which the last residual block is left out in training, in proportion less for earlier "
+        "ones (Huang et al. 2016); by default the model's own. EfficientNet, ConvNeXt, Swin and MaxViT have it.",
+        low=0,
+        high=0.9,
+        aliases=("drop_path", "drop_path_rate", "stochastic_depth_prob"),
     ),
+    *IMAGES,
     # On several devices
     Hyperparameter(
         "strategy",

@@ -20,6 +20,8 @@ from tuner.trial.hyperparameters import closest
 IMAGENET = "imagenet"  # a model's default weights
 MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of most weights; models.json has the others
 SIZES = ("size", "resize", "interpolation")
+STOCHASTIC_DEPTH = ("efficientnet", "convnext", "swin", "maxvit")  # what names of models that have it start with
+NO_BATCH_NORM = ("alexnet", "convnext", "squeezenet", "swin", "vit")  # and of those without one
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,16 @@ def looks_published(weights: str) -> bool:
 def weights_names() -> frozenset[str]:
     """The names that published weights of any model have, "imagenet" aside."""
     return frozenset(name for facts in model_facts().values() for name in facts.published)
+
+
+def has_stochastic_depth(name: str) -> bool:
+    """Whether a torchvision model leaves residual blocks out in training."""
+    return name.startswith(STOCHASTIC_DEPTH)
+
+
+def has_batch_norm(name: str) -> bool:
+    """Whether a torchvision model has batch norms."""
+    return not name.startswith(NO_BATCH_NORM) and (not name.startswith("vgg") or name.endswith("_bn"))
 
 
 def find_model(name: str) -> ModelFacts:

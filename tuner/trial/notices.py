@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tuner.space import Choice, Float, GridSearch, Integer, Space
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES
+from tuner.trial.models import has_batch_norm
 
 if TYPE_CHECKING:
     from tuner.trial.classifier import ImageClassifier
@@ -19,6 +21,8 @@ def notices(trial: ImageClassifier, space: Space, max_epochs: int) -> list[str]:
         *_of_the_model(trial, space),
         *_of_the_length(space, max_epochs),
         *_of_the_weights(trial, space),
+        *_of_what_learns(trial, space, max_epochs),
+        *_of_augmentation(space),
         *_of_the_images(trial, space),
     ]
 
@@ -43,6 +47,34 @@ def _of_the_weights(trial: ImageClassifier, space: Space) -> Iterator[str]:
         yield (
             f"finetune='{frozen[0]}' with weights=None trains the last layer on features of random weights; use "
             "weights='imagenet', or finetune='all'"
+        )
+
+
+def _of_what_learns(trial: ImageClassifier, space: Space, max_epochs: int) -> Iterator[str]:
+    probe = [value for value in _values(space, "probe_epochs") if isinstance(value, int | float)]
+    if "lp-ft" not in _values(space, "finetune"):
+        for name in ("probe_epochs", "probe_lr"):
+            if _values(space, name):
+                yield f"{name} changes nothing without finetune='lp-ft'; leave it out, or set finetune"
+    elif max(probe, default=0) >= max_epochs:
+        yield (
+            f"probe_epochs={max(probe):g} leaves none of max_epochs={max_epochs} to train all layers; lower "
+            "probe_epochs, or raise Budget(max_epochs=...)"
+        )
+    without = [each.model for each in trial.each if isinstance(each.model, str) and not has_batch_norm(each.model)]
+    if without and True in _values(space, "freeze_batch_norm"):
+        yield f"freeze_batch_norm changes nothing for {', '.join(without)}, which has no batch norm; leave it out"
+
+
+def _of_augmentation(space: Space) -> Iterator[str]:
+    for name in ("rand_augment_operations", "rand_augment_magnitude"):
+        if _values(space, name) and "rand" not in _values(space, "auto_augment"):
+            yield f"{name} changes nothing without auto_augment='rand'; leave it out, or set auto_augment"
+    changing = [name for name in CHANGES_IMAGES if any(value not in (0, "none") for value in _values(space, name))]
+    if changing and _values(space, "finetune") == ["head"]:
+        yield (
+            f"{changing[0]} changes the images in every epoch, so finetune='head' runs the whole network each time; "
+            "without it, what the frozen layers make of an image is computed once"
         )
 
 

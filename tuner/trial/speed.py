@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
+
 MATTERS = ("model", "finetune", "image_size", "precision")  # for how long images take
-SWITCHES = ("flip", "crop_padding", "color_jitter", "random_erasing", "mixup", "ema_decay", "clip_norm")
+SWITCHES = (*CHANGES_IMAGES, "freeze_batch_norm", "test_time_flip", "ema_decay", "clip_norm")
 
 
 @dataclass(frozen=True)
@@ -48,4 +50,9 @@ class Speed:
 def kind_of(chosen: Mapping[str, Any]) -> str:
     """What hyperparameters have in common whose images take as long; a batch's size matters little on a CPU."""
     told = [f"{name}={chosen[name]}" for name in MATTERS if chosen.get(name) is not None]
-    return " ".join([*told, *(name for name in SWITCHES if chosen.get(name))])
+    return " ".join([*told, *(_switch(chosen, name) for name in SWITCHES if is_on(chosen, name))])
+
+
+def _switch(chosen: Mapping[str, Any], name: str) -> str:
+    """A word is told with its name, a number is not."""
+    return f"{name}={chosen[name]}" if isinstance(chosen[name], str) else name

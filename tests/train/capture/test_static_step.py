@@ -24,6 +24,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "average": {"ema_decay": 0.9, "class_weights": "balanced", "dropout": 0.2},
     "mixup": {"mixup": 0.3, "label_smoothing": 0.1},
     "augmented": {"flip": 0.5, "crop_padding": 2, "color_jitter": 0.3, "random_erasing": 0.3},
+    "cutmix": {"cutmix": 1.0, "label_smoothing": 0.1, "class_weights": "balanced"},
+    "either": {"cutmix": 1.0, "mixup": 0.3},
+    "trivial": {"auto_augment": "trivial", "random_resized_crop": 0.2},
+    "frozen norms": {"freeze_batch_norm": True},
+    "lp-ft": {"finetune": "lp-ft", "probe_epochs": 1, "cutmix": 1.0},
     "bf16": {"precision": "bf16", "clip_norm": 1.0},
     "fp16": {"precision": "fp16", "optimizer": "sgd", "momentum": 0.9, "clip_norm": 1.0, "ema_decay": 0.5},
     "gradual": {"finetune": "gradual", "backbone_lr_scale": 0.3, "layer_decay": 0.5, "ema_decay": 0.9},
@@ -79,8 +84,9 @@ def test_recorded_steps_are_the_eager_ones_bit_for_bit(
     assert run(static) == expected
     assert_same(plain, static)
     assert plain.snapshot().scalars == static.snapshot().scalars
-    if config.get("finetune") == "gradual":  # each stage that opens is recorded anew
-        assert (recorder.done.count("record"), recorder.done.count("replay")) == (3, 6)
+    recorded_so_often = {"gradual": (3, 6), "lp-ft": (2, 9)}  # each stage that opens is recorded anew
+    if config.get("finetune") in recorded_so_often:
+        assert (recorder.done.count("record"), recorder.done.count("replay")) == recorded_so_often[config["finetune"]]
     else:
         full = 3 * (48 // running_batch(static))
         expected_order = ["warm up"] * 3 + ["record"] + ["replay"] * (full - 3)
@@ -109,7 +115,7 @@ def test_a_trial_goes_on_from_a_checkpoint_with_recorded_steps_bit_for_bit(
 
 
 LINTED: dict[str, dict[str, Any]] = {
-    name: config for name, config in CONFIGS.items() if name not in ("gradual", "head", "bf16")
+    name: config for name, config in CONFIGS.items() if name not in ("gradual", "head", "bf16", "trivial", "lp-ft")
 }
 
 

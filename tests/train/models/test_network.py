@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
 from tuner.train.models import (
@@ -299,3 +300,38 @@ def test_a_function_that_makes_no_model_is_refused() -> None:
         TrialError, match=r"^a model function must return an nn\.Module with .* got a str from <lambda>"
     ):
         build_network(trial, channels=1, classes=3, seed=0, config={})
+
+
+@pytest.mark.parametrize("name", ["convnext_tiny", "swin_t", "maxvit_t", "efficientnet_b0"])
+def test_the_last_block_is_left_out_for_the_share_that_is_asked_for_and_earlier_ones_in_proportion(name: str) -> None:
+    with torch.device("meta"):
+        network = random_network(name, channels=3, classes=3, seed=0)
+    before = depths(network.module)
+    network.leave_blocks_out(0.4, name)
+    after = depths(network.module)
+    assert max(after) == pytest.approx(0.4)
+    assert after == pytest.approx([0.4 * share / max(before) for share in before])
+    network.leave_blocks_out(0.0, name)
+    assert set(depths(network.module)) == {0.0}
+
+
+def test_stochastic_depth_is_what_torchvision_builds_with_it() -> None:
+    from torchvision.models import convnext_tiny
+
+    with torch.device("meta"):
+        network = random_network("convnext_tiny", channels=3, classes=3, seed=0)
+        network.leave_blocks_out(0.3, "convnext_tiny")
+        assert depths(network.module) == pytest.approx(depths(convnext_tiny(stochastic_depth_prob=0.3)))
+
+
+def test_a_network_without_stochastic_depth_is_refused() -> None:
+    network = random_network("resnet18", channels=3, classes=3, seed=0)
+    with pytest.raises(TrialError) as caught:
+        network.leave_blocks_out(0.1, "my_model()")
+    assert str(caught.value) == (
+        "stochastic_depth needs a model with torchvision's StochasticDepth, got my_model() without; leave it out"
+    )
+
+
+def depths(module: torch.nn.Module) -> list[float]:
+    return [layer.p for layer in module.modules() if isinstance(layer, StochasticDepth)]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tuner.train.optimisation.objective import Mixup, Objective, balanced_weights
+from tuner.train.optimisation.objective import Objective, balanced_weights
 
 LOGITS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 0, 0, 0, 1, 1, 2])
@@ -24,28 +24,3 @@ def test_balanced_weights_are_inverse_to_the_counts_and_1_on_average() -> None:
     weights = balanced_weights(LABELS, 4)
     assert weights.tolist() == pytest.approx([7 / 12, 7 / 6, 7 / 3, 0])
     assert float(weights[LABELS].mean()) == pytest.approx(1)
-
-
-def test_mixup_mixes_images_and_labels_alike() -> None:
-    torch.manual_seed(0)
-    mix = Mixup(1.0, 3)
-    share = mix.draw()
-    images = F.one_hot(LABELS, 3).float().view(7, 3, 1, 1).expand(7, 3, 2, 2)
-    mixed, targets = mix(images, LABELS, share, 1 - share)
-    assert torch.allclose(mixed[:, :, 0, 0], targets)
-    assert torch.allclose(targets.sum(1), torch.ones(7))
-    assert not torch.equal(mixed, images)
-
-
-@pytest.mark.parametrize("as_tensors", [False, True])
-def test_mixup_is_torchvisions_bit_for_bit(as_tensors: bool) -> None:
-    from torchvision.transforms.v2 import MixUp
-
-    images, mix = torch.rand(7, 3, 5, 5), Mixup(0.4, 3)
-    torch.manual_seed(3)
-    expected = MixUp(alpha=0.4, num_classes=3)(images, LABELS)
-    torch.manual_seed(3)
-    share = mix.draw()
-    shares = [torch.tensor(value) if as_tensors else value for value in (share, 1 - share)]
-    mixed = mix(images, LABELS, *shares)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(mixed, expected, strict=True))

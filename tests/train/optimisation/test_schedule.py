@@ -59,3 +59,13 @@ def test_step_falls_twice_in_a_trial_by_default(epochs: int, every: int) -> None
 def test_every_schedule_stays_within_0_and_1(kind: str, warmup: float) -> None:
     schedule = Schedule(kind, 3, warmup_epochs=warmup)
     assert all(0 <= schedule(done / 7) <= 1 for done in range(22))
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "one-cycle", "step"])
+def test_a_probe_has_the_schedule_for_itself_and_so_have_the_epochs_after_it(kind: str) -> None:
+    chosen = ImageClassifier().hyperparameters({"schedule": kind, "lr": 1e-3, "probe_lr": 1e-2, "warmup_epochs": 1.0})
+    whole = Schedule.of(chosen, EPOCHS, probe=4)
+    plain = {**chosen, "probe_lr": None}
+    rest, probe = Schedule.of(plain, 6), Schedule.of({**plain, "warmup_epochs": 0.0}, 4)
+    assert [whole(4 + done) for done in (0, 0.5, 3, 6)] == pytest.approx([rest(done) for done in (0, 0.5, 3, 6)])
+    assert [whole(done) for done in (0, 1.5, 3.9)] == pytest.approx([10 * probe(done) for done in (0, 1.5, 3.9)])

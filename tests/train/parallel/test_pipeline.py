@@ -33,6 +33,11 @@ CASES: dict[str, dict[str, Any]] = {
     "a split that is given": {**SGD, "pipeline_split": "2"},
     "weighted classes, smooth labels": {**SGD, "class_weights": "balanced", "label_smoothing": 0.1},
     "mixed images": {**SGD, "mixup": 0.4},
+    "policies, images mixed in either way, both views": {
+        **{**SGD, "cutmix": 1.0, "mixup": 0.4, "auto_augment": "trivial", "random_resized_crop": 0.2},
+        **{"test_time_flip": True, "freeze_batch_norm": True},
+    },
+    "a probe, then mixed images": {**SGD, "finetune": "lp-ft", "cutmix": 1.0},
     "clipped": {**SGD, "clip_norm": 0.1},
     "adam": {"optimizer": "adam", "lr": 0.01, "batch_size": 9},
     "averaged weights": {**SGD, "ema_decay": 0.9},

@@ -85,6 +85,9 @@ def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: 
             f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "
             "mean of their probabilities is the answer."
         )
+    if facts["test_time_flip"]:
+        inside = "the network has to be asked about both" if form == "safetensors" else "both are asked inside"
+        yield f"An answer is the mean of the logits for an image and for its mirror image (left to right): {inside}."
     script = " `predict.py` does so with Pillow." * scripted
     yield _framing(facts) + script + " No ONNX operator resizes exactly as training does." * (form == "onnx")
     if loaded.card.is_function:

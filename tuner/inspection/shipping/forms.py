@@ -20,6 +20,7 @@ from torch import nn
 from tuner.errors import RunFolderError, describe_error
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.shipping.whole import WholeModel, facts_of
+from tuner.train.models.mirrored import answer_for_both_views
 
 BATCH = "batch"
 TRACED_IMAGES = 2  # a batch of one would be taken for a fixed size
@@ -104,6 +105,8 @@ def torchvisions(loaded: LoadedModel) -> nn.Module | None:
     try:
         module: nn.Module = torchvision.models.get_model(loaded.card.model, num_classes=len(loaded.classes))
         module.load_state_dict(loaded.module.state_dict())
+        if loaded.card.test_time_flip:
+            answer_for_both_views(module)
     except (RuntimeError, ValueError, TypeError):  # other channels, another image size, or a builder of its own
         return None
     return module

@@ -43,4 +43,5 @@ def facts_of(loaded: LoadedModel) -> dict[str, Any]:
         "mean": list(card.inputs.normalisation.mean),
         "sd": list(card.inputs.normalisation.sd),
         "model": card.model,
+        "test_time_flip": card.test_time_flip,
     }

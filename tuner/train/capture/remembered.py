@@ -14,14 +14,13 @@ import torch
 
 from tuner.cache_folder import default_folder
 from tuner.train.data.cache import cache_key
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
 FILE = "steps.json"  # in tuner's cache folder
 MOST_ENTRIES = 1000  # the oldest go first
-SIZES = ("batch_size", "optimizer", "precision", "finetune")  # hyperparameters whose values a step's time depends on
-ADDED = (  # and those that add work to it if they aren't 0
-    *("ema_decay", "mixup", "clip_norm", "dropout"),
-    *("crop_padding", "flip", "color_jitter", "random_erasing"),
-)
+# Hyperparameters whose values a step's time depends on
+SIZES = ("batch_size", "optimizer", "precision", "finetune", "auto_augment")
+ADDED = ("ema_decay", "clip_norm", "dropout", "freeze_batch_norm", *CHANGES_IMAGES)  # that add work unless they are off
 
 
 class RememberedSeconds:
@@ -74,5 +73,5 @@ def remembered_steps(
         whole: whether all of the network is trained rather than its head on features
     """
     software = torch.cuda.get_device_name(device), torch.__version__, str(torch.version.cuda)
-    work = [chosen[name] for name in SIZES], [bool(chosen[name]) for name in ADDED]
+    work = [chosen[name] for name in SIZES], [is_on(chosen, name) for name in ADDED]
     return RememberedSeconds(default_folder() / FILE, cache_key(*software, model, list(sizes), *work, whole))

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from tuner.train.feed import Feed
 from tuner.train.optimisation import AveragedWeights
+from tuner.train.optimisation.mixing import NUMBERS
 from tuner.train.step import TrainingStep
 
 
@@ -18,7 +19,7 @@ class StaticStep:
     """Augmentation, forward and backward pass, clipping, optimizer and averaged weights, of batches of one size.
 
     What changes from step to step is in its buffers, and in no Python number: images and labels as they are stored,
-    learning rates, the weight of the averaged weights' update, the shares of mixup. Images are gathered outside, for
+    learning rates, the weight of the averaged weights' update, how the batch is mixed. Images are gathered outside, for
     many steps at once. `work` computes what `TrainingStep` and `AveragedWeights.update` would, bit for bit on the CPU;
     it makes the optimizer's state in no step, so it has to be there.
     """
@@ -50,8 +51,9 @@ class StaticStep:
         device, count = images.device, len(images)
         self._count, self._counted = count, torch.tensor(float(count), dtype=torch.float64, device=device)
         kind = torch.float64 if device.type == "cpu" else torch.float32  # CUDA's fused optimizers take no other
-        self._scalars = torch.zeros(len(optimizer.param_groups) + 3, dtype=kind, device=device)
-        *self._rates, self._weight, self._own, self._others = self._scalars.unbind()
+        self._scalars = torch.zeros(len(optimizer.param_groups) + 1 + NUMBERS, dtype=kind, device=device)
+        numbers = self._scalars.unbind()
+        self._mixed, self._weight, self._rates = numbers[:NUMBERS], numbers[NUMBERS], numbers[NUMBERS + 1 :]
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
@@ -59,13 +61,14 @@ class StaticStep:
         return self._images, self._labels, self._scalars
 
     def fill(self, images: Tensor, labels: Tensor) -> None:
-        """Take the next batch, with what the optimizer's groups, the averaged weights and mixup have for it.
+        """Take the next batch, with what the optimizer's groups, the averaged weights and mixup or CutMix have for it.
 
         To be called once for each step, after the generators were seeded for it; the host doesn't wait for the device.
         """
-        share = 0.0 if self._feed.mixup is None else self._feed.mixup.draw()
+        mixing = self._feed.mixing
+        mixed = [0.0] * NUMBERS if mixing is None else mixing.draw(*self._images.shape[2:])
         weight = 0.0 if self._average is None else self._average.next_weight()
-        values = [*(group["lr"] for group in self._optimizer.param_groups), weight, share, 1 - share]
+        values = [*mixed, weight, *(group["lr"] for group in self._optimizer.param_groups)]
         pinned = self._scalars.device.type == "cuda"  # and kept by torch until it was copied
         self._scalars.copy_(torch.tensor(values, dtype=self._scalars.dtype, pin_memory=pinned), non_blocking=True)
         self._images.copy_(images, non_blocking=True)
@@ -73,8 +76,8 @@ class StaticStep:
 
     def work(self) -> None:
         """The step on what the buffers hold."""
-        shares = None if self._feed.mixup is None else (self._own, self._others)
-        images, targets = self._feed.prepare(self._images, self._labels, shares)
+        mixed = None if self._feed.mixing is None else self._mixed
+        images, targets = self._feed.prepare(self._images, self._labels, mixed)
         with self._rates_from_buffer():
             mean = self._step.attempt(self._optimizer, images, targets, self._count)
         self._loss.add_(mean * self._counted)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LEVELS = 255.0  # of an image stored as uint8
-LUMA = (0.2989, 0.587, 0.114)  # ITU-R 601, in torchvision's rounding
+from tuner.train.data.operations import LEVELS, luma
+from tuner.train.data.policies import Policy
+from tuner.train.data.resized_crops import random_boxes, resized_crops
+
 ERASED_AREA = (0.02, 0.33)  # share of the image
 ERASED_ASPECT = (0.3, 3.3)  # height over width
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random crops, mirror images, colours and erased rectangles.
+    """Random crops, mirror images, policies, colours and erased rectangles, in this order.
 
     The draws come from torch's global generator of the images' device; their number and order depend on the batch's
     size and on what is switched on, never on the images.
@@ -28,17 +30,22 @@ class Augmentation:
             U(1 - s, 1 + s) as torchvision's ColorJitter does; hue stays, as it would cost a change of colour space
         random_erasing: probability that a rectangle is set to the mean: 2 to 33% of the image, height over width
             log-uniform from 0.3 to 3.3 (Zhong et al. 2017, https://arxiv.org/abs/1708.04896)
+        random_resized_crop: smallest share of the stored image that is cut out and resized to the whole; 0: none is
+        policy: TrivialAugment or RandAugment; float images are brought to the 256 levels that these know
     """
 
     crop_padding: int = 0
     flip: float = 0.0
     color_jitter: float = 0.0
     random_erasing: float = 0.0
+    random_resized_crop: float = 0.0
+    policy: Policy | None = None
 
     @property
     def active(self) -> bool:
         """Whether anything is changed at all."""
-        return any((self.crop_padding, self.flip, self.color_jitter, self.random_erasing))
+        numbers = self.crop_padding, self.flip, self.color_jitter, self.random_erasing, self.random_resized_crop
+        return any(numbers) or self.policy is not None
 
     def __call__(self, images: Tensor, normalise: Callable[[Tensor], Tensor]) -> Tensor:
         """Augmented and normalised images, without waiting for the device.
@@ -48,11 +55,17 @@ class Augmentation:
             normalise: from uint8, or from float32 from 0 to 1, to float32; colours are jittered as float32
 
         Returns:
-            [B, C, H, W] float32 on the device of `images`, contiguous if cropped or flipped, otherwise in the memory
-            format that `normalise` returns; exactly `normalise(images)` where nothing is switched on
+            [B, C, H, W] float32 on the device of `images`, contiguous if pixels moved, otherwise in the memory format
+            that `normalise` returns; exactly `normalise(images)` where nothing is switched on
         """
         if self.crop_padding or self.flip:
             images = self._cropped_and_flipped(images)
+        if self.random_resized_crop:
+            count, _, height, width = images.shape
+            boxes = random_boxes(count, height, width, self.random_resized_crop, images.device)
+            images = resized_crops(images, boxes)
+        if self.policy is not None:
+            images = _through(self.policy, images)
         if self.color_jitter:
             images = self._jittered(images)
         result = normalise(images)
@@ -78,10 +91,10 @@ class Augmentation:
         brightness, contrast, saturation = factors
         levels = LEVELS if images.dtype == torch.uint8 else 1.0
         result = images.to(torch.float32, copy=True).mul_(brightness / levels).clamp_(0, 1)
-        middle = _luma(result).mean((1, 2, 3), keepdim=True)
+        middle = luma(result).mean((1, 2, 3), keepdim=True)
         result.mul_(contrast).add_(middle * (1 - contrast)).clamp_(0, 1)
         if images.shape[1] == 3:
-            result.lerp_(_luma(result), 1 - saturation).clamp_(0, 1)
+            result.lerp_(luma(result), 1 - saturation).clamp_(0, 1)
         return result
 
     def _erased(self, images: Tensor) -> Tensor:
@@ -103,12 +116,10 @@ def _pixels_at(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return images.flatten(2).gather(2, shared).view(count, channels, height, width)
 
 
-def _luma(images: Tensor) -> Tensor:
-    """[B, 1, H, W] of red, green and blue; other images as they are."""
-    if images.shape[1] != 3:
-        return images
-    red, green, blue = images.unbind(1)
-    return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2]).unsqueeze(1)
+def _through(policy: Policy, images: Tensor) -> Tensor:
+    if images.dtype == torch.uint8:
+        return policy(images)
+    return policy(images.mul(LEVELS).round_().clamp_(0, LEVELS).to(torch.uint8)).float().div_(LEVELS)
 
 
 def _rectangle(area: Tensor, aspect: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:

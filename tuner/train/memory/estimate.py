@@ -26,7 +26,7 @@ from tuner.errors import describe_error
 from tuner.train.data import Splits, load_splits
 from tuner.train.data.splits import SHARE_OF_DEVICE_MEMORY, HeldSplit
 from tuner.train.evaluation import VALUES_PER_BATCH
-from tuner.train.fine_tuning import FineTuning
+from tuner.train.fine_tuning import LP_FT, FineTuning
 from tuner.train.models import Network, build_network
 from tuner.train.optimisation import (
     AveragedWeights,
@@ -37,17 +37,18 @@ from tuner.train.optimisation import (
 )
 from tuner.train.step import TrainingStep
 from tuner.trial import ImageClassifier, MemoryEstimate
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
 ROUNDED_TO = 512  # bytes: the least that CUDA's caching allocator hands out
 CPU = torch.device("cpu")  # where fake tensors lie: those of a GPU need a GPU
 WITHOUT_EFFECT = {  # on memory, or on the time that an image takes
     *("lr", "weight_decay", "nesterov", "schedule", "warmup_epochs", "step_epochs", "step_factor"),
-    *("label_smoothing", "class_weights", "layer_decay", "backbone_lr_scale"),
+    *("label_smoothing", "class_weights", "layer_decay", "backbone_lr_scale", "probe_lr"),
+    *("rand_augment_operations", "rand_augment_magnitude"),
     *("strategy", "sync_batch_norm", "pipeline_micro_batches", "pipeline_split"),
 }
-CHANGES_IMAGES = ("mixup", "flip", "color_jitter", "random_erasing", "crop_padding")
 MATTERS_MOST = ("batch_size", "image_size")
-ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", *CHANGES_IMAGES)
+ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", "stochastic_depth", *CHANGES_IMAGES)
 
 
 class MemoryEstimator:
@@ -90,9 +91,14 @@ def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
     chosen = trial.hyperparameters(config)
     default = trial.hyperparameters({})
     for name in ON_OR_OFF:
-        chosen[name], default[name] = bool(chosen[name]), bool(default[name])
-    if chosen["finetune"] != "gradual":
-        del chosen["unfreeze_every"], chosen["epochs"]
+        chosen[name], default[name] = is_on(chosen, name), is_on(default, name)
+    kind = chosen["finetune"]
+    if kind != "gradual":
+        del chosen["unfreeze_every"]
+    if kind != LP_FT:
+        del chosen["probe_epochs"]
+    if kind not in ("gradual", LP_FT):
+        del chosen["epochs"]
     told = chosen.keys() - WITHOUT_EFFECT
     kept = {name: chosen[name] for name in told if name in MATTERS_MOST or chosen[name] != default.get(name)}
     return json.dumps(kept, sort_keys=True, default=str)
@@ -177,14 +183,14 @@ class _Training:
 
     def __init__(self, network: Network, chosen: dict[str, Any], classes: int, epochs: int) -> None:
         module = network.module
-        fine_tuning = FineTuning(network, chosen)
+        fine_tuning = FineTuning(network, chosen, epochs)
         learning = fine_tuning.open(fine_tuning.due(epochs - 1))  # most learns in the last epoch
         fine_tuning.set_mode()
         self._module, self._classes = module, classes
         self._precision = Precision(chosen["precision"], CPU)
         self._optimizer = build_optimizer(parameter_groups(learning, chosen["weight_decay"]), chosen)
         self._average = AveragedWeights(module, chosen["ema_decay"]) if chosen["ema_decay"] else None
-        self._mixed = bool(chosen["mixup"])
+        self._mixed = is_on(chosen, "mixup") or is_on(chosen, "cutmix")
         self._step = TrainingStep(
             module,
             Objective(chosen["label_smoothing"]),
@@ -300,7 +306,7 @@ def _rounded(size: int) -> int:
 
 def _feature_bytes(network: Network, chosen: dict[str, Any], images: Images) -> int:
     """Of the features that stand for the images while the head alone learns; 0 where none can."""
-    changing = any(chosen[name] for name in CHANGES_IMAGES)
+    changing = chosen["finetune"] != LP_FT and any(is_on(chosen, name) for name in CHANGES_IMAGES)
     if chosen["finetune"] == "all" or changing or any(layer != network.head for layer in network.new):
         return 0
     return 4 * images.train * network.head_layer.get_parameter("weight").shape[1]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tuner.train.models.mirrored import answer_for_both_views
 from tuner.train.models.network import empty_network
 from tuner.trial import ImageClassifier
 
@@ -37,4 +38,7 @@ def empty_model(trial: ImageClassifier, *, channels: int, classes: int, config: 
         empty_network(trial, channels=channels, classes=classes, config=config).module
         for _ in range(max(1, trial.folds))
     ]
+    if config["test_time_flip"]:
+        for module in each:
+            answer_for_both_views(module)
     return Ensemble(each) if trial.folds else each[0]

@@ -13,6 +13,7 @@ import torchvision
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
 from tuner.train.download import fetch_weights
@@ -61,6 +62,21 @@ class Network:
             self.head_layer.register_forward_pre_hook(
                 lambda layer, inputs: (F.dropout(inputs[0], share, layer.training), *inputs[1:])
             )
+
+    def leave_blocks_out(self, share: float, name: str) -> None:
+        """Leave the last residual block out for a share of the images while it trains, earlier ones in proportion.
+
+        Raises:
+            TrialError: the model, which is called `name`, has no stochastic depth.
+        """
+        layers = [layer for layer in self.module.modules() if isinstance(layer, StochasticDepth)]
+        highest = max((layer.p for layer in layers), default=0.0)
+        if share and not highest:
+            raise TrialError(
+                f"stochastic_depth needs a model with torchvision's StochasticDepth, got {name} without; leave it out"
+            )
+        for layer in layers:
+            layer.p = share * layer.p / highest if highest else 0.0
 
 
 def build_network(

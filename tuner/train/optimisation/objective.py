@@ -1,4 +1,4 @@
-"""What training minimises: cross-entropy with smoothed labels, weighted classes and mixed-up images."""
+"""What training minimises: cross-entropy with smoothed labels, weighted classes and mixed images."""
 
 from __future__ import annotations
 
@@ -44,30 +44,3 @@ def balanced_weights(labels: Tensor, classes: int) -> Tensor:
     counts = torch.bincount(labels, minlength=classes).float()
     weights = len(labels) / (counts * (counts > 0).sum())
     return torch.where(counts > 0, weights, torch.zeros_like(weights))
-
-
-class Mixup:
-    """Mixup (Zhang et al. 2018, https://arxiv.org/abs/1710.09412): each image with the one before it in the batch.
-
-    One share for the whole batch, from Beta(alpha, alpha), with torchvision's draws and formulas; the share may be a
-    tensor, so that a recorded step mixes anew each time that it is replayed.
-    """
-
-    def __init__(self, alpha: float, classes: int) -> None:
-        self._classes = classes
-        self._shares = torch.distributions.Beta(torch.tensor([alpha]), torch.tensor([alpha]))
-
-    def draw(self) -> float:
-        """The share of an image itself, from the CPU's global generator."""
-        return float(self._shares.sample(()))
-
-    def __call__(
-        self, images: Tensor, labels: Tensor, own: float | Tensor, others: float | Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Images [B, ...] and labels [B] to mixed ones and probabilities [B, classes], of shares that add up to 1."""
-        probabilities = torch.zeros(len(labels), self._classes, device=labels.device).scatter_(1, labels[:, None], 1.0)
-        return self._mixed(images, own, others), self._mixed(probabilities, own, others)
-
-    @staticmethod
-    def _mixed(values: Tensor, own: float | Tensor, others: float | Tensor) -> Tensor:
-        return values.roll(1, 0).mul_(others).add_(values.mul(own))

@@ -17,10 +17,12 @@ class Schedule:
     Attributes:
         kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,
             cosine up and down, momentum left alone); "step"
-        epochs: of the whole trial
+        epochs: of the whole trial, those of `probe` aside
         warmup_epochs: in which the rate rises, linearly but for one-cycle
         step_epochs: between two steps
         step_factor: what each step multiplies the rate by
+        probe: epochs before all of it, with a schedule of this kind for themselves, without warmup
+        probe_share: of the highest rate, in these epochs
     """
 
     kind: str
@@ -28,20 +30,31 @@ class Schedule:
     warmup_epochs: float = 0.0
     step_epochs: int = 1
     step_factor: float = 0.1
+    probe: int = 0
+    probe_share: float = 1.0
 
     @classmethod
-    def of(cls, hyperparameters: dict[str, Any], epochs: int) -> Schedule:
-        """The schedule that a configuration asks for, over a trial of `epochs`."""
+    def of(cls, hyperparameters: dict[str, Any], epochs: int, probe: int = 0) -> Schedule:
+        """What a configuration asks for, over a trial of `epochs`, in the first `probe` of which the head learns."""
+        epochs = max(1, epochs - probe)
         return cls(
             kind=hyperparameters["schedule"],
             epochs=epochs,
             warmup_epochs=hyperparameters["warmup_epochs"],
             step_epochs=hyperparameters["step_epochs"] or max(1, math.ceil(epochs / 3)),
             step_factor=hyperparameters["step_factor"],
+            probe=probe,
+            probe_share=(hyperparameters["probe_lr"] or hyperparameters["lr"]) / hyperparameters["lr"],
         )
 
     def __call__(self, done: float) -> float:
         """The share of the highest rate after `done` epochs, with fractions."""
+        if done < self.probe:
+            steps = max(1, math.ceil(self.probe / 3))
+            return self.probe_share * Schedule(self.kind, self.probe, 0.0, steps, self.step_factor)(done)
+        return self._of_the_rest(done - self.probe)
+
+    def _of_the_rest(self, done: float) -> float:
         if self.kind == "one-cycle":
             return self._one_cycle(done)
         rise = min(1.0, done / self.warmup_epochs) if self.warmup_epochs else 1.0

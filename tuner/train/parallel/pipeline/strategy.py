@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from tuner.errors import StudyError, TrialOutOfMemory
 from tuner.train.data.splits import Batch, Split
+from tuner.train.fine_tuning import LP_FT
 from tuner.train.memory.errors import first_line, is_out_of_memory
 from tuner.train.models.network import Network
 from tuner.train.optimisation.objective import Objective
@@ -149,10 +150,17 @@ class Pipeline(Strategy):
         """
         last = self.group.size - 1
         if self.stage.first:
+            if self._not_always:
+                torch.distributed.send(torch.tensor([targets.ndim], device=targets.device), last)
             torch.distributed.send(targets, last)
         if not self.stage.last:
             return targets
-        shape, dtype = ((len(targets), *self._logits), torch.float32) if self._soft else ((len(targets),), torch.int64)
+        soft = self._soft
+        if self._not_always:
+            axes = torch.empty(1, dtype=torch.int64, device=self.stage.device)
+            torch.distributed.recv(axes, 0)
+            soft = int(axes) == 2
+        shape, dtype = ((len(targets), *self._logits), torch.float32) if soft else ((len(targets),), torch.int64)
         received = torch.empty(shape, dtype=dtype, device=self.stage.device)
         torch.distributed.recv(received, 0)
         return received
@@ -172,7 +180,8 @@ class Pipeline(Strategy):
             links = [Link(tuple(examples.shape[1:]), examples.dtype), *(Link(cost.shape, cost.dtype) for cost in costs)]
             agreed = [(starts, links)]
         ((starts, links),) = self.group.told(agreed)
-        self._logits, self._soft = links[-1].shape, bool(chosen["mixup"])
+        self._logits, self._soft = links[-1].shape, bool(chosen["mixup"] or chosen["cutmix"])
+        self._not_always = self._soft and chosen["finetune"] == LP_FT  # its first epochs mix no images
         return starts, links
 
     def _part(self, module: nn.Module) -> nn.Module:

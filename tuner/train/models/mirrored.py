@@ -1,0 +1,29 @@
+"""Answers that are the mean of those to an image and to its mirror image, left to right (test-time flips).
+
+The mean is that of the logits. In validation a trainer asks twice; what is shipped answers so by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+
+def mirror(normalise: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The same for images [B, C, H, W] that are mirrored on their way."""
+    return lambda images: normalise(images).flip(-1)
+
+
+def mean_of_views(answers: Tensor, mirrored: Tensor) -> Tensor:
+    """Of what was answered to images and to their mirror images."""
+    return (answers + mirrored) / 2
+
+
+def answer_for_both_views(module: nn.Module) -> None:
+    """Let a network answer so whenever it is called; names of its tensors stay, and `forward` is for one view."""
+    module.register_forward_hook(_with_mirrored)
+
+
+def _with_mirrored(module: nn.Module, inputs: tuple[Tensor, ...], answers: Tensor) -> Tensor:
+    return mean_of_views(answers, module.forward(inputs[0].flip(-1)))
