@@ -2,7 +2,7 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only queue`, `ask`, `page` or `adopt` leaves the rest out; `--search` names the algorithm of the study that workers
+`--only queue`, `ask`, `page`, `adopt` or `pause` leaves the rest out; `--search` names the algorithm of the study that workers
 ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is a process of its own, as `tuner serve` starts it; the queue is filled without checks, as they aren't
@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,12 @@ def asking(
 
 
 def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]]]:
-    """How a page of a finished study of so many trials of 20 epochs comes: by its visits, the first and later ones.
+    """How a page of a finished study of so many trials of 20 epochs comes, by its visits.
 
-    Of each: seconds until the head can be used, until the best trials and the curves are there, and the seconds of the
-    processor that the server has used until then. The first one reads the run; a browser is started before.
+    "unknown": no server has read the run before, as of one that came from elsewhere. "first": after that server was
+    killed, the first one of the next. "later": the ones after it. Of each: seconds until the head can be used, until the
+    best trials and the curves are there, and the seconds of the processor that the server has used until then. The
+    browser is started before.
     """
     import shutil
 
@@ -141,10 +144,7 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         run = written(Path(folder) / "cheap" / "1", trials, 20)
-        service = Service(folder)
-        access = Access(service.database)
-        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
-        token = access.create_token(chief, "benchmark")[1]
+        service, chief, token = _service(folder)
         study = service.submit(Submission("x.py", {"x.py": b"study = None\n"}), chief).id
         with service.database.changing() as connection:
             for leaves, becomes in itertools.pairwise(_WAY):
@@ -154,22 +154,41 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
-        command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        url = process.stderr.readline().split(" at ")[-1].strip()
-        found: dict[str, list[tuple[float, float, float]]] = {"first": [], "later": []}
+        found: dict[str, list[tuple[float, float, float]]] = {}
         try:
-            for number in range(repeats + 1):
-                context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
-                visit = _visit(context.new_page(), f"{url}/studies/{study}", process.pid)
-                found["later" if number else "first"].append(visit)
-                context.close()
+            for names in (("unknown",), ("first", *["later"] * repeats)):
+                with _served(folder) as (url, server):
+                    for name in names:
+                        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
+                        visit = _visit(context.new_page(), f"{url}/studies/{study}", server)
+                        found.setdefault(name, []).append(visit)
+                        context.close()
+                    while not list(service.folder.records.glob("[!.]*")):  # until what was read is kept
+                        time.sleep(0.1)
         finally:
-            process.terminate()
-            process.wait()
             browser.close()
         return found
+
+
+def _service(folder: str) -> tuple[Service, User, str]:
+    """A service that only looks, an admin of it, and a token of theirs."""
+    service = Service(folder)
+    access = Access(service.database)
+    chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
+    return service, chief, access.create_token(chief, "benchmark")[1]
+
+
+@contextmanager
+def _served(folder: str) -> Iterator[tuple[str, int]]:
+    """The address and the process of a server, which is killed in the end."""
+    command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        yield process.stderr.readline().split(" at ")[-1].strip(), process.pid
+    finally:
+        process.kill()
+        process.wait()
 
 
 _WAY = (State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED)
@@ -192,33 +211,104 @@ def adopted(kills: int) -> list[tuple[float, float]]:
     And those of the processor that it has used until then.
     """
     with tempfile.TemporaryDirectory() as folder:
-        service = Service(folder)
-        access = Access(service.database)
-        chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
-        token = access.create_token(chief, "benchmark")[1]
+        service, chief, token = _service(folder)
         declared = {"name": "furnace", "space": _SPACE, "metric": "loss", "mode": "min", "warm_start": None}
         study = service.submit(of_json(json.dumps(declared | {"budget": {"trials": 10}}).encode()), chief).id
-        command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
         found = []
         for number in range(kills + 1):
             begun = time.monotonic()
-            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-            assert process.stderr is not None
-            client = tuner.connect(process.stderr.readline().split(" at ")[-1].strip(), token)
-            while client.ask("GET", f"/studies/{study}/row")["progress"] is None:  # which only one that follows has
-                time.sleep(0.05)
-            found += [(time.monotonic() - begun, _cpu_seconds(process.pid))] if number else []
-            process.kill()
-            process.wait()
+            with _served(folder) as (url, server):
+                client = tuner.connect(url, token)
+                while client.ask("GET", f"/studies/{study}/row")["progress"] is None:  # which only who follows has
+                    time.sleep(0.05)
+                found += [(time.monotonic() - begun, _cpu_seconds(server))] if number else []
         LocalProcesses(OF_SEARCHES).kill(service.folder.attempt(study, 1))
         service.close()
         return found
 
 
+def paused(times: int) -> list[tuple[float, float]]:
+    """How long a study of images that is paused keeps its devices, with ResNet18 on digits and one CPU.
+
+    Of each pause: seconds until the server has the devices back, and seconds of the processor that the driver, its
+    workers and Ray have used until then, as far as they were seen every 20 ms. Each time the search has reported an
+    epoch since it went on.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        service, chief, token = _service(folder)
+        study = service.submit(Submission("space.py", {"space.py": _IMAGES}, options={"concurrency": 1}), chief).id
+        found = []
+        with _served(folder) as (url, _):
+            client = tuner.connect(url, token)
+
+            def row() -> dict[str, Any]:
+                return dict(client.ask("GET", f"/studies/{study}/row"))
+
+            for number in range(times):
+                before = (row()["progress"] or {"epochs": 0})["epochs"]
+                while (row()["progress"] or {"epochs": 0})["epochs"] <= before:
+                    time.sleep(0.2)
+                attempt = service.folder.attempt(study, service.study(study).attempt)
+                watch = _Watch(json.loads((attempt / "process.json").read_text())["pid"])
+                begun = time.monotonic()
+                client.ask("POST", f"/studies/{study}:pause")
+                while service.study(study).devices:
+                    watch.look()
+                    time.sleep(0.02)
+                found.append((time.monotonic() - begun, watch.used()))
+                if number + 1 < times:
+                    client.ask("POST", f"/studies/{study}:resume")
+        service.close()
+        return found
+
+
+_IMAGES = b"""\
+from tuner import Budget, ImageClassifier, Study, loguniform
+
+study = Study(
+    name="digits", trial=ImageClassifier(data="digits", model="resnet18", weights=None), metric="val_accuracy",
+    space={"lr": loguniform(1e-4, 1e-1)}, budget=Budget(trials=1000, max_epochs=9),
+)
+"""
+
+
+class _Watch:
+    """The seconds of the processor that a process and all below it use from now on, as seen by `look`."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._first: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self.look(begin=True)
+
+    def look(self, *, begin: bool = False) -> None:
+        """Note what each has used until now."""
+        parents: dict[int, int] = {}
+        used: dict[int, float] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError, IndexError, ValueError):  # it has ended
+                fields = path.read_text(errors="replace").rpartition(")")[2].split()
+                pid = int(path.parent.name)
+                parents[pid], used[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
+        below = {self._leader} | self._last.keys()
+        while more := {pid for pid, parent in parents.items() if parent in below} - below:
+            below |= more
+        for pid in below & used.keys():
+            self._first.setdefault(pid, used[pid] if begin else 0.0)
+            self._last[pid] = used[pid]
+
+    def used(self) -> float:
+        """Since it began, all together."""
+        return sum(last - self._first[pid] for pid, last in self._last.items())
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
 def _cpu_seconds(pid: int) -> float:
     """Of a process so far; proc(5), fields 14 and 15."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 _SPACE = {name: {"type": "uniform", "low": 0, "high": 1} for name in ("x", "y", "z")}
@@ -274,6 +364,7 @@ def main() -> None:
     parser.add_argument("--search", default="MultiFidelityGP")
     parser.add_argument("--epoch-seconds", type=float, default=1.0)
     parser.add_argument("--page-trials", type=int, default=10_000)
+    parser.add_argument("--pauses", type=int, default=5)
     parser.add_argument("--only", choices=PARTS)
     options = parser.parse_args()
     rows = [row for name, part in PARTS.items() if options.only in (None, name) for row in part(options)]
@@ -324,6 +415,16 @@ def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     return rows
 
 
+def of_pauses(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Rows on how soon a paused study gives its devices back."""
+    times, cpu = zip(*paused(options.pauses), strict=True)
+    told = ", ".join(f"{seconds:.1f}" for seconds in times)
+    return [
+        (f"pause until the devices are free, {len(times)} times", f"{told} s", "15 s"),
+        ("CPU of driver, worker and Ray until then, median", f"{statistics.median(cpu):.1f} s", "none"),
+    ]
+
+
 def of_adoption(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     """Rows on the server after one that was killed."""
     times, cpu = zip(*adopted(10), strict=True)
@@ -333,7 +434,7 @@ def of_adoption(options: argparse.Namespace) -> list[tuple[str, str, str]]:
     ]
 
 
-PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption}
+PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption, "pause": of_pauses}
 
 
 if __name__ == "__main__":

@@ -52,21 +52,9 @@ def script(folder: Path, end: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_search_in_the_background_is_seen_while_it_goes_and_ends_in_order_where_its_block_raises(
+def test_a_search_in_the_background_is_seen_takes_orders_and_ends_in_order_where_its_block_raises(
     tmp_path: Path,
 ) -> None:
-    out, err = script(tmp_path, "raise ValueError('mine')").communicate(timeout=300)
-    lines = out.splitlines()
-    assert re.fullmatch(r"the search is still running after 0\.1 s: .*/out/script/.*", lines[0]), err
-    assert re.fullmatch(r"<BackgroundSearch running: <Run script: running, [12] trials?, best loss .*>>", lines[1])
-    assert err.splitlines()[-1] == "ValueError: mine"
-    assert "ray" not in err.lower().replace("tuner", "")
-    run = load_run(tmp_path / "out")
-    assert (run.status, run.end_reason) == ("interrupted", "SIGTERM")
-    assert not run.alive
-
-
-def test_a_search_in_the_background_takes_orders(tmp_path: Path) -> None:
     orders = """
     print(search.set(trials=3).message)
     print(search.note("mine", trial=0, wait=False).outcome)
@@ -75,18 +63,33 @@ def test_a_search_in_the_background_takes_orders(tmp_path: Path) -> None:
         search.retry()
     except tuner.TunerError as error:
         print(error)
-    print(search.stop().outcome)"""
+    print(search.stop(0).outcome)
+    raise ValueError('mine')"""
     out, err = script(tmp_path, orders.strip()).communicate(timeout=300)
-    assert out.splitlines()[2:] == [
+    lines = out.splitlines()
+    assert re.fullmatch(r"the search is still running after 0\.1 s: .*/out/script/.*", lines[0]), err
+    assert re.fullmatch(r"<BackgroundSearch running: <Run script: running, [12] trials?, best loss .*>>", lines[1])
+    assert lines[2:] == [
         "trials is 3 now, was 2",
         "sent",
         "the next free worker tries {'x': 0.5}",
         "failed trials can run again, got a run without any; there is nothing to do",
         "obeyed",
     ], err
+    assert err.splitlines()[-1] == "ValueError: mine"
+    assert "ray" not in err.lower().replace("tuner", "")
+    run = load_run(tmp_path / "out")
+    assert (run.status, run.end_reason, run.alive) == ("interrupted", "SIGTERM", False)
+    assert run.record.trials["00000"].ended_by == "stop"
+    assert run.record.steered.notes_of("00000")[0].text == "mine"
+
+
+@pytest.mark.slow
+def test_a_search_in_the_background_is_ended_with_its_winner(tmp_path: Path) -> None:
+    out, err = script(tmp_path, "print(search.stop().outcome)").communicate(timeout=300)
+    assert out.splitlines()[2:] == ["obeyed"], err
     run = load_run(tmp_path / "out")
     assert (run.status, run.end_reason, run.best is not None) == ("finished", "stop", True)
-    assert run.record.steered.notes_of("00000")[0].text == "mine"
 
 
 @pytest.mark.slow

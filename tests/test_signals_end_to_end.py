@@ -78,15 +78,35 @@ def kill_raylet_and_workers(driver: int) -> None:
     os.killpg(ray_process(driver, "raylet"), signal.SIGKILL)
 
 
-def test_a_search_whose_group_is_signalled_and_that_then_loses_ray_is_saved_each_time_and_goes_on(
-    tmp_path: Path,
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary directory with a path as short as Ray's sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_a_killed_driver_leaves_nothing_and_a_signalled_one_and_one_that_loses_ray_save_and_each_goes_on(
+    tmp_path: Path, temporary: Path
 ) -> None:
-    process = started(tmp_path)
+    process = started(tmp_path, TMPDIR=str(temporary))
+    sessions = sessions_of(process.pid)
+    folders = list(temporary.glob("tuner-ray-*"))
+    assert [path.stat().st_mode & 0o777 for path in folders] == [0o700]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: processes_of(sessions) == [])
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("tuner-ray")] == []
+    process = resumed(tmp_path, until=14)
     assert_ended_in_order(process, tmp_path, lambda driver: os.killpg(driver, signal.SIGTERM), "SIGTERM")
-    process = start("resume", "out", folder=tmp_path)
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= 16 or process.poll() is not None)
-    assert_ended_in_order(process, tmp_path, kill_raylet, "Ray is gone")
+    assert_ended_in_order(resumed(tmp_path, until=22), tmp_path, kill_raylet, "Ray is gone")
     assert_resumed(tmp_path)
+
+
+def resumed(folder: Path, until: int) -> "subprocess.Popen[str]":
+    """A search that goes on and has come to so many epochs."""
+    process = start("resume", "out", folder=folder)
+    wait_for(lambda: epochs_reported(folder / "out") >= until or process.poll() is not None)
+    return process
 
 
 @pytest.mark.slow
@@ -103,21 +123,3 @@ def test_a_signal_to_the_whole_group_ends_the_search_in_order(
 def test_a_search_that_loses_ray_ends_with_its_state_saved(tmp_path: Path, kill: Callable[[int], None]) -> None:
     assert_ended_in_order(started(tmp_path), tmp_path, kill, "Ray is gone")
     assert_resumed(tmp_path)
-
-
-@pytest.fixture
-def temporary() -> Iterator[Path]:
-    """A temporary directory with a path as short as Ray's sockets need."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-def test_a_killed_driver_leaves_neither_process_nor_folder(tmp_path: Path, temporary: Path) -> None:
-    process = started(tmp_path, TMPDIR=str(temporary))
-    sessions = sessions_of(process.pid)
-    folders = list(temporary.glob("tuner-ray-*"))
-    assert [path.stat().st_mode & 0o777 for path in folders] == [0o700]
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    wait_for(lambda: processes_of(sessions) == [])
-    assert [path.name for path in temporary.iterdir() if path.name.startswith("tuner-ray")] == []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tuner import starting as _starting  # noqa: F401 -- first: Ctrl-C while the rest is imported
 
 if TYPE_CHECKING:
-    from tuner.api import confirm, export_model, load_model, resume, run, start
+    from tuner.api import confirm, export_model, load_model, refit, resume, run, start
     from tuner.ask_tell import AskedTrial, Search
     from tuner.budget import Budget
     from tuner.errors import ReportError, SearchFailed, StudyError, TrialError, TunerError
@@ -98,6 +98,7 @@ __all__ = [
     "randint",
     "randn",
     "refine",
+    "refit",
     "report",
     "resume",
     "run",
@@ -109,7 +110,7 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "tuner.api": "confirm export_model load_model resume run start",
+    "tuner.api": "confirm export_model load_model refit resume run start",
     "tuner.ask_tell": "AskedTrial Search",
     "tuner.budget": "Budget",
     "tuner.errors": "ReportError SearchFailed StudyError TrialError TunerError",

@@ -169,6 +169,47 @@ def confirm(
     return found
 
 
+def refit(
+    run: Run | str | Path,
+    *,
+    study: Study | None = None,
+    address: str | None = None,
+    wandb: str | None = None,
+    nice: int | None = None,
+    grace: float | None = None,
+    listeners: Iterable[Listener] = (),
+    notify: Iterable[str] = (),
+    progress: bool = True,
+    take_over: bool = False,
+) -> Run:
+    """Train the winner of a run again on training and validation images together, for the epochs that it took.
+
+    `best/` then has the network of that trial, whose validation can't be known any more. Where it is cut off, `resume`
+    goes on with it. A run that was interrupted goes on with its search first.
+
+    Args:
+        run: or the path of its folder, or of one above it, for the newest run in it
+        study: needed if the run was started from Python rather than from a file
+        address: of an existing Ray cluster
+        wandb: what it was, unless given
+        nice: as for `run`
+        grace: as for `run`
+        listeners: as for `run`
+        notify: as for `run`
+        progress: as for `run`
+        take_over: from a driver that still works on the run
+
+    Raises:
+        RunFolderError: the run has no winner, or one that was trained again already; a driver works on it.
+        StudyError: the trials are no `ImageClassifier`, or the study can't work.
+    """
+    path = run.path if isinstance(run, Run) else run
+    driver, given = _driver(), (None, address, wandb, nice, grace)
+    with _going_on(path, {}, given, listeners, notify, progress=progress) as driving:
+        found: Run = driver.resume(path, {}, driving, study=study, take_over=take_over, refit=True)
+    return found
+
+
 def start(
     study: Study | str | Path,
     *,

@@ -133,7 +133,7 @@ class Spending:
     """What a run has spent when its limits are looked at.
 
     `seconds` is how long drivers have worked on it, `now` is in seconds since 1970; `epochs` and `value` are of a
-    report that the record doesn't hold yet.
+    report that the record doesn't hold yet. `kept_epochs` and `kept_seconds` are kept for what follows the search.
     """
 
     record: Record
@@ -143,6 +143,8 @@ class Spending:
     mode: Literal["min", "max"]
     epochs: int = 0
     value: float | None = None
+    kept_epochs: int = 0
+    kept_seconds: float = 0.0
 
     @property
     def best_value(self) -> float:
@@ -189,15 +191,16 @@ class Limit:
 
 
 def _hours(spending: Spending) -> float:
-    return spending.seconds / SECONDS_PER_HOUR
+    return (spending.seconds + spending.kept_seconds) / SECONDS_PER_HOUR
 
 
 def _device_hours(spending: Spending) -> float:
-    return spending.record.device_hours(spending.devices, spending.now)
+    kept = spending.devices * spending.kept_seconds / SECONDS_PER_HOUR
+    return spending.record.device_hours(spending.devices, spending.now) + kept
 
 
 def _total_epochs(spending: Spending) -> float:
-    return spending.record.search_epochs() + spending.epochs
+    return spending.record.search_epochs() + spending.epochs + spending.kept_epochs
 
 
 def _as_good_as(target: float, spending: Spending) -> bool:

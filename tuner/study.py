@@ -21,11 +21,12 @@ from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
 from tuner.space import Space
 from tuner.space.values import is_one_of, is_writable
-from tuner.trial import Trial, as_trial
+from tuner.trial import Trial, as_trial, splitting
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
 MOST_REPEATS = 100
+REFIT = splitting.REFIT  # for rooms that know studies and no trials
 KINDS: dict[str, type] = {
     "search": SearchAlgorithm,
     "scheduler": Scheduler,
@@ -46,6 +47,7 @@ class Study:
     `constraint` takes a configuration and says whether it is worth a trial, as
     `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is
     under how many seeds a leading configuration is trained, at most, before it is believed; 1 for no more than one.
+    `refit="train+validation"` trains the winner again at the end, on all images but those of the test split.
     `source` is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which
     of its metrics are better high and which low; a function's metric is maximised then.
     """
@@ -66,6 +68,7 @@ class Study:
     constraint: Callable[[dict[str, Any]], bool] | None = None
     seed: int = 0
     repeats: int = 1
+    refit: Literal["train+validation"] | None = None
     source: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +87,7 @@ class Study:
         self.scheduler.check(self.budget.max_epochs)
         self._check_constraint()
         self._check_repeats()
+        check_refit(self.refit, self.declared_trial)
         if self.warm_start is not None:
             self.warm_start.check()
         _ = self.starting_points
@@ -314,6 +318,19 @@ def _check_types(study: Study) -> None:
     points = study.start_from
     if not isinstance(points, Sequence) or not all(isinstance(point, Mapping) for point in points):
         raise StudyError(f"start_from needs a list of configurations, got {shown(points)}; write [{{...}}]")
+
+
+def check_refit(refit: object, trial: Trial) -> None:
+    """Raise StudyError for an unknown kind of refit, and for trials that can't be trained on other images."""
+    if refit is None:
+        return
+    if refit != REFIT:
+        raise StudyError(f"refit needs {REFIT!r} or None, got {shown(refit)}; write refit={REFIT!r}")
+    if trial.refit_share is None:
+        raise StudyError(
+            f"refit needs an ImageClassifier, whose images tuner knows, got {trial.described}; leave refit out, and "
+            "train the best again on all images in your own program"
+        )
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

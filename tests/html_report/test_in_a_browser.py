@@ -38,15 +38,29 @@ def visit(browser: Any, written: str) -> Iterator[Visit]:
 
 
 @needs_browser
-def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
-    wanted = set(visit.page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
+def test_every_figure_draws_without_complaint_or_request_fits_and_is_printed(browser: Any, written: str) -> None:
+    visit = opened(browser, written, scheme="dark")
+    page = visit.page
+    wanted = set(page.evaluate("[...document.querySelectorAll('script[data-plot]')].map(e => e.dataset.plot)"))
     assert len(wanted) == 14  # no memory is reported, so there is no figure of it
-    visit.page.locator("details.more > summary").click()
+    page.locator("details.more > summary").click()
     assert visit.drawn() == wanted | {"plot-explorer"}
     empty = "[...document.querySelectorAll('.js-plotly-plot')].filter(e => !e.querySelector('svg, canvas')).length"
-    assert visit.page.evaluate(empty) == 0
+    assert page.evaluate(empty) == 0
+    assert_fits(visit, 1400, dark=True)
+    page.emulate_media(media="print")
+    assert not page.locator("nav").is_visible()
+    assert page.locator("input:visible").count() == 0
+    assert page.pdf().startswith(b"%PDF")
     assert visit.complaints == []
     assert len(visit.requests) == 1
+    page.context.close()
+
+
+def assert_fits(visit: Visit, width: int, *, dark: bool) -> None:
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+    background = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(20, 24, 30)") is dark
 
 
 @needs_browser
@@ -54,28 +68,15 @@ def test_every_figure_draws_without_complaint_or_request(visit: Visit) -> None:
     ("width", "scheme"),
     [
         (390, "light"),
-        (1400, "dark"),
         pytest.param(390, "dark", marks=pytest.mark.slow),
         pytest.param(1400, "light", marks=pytest.mark.slow),
     ],
 )
 def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
     visit = opened(browser, written, width=width, scheme=scheme)
-    page = visit.page
     assert visit.drawn()
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
-    assert dark is (scheme == "dark")
-    page.context.close()
-
-
-@needs_browser
-def test_it_prints_without_what_only_works_on_a_screen(visit: Visit) -> None:
-    visit.drawn()
-    visit.page.emulate_media(media="print")
-    assert not visit.page.locator("nav").is_visible()
-    assert visit.page.locator("input:visible").count() == 0
-    assert visit.page.pdf().startswith(b"%PDF")
+    assert_fits(visit, width, dark=scheme == "dark")
+    visit.page.context.close()
 
 
 @needs_browser
@@ -120,7 +121,7 @@ def test_on_paper_no_table_is_wider_than_the_page(visit: Visit) -> None:
 
 
 @needs_browser
-def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
+def test_the_table_of_trials_sorts_by_keyboard_and_filters(visit: Visit, run: Run) -> None:
     table = visit.page.locator("#all-trials")
     values = [float(value) for value in visit.column(3) if value]
     assert run.best is not None
@@ -132,10 +133,11 @@ def test_the_table_of_trials_sorts_by_keyboard(visit: Visit, run: Run) -> None:
     visit.page.keyboard.press("Enter")
     assert [float(value) for value in visit.column(3) if value] == sorted(values, reverse=True)
     assert table.locator("th[aria-sort]").count() == 1
+    assert_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit)
+    assert_all_words_typed_are_looked_for(visit, run)
 
 
-@needs_browser
-def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
+def assert_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) -> None:
     names = visit.page.locator("#all-trials th").all_inner_texts()
     momentum = next(index for index, name in enumerate(names) if name.startswith("momentum"))
     button = visit.page.locator("#all-trials th button").nth(momentum)
@@ -148,8 +150,7 @@ def test_numbers_sort_as_numbers_and_what_is_missing_comes_last(visit: Visit) ->
         assert cells[: len(known)] == [cell for cell in cells if cell]
 
 
-@needs_browser
-def test_the_table_of_trials_filters_by_all_words_typed(visit: Visit, run: Run) -> None:
+def assert_all_words_typed_are_looked_for(visit: Visit, run: Run) -> None:
     visit.page.locator("input[type=search]").focus()
     visit.page.keyboard.type("FAILED b")
     found = visit.column(0)

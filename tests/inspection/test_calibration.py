@@ -17,7 +17,7 @@ def overconfident(factor: float, images: int = 20_000) -> tuple[torch.Tensor, to
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
 def test_the_temperature_undoes_what_made_a_model_too_sure_or_not_sure_enough(factor: float) -> None:
     logits, labels = overconfident(factor)
-    found = calibration(logits[:10_000], labels[:10_000], logits[10_000:], labels[10_000:])
+    found = calibration(logits[:10_000], labels[:10_000], (logits[10_000:], labels[10_000:]))
     assert found.temperature == pytest.approx(factor, rel=0.05)
     assert found.scaled_ece < 0.02
     assert found.ece > 0.1 if factor != 1 else found.ece < 0.02

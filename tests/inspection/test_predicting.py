@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -13,6 +14,7 @@ from tuner.errors import DataError
 from tuner.inspection import load_model
 from tuner.inspection.predicting import AT_ONCE, answers, image_files
 from tuner.results import Run
+from tuner.train.models import head_of
 
 
 @pytest.fixture
@@ -78,3 +80,20 @@ def test_a_csv_has_a_row_for_each_file_and_names_what_was_left_out(
     assert main(["predict", finished.path, str(photos), "--csv", str(target)]) == 2
     assert "--csv names a new file" in capsys.readouterr().err
     assert main(["predict", finished.path, str(photos / "broken.png")]) == 2
+
+
+def test_embeddings_are_what_the_last_layer_makes_the_answers_of(
+    finished: Run, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = photos / "ü embeddings.npz"
+    assert main(["predict", finished.path, str(photos), "--embeddings", str(target)]) == SOME_UNREAD
+    told = np.load(target)
+    assert [Path(name).name for name in told["images"]] == ["a.png", "b.JPG", "ü.png"]
+    model = load_model(Path(finished.path) / "best")
+    logits = head_of(model.module)(torch.from_numpy(told["embeddings"]))
+    expected = {answer.path.name: answer.probabilities for answer in answers(model, image_files([str(photos)]))}
+    for name, shares in zip(("a.png", "b.JPG", "ü.png"), logits.softmax(1).tolist(), strict=True):
+        assert shares == pytest.approx(expected[name], abs=1e-5)
+    assert f"3 embeddings of {told['embeddings'].shape[1]} numbers in" in capsys.readouterr().err
+    assert main(["predict", finished.path, str(photos), "--embeddings", str(target)]) == 2
+    assert "--embeddings names a new file" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def finished(folder: Path, **changes: Any) -> SearchLoop:
 def confirming(folder: Path, declared: Study, top: int = 2, seeds: int = 3) -> SearchLoop:
     loop = build(declared, folder, history=events_of(folder))
     found = confirmation(loop.record, declared.budget.max_epochs, top, seeds)
-    loop.confirm(found.request("trials", ended=True))
+    loop.ask_for("confirmation_requested", **found.request("trials", ended=True))
     return loop
 
 
@@ -111,6 +111,18 @@ def test_a_confirm_that_is_killed_goes_on_and_trains_nothing_twice(fast: Path, k
     reported = [(e["trial"], e["epoch"]) for e in events_of(fast) if e["event"] == "epoch_reported"]
     assert len(reported) == len(set(reported))
     assert record.winning_value == undisturbed.winning_value
+
+
+def test_confirm_trains_the_best_of_a_search_that_a_user_stopped(fast: Path) -> None:
+    declared = study(scheduler=ASHA(), budget=Budget(trials=8, max_epochs=9))
+    first = build(declared, fast)
+    run_on(first, 20)
+    first.obey(Order("1", "stop", {}, "somebody", 0.0))
+    assert first.next_action() is None
+    first.end()
+    first.close()
+    record = end(confirming(fast, declared, top=1, seeds=2))
+    assert [(status, epochs) for _, status, epochs in repeats(record)] == [("completed", 9)] * 2
 
 
 @pytest.mark.parametrize("repeats_", [2, 3])

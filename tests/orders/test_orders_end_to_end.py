@@ -24,6 +24,17 @@ pytestmark = pytest.mark.ray
 TWO_AT_ONCE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=6)
 LONG_EPOCHS = TWO_AT_ONCE.replace("time.sleep(", "time.sleep(600 if config['x'] != 0.25 else ")
 
+BEATS = """
+import threading
+
+def beat(path):
+    def again():
+        while True:
+            Path(path).touch()
+            time.sleep(0.01)
+    threading.Thread(target=again, daemon=True).start()
+
+"""
 
 searches: "list[subprocess.Popen[str]]" = []
 
@@ -136,7 +147,10 @@ def test_epochs_of_ten_minutes_are_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
-    body = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()", trials=3)
+    begins, sleeps = "def train(config):\n", 'time.sleep(float(os.environ.get("EPOCH_SECONDS", 0.15)))'
+    beats = RESUMABLE.replace(begins, f"{BEATS}{begins}    beat({str(tmp_path / 'beat')!r})\n")
+    beats = beats.replace(sleeps, f"time.sleep(30) if (os.environ['EPOCH_SECONDS'], epoch) == ('0.4', 3) else {sleeps}")
+    body = study(beats, "search=Random(), scheduler=NoEarlyStopping()", trials=3)
     process = started(tmp_path, body, seconds=0.4)  # the first trial has not ended when the command comes
     sessions = sessions_of(process.pid)
     begun = time.monotonic()
@@ -152,13 +166,11 @@ def test_a_paused_search_frees_its_devices_and_goes_on(tmp_path: Path) -> None:
         f"paused by {events_of(tmp_path, 'order_obeyed')[0]['by']}",
     )
     assert "python -m tuner resume" in err
+    report = Path(run.path) / "report.html"
+    assert (tmp_path / "beat").stat().st_mtime < report.stat().st_mtime  # workers don't train on beside the conclusion
     waits = run.set(trials=4)
     assert waits.outcome == "waiting"
     put(run.folder, "stop", {"trial": "00000"})
-    resumed = start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.1")
-    time.sleep(random.Random(os.getpid()).uniform(0, 6))  # whatever it has come to
-    os.kill(resumed.pid, signal.SIGKILL)
-    resumed.communicate()
     finished = tuner("resume", "out", folder=tmp_path, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
     run = run_in(tmp_path)

@@ -69,7 +69,7 @@ def test_configurations_of_one_seed_that_lead_are_named_as_not_compared(tmp_path
     before = finished(tmp_path)
     repeated = before.record.ranked()[2][0].trial
     loop = build(before.study, tmp_path, history=events_of(tmp_path))
-    loop.confirm({"trials": [repeated], "seeds": 2, "alone": True, "ended_by": "trials"})
+    loop.ask_for("confirmation_requested", trials=[repeated], seeds=2, alone=True, ended_by="trials")
     end(loop)
     run = read(tmp_path)
     order = [trial for trial, _ in run.record.ranked()]
@@ -119,7 +119,7 @@ def test_an_interrupted_run_confirms_and_goes_on_with_its_search(tmp_path: Path)
     found = confirmation(loop.record, declared.budget.max_epochs, 2, 1)
     with pytest.raises(RunFolderError, match="got --top 3 for a run that has 2"):  # the third goes on
         confirmation(loop.record, declared.budget.max_epochs, 3, 1)
-    loop.confirm(found.request(None, ended=False))
+    loop.ask_for("confirmation_requested", **found.request(None, ended=False))
     drive(loop)
     loop.end()
     loop.close()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.searches import ray_process
-from tuner.driver import cluster
+from tests.searches import ray_process, wait_for
+from tuner.driver import agent_stand_in, cluster
 from tuner.driver.local_ray import LOOPBACK, LocalRay, local_ray
 from tuner.driver.quick_start import ReservedPort, Workers, once_registered, raylet_command
 from tuner.machine import Machine
@@ -70,12 +70,54 @@ def test_a_reserved_port_is_for_who_asks_for_it_by_its_number() -> None:
             pass
 
 
-def test_the_raylet_starts_as_many_workers_as_there_are_trials_and_its_agents_behind_them() -> None:
-    command = ["/raylet", "--num_prestart_python_workers=64", "--dashboard_agent_command=python a.py", "--head"]
-    raylet, workers, agent, head = raylet_command(command, Workers(count=3))
+def test_the_raylet_starts_as_many_workers_as_there_are_trials_and_stand_ins_for_its_agents() -> None:
+    agents = ["--dashboard_agent_command=python a.py", "--runtime_env_agent_command=python b.py"]
+    command = ["/raylet", "--num_prestart_python_workers=64", *agents, "--head"]
+    raylet, workers, metrics, runtime_env, head = raylet_command(command, Workers(count=3), 4321)
     assert (raylet, workers, head) == ("/raylet", "--num_prestart_python_workers=3", "--head")
-    assert agent.startswith("--dashboard_agent_command=")
-    assert agent.endswith("nice -n 19 python a.py")
+    assert metrics.startswith("--dashboard_agent_command=")
+    assert metrics.endswith("agent_stand_in.py 0 python a.py")
+    assert runtime_env.startswith("--runtime_env_agent_command=")
+    assert runtime_env.endswith("agent_stand_in.py 4321 python b.py")
+
+
+def test_a_stand_in_becomes_its_agent_when_it_is_asked_for_and_ends_with_its_raylet(tmp_path: Path) -> None:
+    reserved = ReservedPort(LOOPBACK)
+    raylet = f"""
+import subprocess, sys
+ports = [{reserved.number}, 0]
+became = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
+made = [subprocess.Popen([sys.executable, "-I", "-S", {agent_stand_in.__file__!r}, str(port), sys.executable, "-c", became, f"became {{port}}"])
+        for port in ports]
+print(*(each.pid for each in made), flush=True)
+made[0].wait()
+"""
+    with (
+        closing(reserved),
+        subprocess.Popen([sys.executable, "-c", raylet], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as running,
+    ):
+        assert running.stdout is not None
+        _, other = map(int, running.stdout.readline().split())
+        assert list(tmp_path.iterdir()) == []
+        wait_for(lambda: answers(reserved.number), 60)
+        running.wait(60)  # as the first has become its agent, which ends at once
+        assert [file.name for file in tmp_path.iterdir()] == [f"became {reserved.number}"]
+        wait_for(lambda: not is_alive(other), 60)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Look:

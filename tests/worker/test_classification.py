@@ -44,3 +44,15 @@ def test_every_epoch_is_reported_with_its_checkpoint_and_a_trial_goes_on_after_w
     assert sent[2]["saving"] is None  # the last is written before it is reported, if at all
     assert set(CheckpointStore(LocalFolder(tmp_path)).epochs(assignment.trial)) >= {1, 2}
     assert [message["epoch"] for message in trained(replace(assignment, reported=2))] == [3]
+
+
+def test_a_winners_refit_trains_on_all_images_and_ends_within_its_schedule(tmp_path: Path) -> None:
+    assignment = replace(
+        ASSIGNMENT, epochs=5, refit_epochs=2, to_beat=1.0, run_uri=str(tmp_path), config={"batch_size": 16}
+    )
+    sent = trained(assignment)
+    assert [message["epoch"] for message in sent] == [1, 2]
+    assert not [name for name in sent[1]["metrics"] if name.startswith("val_")]
+    assert sent[1]["saved"] == [2]
+    assert CheckpointStore(LocalFolder(tmp_path)).epochs(assignment.trial) == [2]
+    assert [message["epoch"] for message in trained(replace(assignment, reported=1))] == [1, 2]

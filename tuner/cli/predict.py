@@ -38,6 +38,11 @@ def add(verbs: Verbs) -> None:
         help="image files, folders, patterns in quotes, @LIST with a path a line",
     )
     parser.add_argument("--csv", metavar="FILE.csv", help="write the probabilities of all classes into a new file")
+    parser.add_argument(
+        "--embeddings",
+        metavar="FILE.npz",
+        help="write what goes into the model's last layer into a new NumPy file: images, embeddings",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_trust(parser)
 
@@ -47,20 +52,27 @@ def perform(options: argparse.Namespace) -> int:
     check_trains("a prediction", libraries=("torch", "torchvision"))
     from tuner.console.tables import print_predictions
     from tuner.inspection import load_winner
+    from tuner.inspection.card import TRAIN
     from tuner.inspection.predicting import answers, image_files
 
     if options.csv is not None:
         check_new(Path(options.csv), "--csv", force=False)
+    if options.embeddings is not None:
+        check_new(Path(options.embeddings), "--embeddings", force=False)
     model, files = load_winner(options.run, trust=options.trust), image_files(options.images)
-    found = _with_progress(answers(model, files), len(files))
+    if model.card.trained_on != TRAIN:
+        print(f"the model is the winner trained again on {model.card.trained_on}", file=sys.stderr)
+    found = _with_progress(answers(model, files, embed=options.embeddings is not None), len(files))
     rows = list(found if options.csv is None else _with_csv(options.csv, model.classes, found))
     predictions = [row.prediction for row in rows if row.prediction is not None]
     unread = [row.unread for row in rows if row.unread is not None]
     if rows and not predictions:
         raise DataError(unread[0] + (f"; none of {len(unread)} files can be read" if len(unread) > 1 else ""))
+    if options.embeddings is not None:
+        _write_embeddings(options.embeddings, rows)
     if options.json:
         print(json.dumps([asdict(prediction) for prediction in predictions], default=str))
-    elif options.csv is None:
+    elif options.csv is None and options.embeddings is None:
         print_predictions(predictions)
     for reason in unread:
         print(printable(f"left out: {reason}"), file=sys.stderr)
@@ -68,6 +80,21 @@ def perform(options: argparse.Namespace) -> int:
         left = f", {len(unread)} left out" if unread else ""
         print(f"{len(predictions):,} images in {printable(options.csv)}{left}", file=sys.stderr)
     return SOME_UNREAD if unread else SUCCESS
+
+
+def _write_embeddings(path: str, rows: Sequence[Answer]) -> None:
+    """A NumPy file: `images`, the paths [N], and `embeddings`, [N, features] float32, of those that could be read."""
+    import numpy as np
+
+    told = [(str(row.path), row.embedding.numpy()) for row in rows if row.embedding is not None]
+    try:
+        with Path(path).open("xb") as opened:
+            np.savez(opened, images=np.array([name for name, _ in told]), embeddings=np.stack([one for _, one in told]))
+    except OSError as error:
+        raise StudyError(
+            f"--embeddings needs a file that can be written, got {path!r} ({error.strerror}); choose another"
+        ) from error
+    print(f"{len(told):,} embeddings of {len(told[0][1]):,} numbers in {printable(path)}", file=sys.stderr)
 
 
 def _with_progress(found: Iterable[Answer], total: int) -> Iterator[Answer]:

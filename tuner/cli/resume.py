@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from typing import Any
 
 from tuner.cli.at_service import is_study, steer
 from tuner.cli.outcome import conclude, tell_damages
@@ -30,26 +31,32 @@ def perform(
     options: argparse.Namespace,
     retry: Sequence[str] | None = None,
     confirm: tuple[int | None, int | None] | None = None,
+    *,
+    refit: bool = False,
 ) -> int:
     """Do it, and run these failed trials again first (without names all that can); returns the exit code.
 
     `confirm` says how many of the best configurations are trained again first, and under how many other seeds.
+    `refit` has the winner trained again on training and validation images together.
     """
     if is_study(options.run):
         return steer(options, "resume", {})
     check_trains("a search")
     from tuner.console.progress import display
     from tuner.loop.confirming import check_asked, cost_of
+    from tuner.loop.refitting import refit_cost
     from tuner.results import load_run
 
     earlier = load_run(options.run)
     tell_damages(earlier)
-    wanted = {} if confirm is not None else limits(options)
+    wanted = {} if confirm is not None or refit else limits(options)
     plan = plan_of(earlier, **wanted)
     opening = "reading the run, then starting Ray"
     if confirm is not None:
         check_asked(earlier)
         opening = f"confirm {cost_of(earlier, *confirm)}; starting Ray"
+    if refit:
+        opening = f"refit {refit_cost(earlier)}; starting Ray"
     from tuner.driver import Driving, resume
 
     release_interrupt()
@@ -58,5 +65,6 @@ def perform(
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
         driving = Driving(listeners=[shown], **driver_options(options))
-        finished = resume(options.run, wanted, driving, take_over=options.take_over, retry=retry, confirm=confirm)
+        asked: dict[str, Any] = {"retry": retry, "confirm": confirm, "refit": refit}
+        finished = resume(options.run, wanted, driving, take_over=options.take_over, **asked)
     return conclude(finished, options)

@@ -14,6 +14,7 @@ VERBS = {
     "resume": "go on with an interrupted run, or extend a finished one",
     "retry": "run failed trials of a run again, once their cause is mended",
     "confirm": "train the best configurations of a run again under other seeds, to see which is best",
+    "refit": "train the winner of a run again, on training and validation images together",
     "stop": "end a running search with winner and report, or one trial of it",
     "pause": "save a running search and free its devices; resume goes on with it",
     "set": "change the limits of a search, or how many trials run at once",

@@ -81,6 +81,11 @@ class Lines:
         if kind == "trial_started":
             self._doing = ""
             again = f", going on from epoch {event['from_epoch']}" if event.get("from_epoch") else ""
+            if "refits" in event:
+                return (
+                    f"trial {event['trial']} started: the winner, trial {event['refits']}, again on training and "
+                    "validation images together; its validation can't be known any more"
+                )
             if "repeats" in event:
                 return f"trial {event['trial']} started: the configuration of trial {event['repeats']}, another seed"
             return f"trial {event['trial']} started{again}: {settings(event['config'])}"

@@ -15,7 +15,7 @@ from tuner.console.charts import sparkline
 from tuner.history.events import Event, finite
 from tuner.history.records import RunRecord, TrialRecord, full_length, saved_share
 from tuner.results.reckoning import Reckoning
-from tuner.results.text import duration, plural, short, with_error
+from tuner.results.text import duration, plural, short, trials_and_repeats, with_error
 from tuner.results.time_left import Ahead, TimeLeft, ahead_of, has_brackets, has_own_rule, reduction_factor
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class Progress:
         }
         parts = [f"{counts[status]} {name}" for status, name in names.items() if counts[status]]  # type: ignore[index]
         planned = f" of {self.plan.trials}" if self.plan.trials else ""
-        count, repeats = self.record.configurations, len(self.record.trials) - self.record.configurations
-        again = f" and {plural(repeats, 'repeat')}" if repeats else ""
+        count = self.record.configurations
+        again = trials_and_repeats(self.record).removeprefix(plural(count, "trial"))
         saved = self.saved_share()
         savings = f"; early stopping saved {saved:.0%} of the epochs" if saved else ""
         limit = self.plan.limits.get("total_epochs")
@@ -174,7 +174,7 @@ class Progress:
         confirming = self._confirming()
         if confirming:
             return f"{confirming}, {duration(elapsed)} so far"
-        ended = sum(1 for trial in self.record.trials.values() if not trial.live and trial.repeats is None)
+        ended = sum(1 for trial in self.record.trials.values() if not trial.live and trial.suggested)
         if self.plan.trials is not None and ended >= self.plan.trials:
             return f"the trials took {duration(elapsed)}"
         left = self.time_left(now)

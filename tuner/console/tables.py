@@ -28,6 +28,7 @@ from tuner.results.text import (
     report_of,
     settings,
     short,
+    trained_again,
     trials_and_repeats,
     valued,
 )
@@ -247,7 +248,7 @@ def _winner(run: Run) -> list[str]:
         return []
     lines = [f"best: {best_so_far(run.record)}"]
     told = verdict(run)
-    lines += [told] if told else []
+    lines += [one for one in (told, trained_again(run.record)) if one]
     tests = ", ".join(f"{name} {short(value)}" for name, value in run.best_metrics.items() if name.startswith("test_"))
     if tests:
         weights = run.info.get("started_from")

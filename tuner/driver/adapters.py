@@ -361,6 +361,7 @@ class Bridge:
             halvings=start.halvings,
             hung_seconds=study.failures.hung_seconds,
             joined=self.joined,
+            refit_epochs=start.refit_epochs,
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:

@@ -90,7 +90,8 @@ class LocalRay:
         if Path(command[0]).name != "raylet":
             return command, variables
         announce_agents(command, self.agent_port.number)
-        return raylet_command(command, self._workers), {**self._workers.environment(), **variables}
+        command = raylet_command(command, self._workers, self.agent_port.number)
+        return command, {**self._workers.environment(), **variables}
 
     def note(self, process: subprocess.Popen[bytes]) -> None:
         """A process of Ray's has started."""

@@ -7,8 +7,9 @@ connection, then workers, and these import what a trial needs only when they hav
 
 from __future__ import annotations
 
-import shutil
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,13 +27,14 @@ from ray._raylet import (  # type: ignore[attr-defined]
     persist_port,
 )
 
+from tuner.driver import agent_stand_in
 from tuner.driver.patching import changed
 
 NO_PORT = -1  # how Ray says that a service isn't there
 POLL_SECONDS = 0.02
 IDLE_MILLISECONDS = "30000"  # of Ray's 1,000 a worker may have none left when the CPUs of its first trial are put aside
 REGISTERED_SECONDS = 30.0  # that a raylet gets to be known to the GCS server, as long as Ray itself gives it
-AGENTS = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
+METRICS_AGENT, RUNTIME_ENV_AGENT = "--dashboard_agent_command=", "--runtime_env_agent_command="
 
 
 @dataclass(frozen=True)
@@ -77,21 +79,25 @@ class ReservedPort:
         self._socket.close()
 
 
-def raylet_command(command: Sequence[str], workers: Workers) -> list[str]:
-    """The raylet's command line, with so many workers at its start, and its agents behind everything else.
+def raylet_command(command: Sequence[str], workers: Workers, runtime_env_port: int) -> list[str]:
+    """The raylet's command line, with so many workers at its start, and with stand-ins for its two agents."""
+    nobody = 0
+    changes = {
+        "--num_prestart_python_workers=": lambda _: str(workers.count),
+        METRICS_AGENT: lambda agent: f"{_stand_in(nobody)} {agent}",
+        RUNTIME_ENV_AGENT: lambda agent: f"{_stand_in(runtime_env_port)} {agent}",
+    }
+    return [_changed_option(part, changes) for part in command]
 
-    The agents serve metrics and `runtime_env`; importing what they need takes a CPU-second, so they do it when the CPUs
-    have nothing better to do.
-    """
-    nice = shutil.which("nice")
-    return [_changed_option(part, workers, f"{nice} -n 19 " if nice else "") for part in command]
+
+def _stand_in(port: int) -> str:
+    words = [sys.executable, "-I", "-S", agent_stand_in.__file__, str(port)]
+    return subprocess.list2cmdline(words)  # as Ray joins those of the agent
 
 
-def _changed_option(part: str, workers: Workers, behind: str) -> str:
-    if part.startswith("--num_prestart_python_workers="):
-        return f"--num_prestart_python_workers={workers.count}"
-    agent = next((option for option in AGENTS if part.startswith(option)), None)
-    return part if agent is None else f"{agent}{behind}{part.removeprefix(agent)}"
+def _changed_option(part: str, changes: Mapping[str, Callable[[str], str]]) -> str:
+    option = next((option for option in changes if part.startswith(option)), None)
+    return part if option is None else option + changes[option](part.removeprefix(option))
 
 
 def announce_agents(command: Sequence[str], runtime_env_port: int) -> None:

@@ -30,6 +30,7 @@ from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.lifecycle.telling import OPENING, tell
 from tuner.loop.confirming import check_asked
 from tuner.loop.earlier import learned
+from tuner.loop.refitting import check_refittable, refit_request
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
 from tuner.resources import Resources
@@ -119,6 +120,7 @@ def resume(
     take_over: bool = False,
     retry: Iterable[str] | None = None,
     confirm: Wish | None = None,
+    refit: bool = False,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
@@ -127,13 +129,14 @@ def resume(
     original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
     that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
     all but those that diverged. `confirm` says how many of the best configurations are trained again first, and under
-    how many other seeds; of a run whose search has ended nothing else is trained then. Raises RunFolderError where
+    how many other seeds; of a run whose search has ended nothing else is trained then. `refit` has the winner trained
+    again on training and validation images together, likewise. Raises RunFolderError where
     there is nothing to go on with, a driver works on the run, or new trials could not be compared with those it has,
     and StudyError for a limit that there isn't.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
-    _check_driven_from_here(load_run(path), to_confirm=confirm is not None)
+    _check_driven_from_here(load_run(path), to_confirm=confirm is not None, to_refit=refit)
     with (
         interruptions(driving.grace_seconds) as interrupted,
         held(load_run(path).folder, take_over=take_over) as lease,
@@ -141,7 +144,7 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        going_on = decide(earlier, limits, study, retry, confirm)
+        going_on = decide(earlier, limits, study, retry, confirm, refit=refit)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready)
@@ -204,7 +207,10 @@ def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
         search.loop.retry(going_on.again)
     if going_on.confirm is not None:
         earlier = going_on.earlier
-        search.loop.confirm(going_on.confirm.request(earlier.end_reason, ended=earlier.record.ended is not None))
+        request = going_on.confirm.request(earlier.end_reason, ended=earlier.record.ended is not None)
+        search.loop.ask_for("confirmation_requested", **request)
+    if going_on.refit:
+        search.loop.ask_for("refit_requested", **refit_request(going_on.earlier))
     search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
 
 
@@ -225,9 +231,11 @@ def _storage_of(run: Run) -> str:
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
-def _check_driven_from_here(earlier: Run, *, to_confirm: bool) -> None:
+def _check_driven_from_here(earlier: Run, *, to_confirm: bool, to_refit: bool) -> None:
     if to_confirm:
         check_asked(earlier)
+    if to_refit:
+        check_refittable(earlier)
     if earlier.info["asked"]:
         raise RunFolderError(
             f"resume needs a run whose trials tuner runs, got {earlier.path!r}, whose trials your own program asks "

@@ -18,7 +18,7 @@ from tuner.history.records import Status
 from tuner.history.stacks import STACKS
 from tuner.lifecycle.conclusion import Conclusion, Outcome, outcome_of
 from tuner.lifecycle.counting import InfoWriter
-from tuner.lifecycle.interruption import Interruption, SearchLeft
+from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption, SearchLeft
 from tuner.lifecycle.obedience import Obedience, Orders
 from tuner.lifecycle.telling import CONCLUDING, tell
 from tuner.loop.packing import Device
@@ -190,8 +190,8 @@ class Search:
         finally:
             seconds = SECONDS_FOR_SAVES_OF_STOPPED if self.loop.stopped else SECONDS_FOR_SAVES
             leaves_on_error(bridge.await_saves)(min(seconds, self.interrupted.seconds_left() / 2))
-            if self.loop.stopped:
-                bridge.end_workers()
+            if self.loop.stopped or self.interrupted.reason not in (None, RAY_IS_GONE):
+                bridge.end_workers()  # which would train on while the conclusion is written
             if self.study.failures.hung_minutes is not None:
                 with suppress(OSError):
                     self.folder.delete(STACKS)

@@ -13,7 +13,15 @@ from ray import cloudpickle
 from tuner.driver.meanwhile import meanwhile
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.lifecycle.winner import NEW, ScoringInterrupted, copy_as_saved, replace_best, winner_due
+from tuner.lifecycle.winner import (
+    NEW,
+    ScoringInterrupted,
+    copy_as_saved,
+    has_network,
+    network_of,
+    replace_best,
+    winner_due,
+)
 from tuner.resources import Resources
 from tuner.results.run import BEST
 from tuner.storage.folder import Folder
@@ -45,11 +53,12 @@ def write_winner(
     best, details = due
     folder.delete(NEW)
     trial = study.declared_trial
-    if implementation_of(trial).scores and details["epoch"] in best.checkpoints:
+    if implementation_of(trial).scores and has_network(record, details):
+        trial = trial.refitted() if "refit" in details else trial
         _score(study, trial, folder, best, details, resources, leave)
         replace_best(folder)
     else:
-        copy_as_saved(folder, best, details)
+        copy_as_saved(folder, record, best, details)
 
 
 def _score(
@@ -110,7 +119,7 @@ def _score_on_worker(
     folder = open_folder(run_uri)
     with OwnedFolder("best") as temporary:
         kept = temporary / "checkpoint"
-        checkpoint = CheckpointStore(folder).fetch(details["trial"], details["epoch"], kept)
+        checkpoint = CheckpointStore(folder).fetch(*network_of(details), kept)
         best = temporary / BEST
         implementation_of(trial).score(
             trial, config, checkpoint, best, record=details, split_seed=split_seed, device=device

@@ -1,4 +1,4 @@
-"""Which trials `tuner confirm` still has to run, folded from a run's events."""
+"""Which trials `tuner confirm` and `tuner refit` still have to run, folded from a run's events."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class Confirming:
         waiting: the first trials of configurations, one for each seed that they still get, in the order of their turns
         alone: whether nothing but these trials runs, as of a search that had ended
         ended_by: what had ended that search
+        refit: whether the winner is to be trained again on training and validation images together
         refused: configurations, by their first trials, that no device has room for any more
     """
 
     def __init__(self) -> None:
         self.waiting: list[str] = []
-        self.alone, self.ended_by = False, None
+        self.alone, self.ended_by, self.refit = False, None, False
         self.refused: set[str] = set()
         self.asked: Counter[str] = Counter()  # seeds that were asked for in all, by first trials
 
@@ -35,6 +36,13 @@ class Confirming:
 
     def _on_confirmation_requested(self, event: Event) -> None:
         self._add(event["trials"], event["seeds"])
+        self._come_alone(event)
+
+    def _on_refit_requested(self, event: Event) -> None:
+        self.refit = True
+        self._come_alone(event)
+
+    def _come_alone(self, event: Event) -> None:
         if event.get("alone"):
             self.alone, self.ended_by = True, event.get("ended_by")
 

@@ -189,6 +189,7 @@ _PLACED: Mapping[str, Check] = {
     "predicted_bytes": lambda value: value is None or finite(value),
 }
 _STEERED: Mapping[str, Check] = {"limits": _is_mapping, "concurrency": _is_count}
+_ALONE: Mapping[str, Check] = {"alone": _is_bool, "ended_by": _is_text_or_none}
 _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     "study_started": {
         **{"study_file": _is_text, "study_version": _is_count, "learned": _are_mappings},
@@ -202,9 +203,10 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
     },
     "trial_started": {
         **{"from_epoch": _is_count, "order": _is_text, "repeats": _is_trial, "confirms": _is_bool},
+        **{"refits": _is_trial, "refit_epochs": _is_count},
         **_PLACED,
     },
-    "confirmation_requested": {"alone": _is_bool, "ended_by": _is_text_or_none},
+    **dict.fromkeys(("confirmation_requested", "refit_requested"), _ALONE),
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},

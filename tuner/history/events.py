@@ -44,19 +44,15 @@ Times never go back within one driver's log; between two drivers they may, where
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from tuner.errors import RunFolderError
-from tuner.foreign_text import in_utf8
-from tuner.history.event_lines import EVENTS, DamagedLineError, Event, finite, introduces, names_trial, parsed, written
+from tuner.history.event_lines import EVENTS, Event, finite, written
+from tuner.history.event_reading import EventFollower, Reading, read_all, read_events, segments
 from tuner.storage.folder import Folder, LocalFolder
 
 __all__ = [
@@ -77,8 +73,6 @@ __all__ = [
 SEGMENT_EVENTS = 20_000
 OBJECT_STORE_SECONDS = 20.0
 ANSWER_SECONDS = 1.0  # the same for answers to orders, which somebody waits for
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON writes it, one of a pair included
-_SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 
 
 class Listener(Protocol):
@@ -93,7 +87,7 @@ class EventLog:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._segment = max((number for number, _ in _segments(folder)), default=0)
+        self._segment = max((number for number, _ in segments(folder)), default=0)
         self._file: IO[bytes] | None = None
         self._uploads: _Uploads | None = None
         self._count = 0
@@ -223,152 +217,6 @@ class _Uploads:
             if count > self._written:
                 self._folder.write(self._name, content)
                 self._written, self._failed = count, False
-
-
-# Reading
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a run's events are, and what of them can't be read.
-
-    `damages` has a sentence for each line or segment that was set aside, `torn` one for a last line that isn't whole:
-    the driver writes it now, or was killed at it. `surrogates` says that texts may not be UTF-8.
-    """
-
-    events: list[Event]
-    damages: list[str]
-    torn: str | None = None
-    surrogates: bool = False
-
-
-def read_all(folder: Folder) -> Reading:
-    """All events of a run in the order they happened, and what was set aside; raises nothing for damaged files."""
-    lines, events, torn, surrogates = _Lines(), [], None, False
-    names: dict[bytes, str] = {}  # by what the segments hold
-    for name in _without_gaps(_segments(folder, lines.damages), lines.damages):
-        if torn is not None:  # not in the newest segment: nobody is writing it
-            lines.damages.append(torn)
-        content = _content(folder, name, lines.damages)
-        twin = names.setdefault(hashlib.sha256(content).digest(), name)
-        if content and twin != name:
-            lines.damages.append(f"{EVENTS}/{name} is a copy of {twin}; it is left out")
-            torn = None
-            continue
-        found, torn = lines.take_whole(name, content)
-        events += found
-        surrogates = surrogates or _SURROGATE.search(content) is not None
-    return Reading(events, lines.damages, torn, surrogates)
-
-
-def read_events(folder: Folder) -> Iterator[Event]:
-    """All events of a run in the order they happened; what can't be read is passed over, see `read_all`."""
-    yield from read_all(folder).events
-
-
-class EventFollower:
-    """Reads a run's events while its driver writes them; `damages` says what was set aside so far."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self._lines = _Lines()
-        self._segment, self._taken = 0, 0  # the newest segment seen, and the bytes read of it
-
-    @property
-    def damages(self) -> Sequence[str]:
-        """A sentence for each line that can't be read."""
-        return self._lines.damages
-
-    def new(self) -> list[Event]:
-        """The events that have come since the last call, as UTF-8; a line that isn't whole yet comes later."""
-        found: list[Event] = []
-        for number, name in _segments(self._folder):
-            if number < self._segment:
-                continue
-            start = self._taken if number == self._segment else 0
-            content = _content(self._folder, name, [], start)
-            whole = content[: content.rfind(b"\n") + 1]
-            events = self._lines.take(name, whole)
-            found += in_utf8(events) if _SURROGATE.search(whole) else events
-            self._segment, self._taken = number, start + len(whole)
-        return found
-
-
-class _Lines:
-    """Turns lines into events, and says once of each that it sets aside why."""
-
-    def __init__(self) -> None:
-        self.damages: list[str] = []
-        self._trials: set[str] = set()
-        self._numbers: dict[str, int] = {}  # lines taken of each segment
-
-    def take(self, segment: str, lines: bytes) -> list[Event]:
-        """The events of whole lines, each with its end."""
-        events = []
-        for line in lines.split(b"\n")[:-1]:
-            number = self._numbers[segment] = self._numbers.get(segment, 0) + 1
-            if not line.strip():
-                continue
-            try:
-                events.append(self._sound(line.strip()))
-            except DamagedLineError as error:
-                self.damages.append(f"{EVENTS}/{segment}, line {number}: {error}; it is left out")
-        return events
-
-    def take_whole(self, segment: str, content: bytes) -> tuple[list[Event], str | None]:
-        """The events of a whole segment, and a sentence where its last line is cut off."""
-        whole = content.rfind(b"\n") + 1
-        events, end = self.take(segment, content[:whole]), content[whole:].strip()
-        if not end:
-            return events, None
-        try:
-            return [*events, self._sound(end)], None
-        except DamagedLineError:
-            return (
-                events,
-                f"{EVENTS}/{segment}, line {self._numbers.get(segment, 0) + 1}: it is cut off; it is left out",
-            )
-
-    def _sound(self, line: bytes) -> Event:
-        event = parsed(line)
-        if names_trial(event) and event["trial"] not in self._trials:
-            raise DamagedLineError(f"{event['event']} is about trial {event['trial']}, which was never started")
-        if introduces(event):
-            self._trials.add(event["trial"])
-        return event
-
-
-def _content(folder: Folder, name: str, damages: list[str], start: int = 0) -> bytes:
-    try:
-        return folder.read_from(f"{EVENTS}/{name}", start)
-    except OSError as error:
-        damages.append(f"{EVENTS}/{name} can't be read ({error.strerror or error}); it is left out")
-        return b""
-
-
-def _segments(folder: Folder, damages: list[str] | None = None) -> list[tuple[int, str]]:
-    """Number and name of each segment, in their order."""
-    try:
-        names = folder.files(EVENTS)
-    except OSError as error:
-        if damages is None:
-            raise
-        damages.append(f"{EVENTS}/ can't be read ({error.strerror or error})")
-        return []
-    found = ((_SEGMENT.fullmatch(name), name) for name in names)
-    return sorted((int(match[1]), name) for match, name in found if match is not None)
-
-
-def _without_gaps(segments: list[tuple[int, str]], damages: list[str]) -> Iterator[str]:
-    """The segments' names, and a sentence for each gap in their numbers."""
-    expected = 1
-    for number, name in segments:
-        if number > expected:
-            first, last = f"{EVENTS}/{expected:06d}.jsonl", f"{number - 1:06d}.jsonl"
-            gap = f"{first} is" if number == expected + 1 else f"{first} to {last} are"
-            damages.append(f"{gap} missing; what happened there is unknown")
-        expected = number + 1
-        yield name
 
 
 def plain(value: object) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.history.attempts import DRAINED, LOST, begin_anew
 from tuner.history.confirming import Confirming
-from tuner.history.event_lines import Event, finite, flaw, names_trial
+from tuner.history.event_lines import Event, finite, flaw, introduces, names_trial
 from tuner.history.placement import Placement
 from tuner.history.standings import Rank, Standings
 from tuner.history.steered import Steered
@@ -57,7 +57,7 @@ class RunRecord:
         self.active_seconds = 0.0  # of the drivers that have ended
         self.active_since: float | None = None  # of the driver that works on it
         self.last_time: float | None = None  # of an event
-        self.configurations = 0  # that trials have had: those that repeat another one don't count
+        self.configurations = self.refits = 0  # what trials have had first, and trials that train a winner again
         self._epochs = self._confirming_epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
         self._on_workers: dict[str, TrialRecord] = {}
@@ -74,8 +74,9 @@ class RunRecord:
         wrong = flaw(event)
         if wrong is None and names_trial(event) and event["trial"] not in self.trials:
             wrong = f"{event['event']} names trial {event['trial']}, which was never started"
-        if wrong is None and event["event"] == "trial_started" and event.get("repeats", "") not in ("", *self.trials):
-            wrong = f"{event['event']} repeats trial {event['repeats']}, which was never started"
+        for field in ("repeats", "refits") if wrong is None and introduces(event) else ():
+            if field in event and event[field] not in self.trials:
+                wrong = f"{event['event']} {field} trial {event[field]}, which was never started"
         if wrong is not None:
             return wrong
         handler = getattr(self, "_on_" + event["event"], None)
@@ -248,7 +249,7 @@ class RunRecord:
         """A trial for each configuration: those of `ranked`, then the first ones of those without a value."""
         ranked = [trial for trial, _ in self.ranked()]
         told = {trial.configuration for trial in ranked}
-        return ranked + [t for t in self.trials.values() if t.repeats is None and t.configuration not in told]
+        return ranked + [t for t in self.trials.values() if t.suggested and t.configuration not in told]
 
     def _represents(self, trial: TrialRecord) -> bool:
         if trial.status == "failed":
@@ -296,7 +297,11 @@ class RunRecord:
         trial = TrialRecord(event["trial"], event["number"], event["config"], event["seed"], event["time"])
         self.trials[trial.trial] = trial
         trial.configuration = self.configurations
-        if "repeats" in event:
+        if "refits" in event:
+            trial.refits, trial.refit_epochs = event["refits"], event.get("refit_epochs", 0)
+            trial.configuration = self.trials[event["refits"]].configuration
+            self.refits += 1
+        elif "repeats" in event:
             first = self.trials[event["repeats"]]
             first = self.trials[first.repeats or first.trial]
             trial.repeats, trial.configuration = first.trial, first.configuration
@@ -327,12 +332,12 @@ class RunRecord:
     def _on_checkpoint_saved(self, event: Event) -> None:
         trial = self.trials[event["trial"]]
         trial.checkpoints.add(event["epoch"])
+        trial.saved.add(event["epoch"])
         self._standings.saved(trial)
 
     def _on_checkpoint_deleted(self, event: Event) -> None:
-        trial = self.trials[event["trial"]]
-        trial.checkpoints.discard(event["epoch"])
-        self._standings.saved(trial)
+        self.trials[event["trial"]].checkpoints.discard(event["epoch"])
+        self._standings.saved(self.trials[event["trial"]])
 
     def _on_trial_paused(self, event: Event) -> None:
         trial = self.trials[event["trial"]]

@@ -14,7 +14,8 @@ from tuner.storage.folder import Folder
 BEST = "best"
 METRICS, CONFUSION, MISTAKES = "metrics.json", "confusion_matrix.json", "mistakes.json"
 LEAST_SURE, CALIBRATION = "least_sure.json", "calibration.json"  # which runs of older versions haven't
-CALIBRATED = ("temperature", "ece", "scaled_ece", "accuracy", "confidence")
+CALIBRATED = ("ece", "accuracy", "confidence")
+SCALED = ("temperature", "scaled_ece")  # null where no validation images were left to fit the temperature to
 BIN = ("confidence", "accuracy")
 MISTAKE = ("index", "label", "predicted", "confidence", "image")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
@@ -40,6 +41,7 @@ def _are_metrics(content: Any) -> bool:
         isinstance(content, dict)
         and isinstance(content.get("trial", ""), str)
         and isinstance(content.get("metrics", {}), dict)
+        and isinstance(content.get("refit", {}), dict)
         and isinstance(images := content.get("images", {}), dict)
         and all(map(_is_count, images.values()))
         and isinstance(intervals := content.get("intervals", {}), dict)
@@ -90,6 +92,7 @@ def _is_calibration(content: Any) -> bool:
     return (
         isinstance(content, dict)
         and all(finite(content.get(name)) for name in CALIBRATED)
+        and all(name in content and (content[name] is None or finite(content[name])) for name in SCALED)
         and all(_are_bins(content.get(name)) for name in ("bins", "scaled_bins"))
     )
 

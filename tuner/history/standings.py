@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner.history.repeats import SPREADS_BELOW, Repeats
 from tuner.history.worth import Worth, late_half, of_full_length, of_shortened
@@ -42,6 +42,26 @@ class Standings:
         self._leader_completed = _Leader(self, lambda trial: trial.status == "completed")
         self._reported = _Leader(self, lambda trial: trial.status != "failed", by=self._by_best)
         self._leaders = (self._leader, self._leader_ended, self._leader_completed, self._reported)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, as JSON has it."""
+        worths = {trial: list(vars(worth).values()) for trial, worth in self._worths.items()}
+        return {
+            "bests": self._bests,
+            "worths": worths,
+            "highest": None if self._highest == -math.inf else self._highest,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Stand as another one did whose state this is, of the same trials."""
+        self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
+        self._worths = {trial: Worth(*worth) for trial, worth in state["worths"].items()}
+        self._highest = -math.inf if state["highest"] is None else state["highest"]
+        for trial in self._trials.values():
+            if trial.repeats is not None:
+                self.repeats.add(self._trials[trial.repeats], trial)
+        for leader in self._leaders:
+            leader.look_again()
 
     def add_repeat(self, first: TrialRecord, again: TrialRecord) -> None:
         """A trial has begun that trains the first one's configuration under another seed."""

@@ -37,6 +37,8 @@ class TrialRecord:
         0  # which of the run's configurations it has, counted from 0 in the order of their first trials
     )
     repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
+    refits: str | None = None  # the winner that it trains again on training and validation images together
+    refit_epochs: int = 0  # for so many epochs
     confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
     status: Status = "running"
     cause: str | None = None
@@ -51,12 +53,18 @@ class TrialRecord:
     attempts: Attempts = field(default_factory=Attempts)
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     checkpoints: set[int] = field(default_factory=set)  # epochs
+    saved: set[int] = field(default_factory=set)  # epochs whose checkpoints came, also those that were deleted since
     stays: list[Placement] = field(default_factory=list)  # on workers, in order; older runs don't tell
     entered: list[float] = field(default_factory=list)  # when it was sent to workers, in order
     worker: str | None = None  # that asked for it last, of a search service
     running_since: float | None = None
     paused: bool = False  # still true of an interrupted trial that was paused when its driver ended
     due: EpochRecord | None = None  # a report whose decision, to pause or stop, was not carried out yet
+
+    @property
+    def suggested(self) -> bool:
+        """Whether it is the first of its configuration: neither another seed of one nor the refit of a winner."""
+        return self.repeats is None and self.refits is None
 
     @property
     def live(self) -> bool:

@@ -83,6 +83,7 @@ def _environment() -> Environment:
         "outcome": outcome,
         "hours": hours,
         "with_error": with_error,
+        "capitalised": lambda text: text[:1].upper() + text[1:],
     }
     environment.globals |= {"plural": plural, "style": Markup(source("style.css")), "script": script}
     environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}

@@ -25,7 +25,17 @@ from tuner.results import findings
 from tuner.results.gains import gains
 from tuner.results.importance import FEWEST_TRIALS
 from tuner.results.seeds import repeated, verdict
-from tuner.results.text import REPORT, best_so_far, ending, epochs_spent, outcome, short, with_error
+from tuner.results.text import (
+    REPORT,
+    best_so_far,
+    ending,
+    epochs_spent,
+    outcome,
+    repeats_of,
+    short,
+    trained_again,
+    with_error,
+)
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -91,7 +101,8 @@ def report_html(run: Run) -> str:
         best=best,
         worth=best and run.record.standing_of(best.trial),
         repeated=repeated(run),
-        repeats=len(run.record.trials) - run.record.configurations,
+        repeats=repeats_of(run.record),
+        trained_again=trained_again(run.record),
         verdict=verdict(run),
         confirm_command=command("confirm", run.path),
         certainty=findings.certainty(run),

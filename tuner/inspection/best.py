@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from tuner.errors import DataError, RunFolderError, TunerError
-from tuner.inspection.card import CARD, FILES, ModelCard, checksum, read_card
+from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
+from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
 from tuner.results.run import BEST, Run, load_run
 from tuner.train.checkpoint import MODEL, read_model
@@ -25,7 +26,7 @@ from tuner.train.evaluation import Evaluator, Metrics
 from tuner.train.models import empty_model, load_state, read_state
 from tuner.trial import ImageClassifier
 from tuner.trial.models import looks_published
-from tuner.trial.splitting import Folds
+from tuner.trial.splitting import REFIT, Folds, Joined
 
 TOP = 5
 CONFIG = "config.json"
@@ -92,6 +93,14 @@ class LoadedModel:
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
         return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
 
+    def embedded(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """`probabilities` of the same images, and what goes into the last layer: [N, features] float32 on the CPU."""
+        split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
+        module = Embedded(self.module, len(self.classes))
+        told = Evaluator(self.device).logits(module, split, self.card.inputs.normalisation).cpu()
+        logits, features = module.apart(told)
+        return logits.softmax(1), features
+
     def prediction(self, path: Path, probabilities: Sequence[float]) -> Prediction:
         """The prediction that the probabilities of all classes make."""
         values, order = torch.tensor(probabilities).topk(min(TOP, len(self.classes)))
@@ -132,6 +141,7 @@ def write_best(
         *(trial.model_name, trial.source.name, str(trial.weights), score.classes, score.inputs),
         networks=max(1, trial.folds),
         test_time_flip=bool(config.get("test_time_flip")),
+        trained_on=REFIT if isinstance(trial.validation, Joined) else TRAIN,
     )
     files = {path.name: checksum(path) for path in sorted(beside.iterdir())}
     _write(beside / CARD, asdict(card) | {FILES: files})
@@ -193,6 +203,8 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
     """Raises RunFolderError whatever is wrong with the files."""
+    if trial is not None and card.trained_on == REFIT:
+        trial = trial.refitted()
     try:
         module = _module(best, card, trial or _declared(card))
     except MemoryError:

@@ -28,42 +28,42 @@ class Calibration:
     """How sure a model is of its answers to the test split, and how often right.
 
     Attributes:
-        temperature: by which logits are divided so that validation images are the likeliest; 1 changes nothing
+        temperature: by which logits are divided so that validation images are the likeliest; 1 changes nothing; None
+            where there are none that it wasn't trained on
         accuracy: share of right answers
         confidence: mean probability of the answers
         ece: expected calibration error: the mean gap of confidence and accuracy over the bins, weighted by images
-        scaled_ece: the same after division by the temperature
+        scaled_ece: the same after division by the temperature; None without one
         bins: those of 15 equally wide ones that have images
-        scaled_bins: the same after division by the temperature
+        scaled_bins: the same after division by the temperature; none without one
     """
 
-    temperature: float
+    temperature: float | None
     accuracy: float
     confidence: float
     ece: float
-    scaled_ece: float
+    scaled_ece: float | None
     bins: tuple[Bin, ...]
     scaled_bins: tuple[Bin, ...]
 
 
-def calibration(logits: Tensor, labels: Tensor, validation_logits: Tensor, validation_labels: Tensor) -> Calibration:
+def calibration(logits: Tensor, labels: Tensor, validation: tuple[Tensor, Tensor] | None) -> Calibration:
     """How well calibrated answers are; after Guo et al. (2017), "On Calibration of Modern Neural Networks".
 
     Args:
         logits: [N, classes] float32 of the test split
         labels: [N] int64
-        validation_logits: [M, classes] float32, which the temperature is fitted to
-        validation_labels: [M] int64
+        validation: logits [M, classes] float32 and labels [M] int64, which the temperature is fitted to; None for none
     """
-    temperature = fitted_temperature(validation_logits, validation_labels)
-    before, after = (bins_of(scaled, labels) for scaled in (logits, logits / temperature))
+    temperature = fitted_temperature(*validation) if validation else None
+    before, after = bins_of(logits, labels), bins_of(logits / temperature, labels) if temperature else ()
     images = sum(one.images for one in before)
     return Calibration(
         temperature=temperature,
         accuracy=sum(one.images * one.accuracy for one in before) / images,
         confidence=sum(one.images * one.confidence for one in before) / images,
         ece=calibration_error(before),
-        scaled_ece=calibration_error(after),
+        scaled_ece=calibration_error(after) if after else None,
         bins=before,
         scaled_bins=after,
     )

@@ -15,10 +15,11 @@ from tuner.inspection.scoring import Inputs
 from tuner.train.checkpoint import MODEL
 from tuner.train.data import Normalisation
 from tuner.trial.framing import Interpolation
-from tuner.trial.splitting import MOST_FOLDS
+from tuner.trial.splitting import MOST_FOLDS, REFIT
 
 CARD = "model.json"
 FILES = "files"  # in it: name -> sha256 of all other files; runs from before it was there have none
+TRAIN = "train"
 LARGEST_NUMBER = 1e30
 LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would ask for all memory
 
@@ -35,6 +36,7 @@ class ModelCard:
         inputs: what it takes
         networks: how many answer together, those of a cross-validation; 1 for one
         test_time_flip: whether answers are the mean of those to an image and to its mirror image
+        trained_on: "train", or "train+validation" for a winner that was trained again on both
     """
 
     model: str
@@ -44,6 +46,7 @@ class ModelCard:
     inputs: Inputs
     networks: int = 1
     test_time_flip: bool = False
+    trained_on: str = TRAIN
 
     @property
     def is_function(self) -> bool:
@@ -76,6 +79,7 @@ class ModelCard:
             ),
             networks=_count("networks", card.get("networks", 1), MOST_FOLDS),
             test_time_flip=_switch("test_time_flip", card.get("test_time_flip", False)),
+            trained_on=_one_of("trained_on", card.get("trained_on", TRAIN), (TRAIN, REFIT)),
         )
 
 
@@ -137,6 +141,12 @@ def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{name}={reprlib.repr(value)}")
     return value
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise ValueError(f"{name}={reprlib.repr(value)}")
+    return str(value)
 
 
 def _count(name: str, value: object, most: int) -> int:

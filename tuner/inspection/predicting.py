@@ -21,12 +21,16 @@ LIST = "@"  # before the name of a file with a path in each line
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of an image file: a prediction with the probability of each class, or why there is none."""
+    """What a model says of an image file: a prediction with the probability of each class, or why there is none.
+
+    `embedding` [features] float32 is there where it was asked for: what goes into the model's last layer.
+    """
 
     path: Path
     prediction: Prediction | None = None
     probabilities: tuple[float, ...] = ()
     unread: str | None = None
+    embedding: Tensor | None = None
 
 
 def image_files(given: Iterable[str]) -> list[Path]:
@@ -39,10 +43,10 @@ def image_files(given: Iterable[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def answers(model: LoadedModel, paths: Sequence[Path]) -> Iterator[Answer]:
+def answers(model: LoadedModel, paths: Sequence[Path], *, embed: bool = False) -> Iterator[Answer]:
     """One for each file, in their order, as they are computed; raises DataError where the model takes no files."""
     for start in range(0, len(paths), AT_ONCE):
-        yield from _batch(model, paths[start : start + AT_ONCE])
+        yield from _batch(model, paths[start : start + AT_ONCE], embed=embed)
 
 
 def _meant(one: str) -> list[Path]:
@@ -77,7 +81,7 @@ def _listed(file: Path) -> list[Path]:
     return [Path(line.strip()) for line in lines if line.strip()]
 
 
-def _batch(model: LoadedModel, paths: Sequence[Path]) -> Iterator[Answer]:
+def _batch(model: LoadedModel, paths: Sequence[Path], *, embed: bool) -> Iterator[Answer]:
     model.check_takes_files()
     inputs = model.card.inputs
     read: list[Tensor] = []
@@ -87,10 +91,18 @@ def _batch(model: LoadedModel, paths: Sequence[Path]) -> Iterator[Answer]:
             read.append(resize(read_image(path, inputs.channels)[None], inputs.framing))
         except DataError as error:
             unread[path] = str(error)
-    rows = iter(model.probabilities(torch.cat(read)).tolist() if read else [])
+    rows = iter(_told(model, torch.cat(read), embed=embed) if read else [])
     for path in paths:
         if path in unread:
             yield Answer(path, unread=unread[path])
         else:
-            values = next(rows)
-            yield Answer(path, model.prediction(path, values), tuple(values))
+            values, embedding = next(rows)
+            yield Answer(path, model.prediction(path, values), tuple(values), embedding=embedding)
+
+
+def _told(model: LoadedModel, images: Tensor, *, embed: bool) -> list[tuple[list[float], Tensor | None]]:
+    """Probabilities, and where asked for the embedding, of each image."""
+    if not embed:
+        return [(values, None) for values in model.probabilities(images).tolist()]
+    probabilities, embeddings = model.embedded(images)
+    return list(zip(probabilities.tolist(), embeddings.unbind(), strict=True))

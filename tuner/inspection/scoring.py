@@ -80,7 +80,7 @@ class Score:
     Attributes:
         test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
         intervals: 95 % intervals of these, by name
-        val_accuracy: share of correct answers on the validation split
+        val_accuracy: share of correct answers on the validation split; None where all its images were trained on
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
@@ -92,7 +92,7 @@ class Score:
 
     test: Metrics
     intervals: dict[str, Interval]
-    val_accuracy: float
+    val_accuracy: float | None
     confusion: list[list[int]]
     classes: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
@@ -129,18 +129,18 @@ def score(
     module = trained_module(trial, config, splits, checkpoint).to(device)
     evaluator = Evaluator(device)
     logits = evaluator.logits(module, splits.test, splits.normalisation).cpu()
-    validation, val_labels = _validation(trial, config, module, splits, evaluator, split_seed)
+    validated = _validation(trial, config, module, splits, evaluator, split_seed)
     asked = splits.test.labels, trial.chosen_metrics, splits.classes
     shown = ShownImages(splits, logits, _where_it_looked(trial, module, splits, torch.device(device)))
     return Score(
         test=metrics_of(logits, *asked),
         intervals=intervals(logits, *asked),
-        val_accuracy=metrics_of(validation, val_labels).accuracy,
+        val_accuracy=metrics_of(*validated).accuracy if validated else None,
         confusion=confusion_matrix(splits.test.labels, logits.argmax(1), len(splits.classes)),
         classes=splits.classes,
         mistakes=shown.of(confident_mistakes(splits.test, logits)),
         least_sure=shown.of(least_sure(logits)),
-        calibration=calibration(logits, splits.test.labels, validation, val_labels),
+        calibration=calibration(logits, splits.test.labels, validated),
         inputs=_inputs(splits),
         images={"train": len(splits.train), "validation": len(splits.validation), "test": len(splits.test)},
     )
@@ -148,11 +148,13 @@ def score(
 
 def _validation(
     trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Logits [N, classes] for the validation images, and labels [N], on the CPU.
+) -> tuple[Tensor, Tensor] | None:
+    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None where there are none.
 
     In a cross-validation each part's are those of the network that wasn't trained on it.
     """
+    if not len(splits.validation):
+        return None
     if not trial.folds:
         return evaluator.logits(module, splits.validation, splits.normalisation).cpu(), splits.validation.labels
     parts = [trial_splits(trial.fold(part), config, split_seed=seed).validation for part in range(trial.folds)]

@@ -15,10 +15,11 @@ from tuner.lifecycle.study_changes import StudyText, check_comparable, study_tex
 from tuner.loop.confirming import Confirmation, confirmation
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
+from tuner.loop.refitting import check_refittable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, Run
-from tuner.study import Study
+from tuner.study import REFIT, Study, check_refit
 
 Wish = tuple[int | None, int | None]  # how many configurations, and seeds, are to be confirmed; None for the usual
 
@@ -37,6 +38,7 @@ class Resumption:
         conclude_only: whether no trial is left to train
         anew: whether it goes on though an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
+        refit: whether the winner is trained again on training and validation images together
         warnings: sentences for the user
     """
 
@@ -49,6 +51,7 @@ class Resumption:
     conclude_only: bool
     anew: bool
     search_on: bool = False
+    refit: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -77,6 +80,8 @@ def decide(
     study: Study | None,
     retry: Iterable[str] | None,
     confirm: Wish | None = None,
+    *,
+    refit: bool = False,
 ) -> Resumption:
     """See `tuner.driver.resume` for the arguments, and for what is raised."""
     steered = earlier.record.steered
@@ -88,21 +93,25 @@ def decide(
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = None if retry is None else _to_retry(earlier, ready, retry)
     found = None if confirm is None else confirmation(earlier.record, ready.budget.max_epochs, *confirm)
-    waiting = extending(earlier.folder)
+    if refit:
+        check_refit(REFIT, ready.declared_trial)
+        check_refittable(earlier)
+    waiting, added = extending(earlier.folder), found is not None or refit
     over = (
         again is None
-        and found is None
+        and not added
         and _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
     )
     stopped = steered.stopped_by is not None
     stays_stopped = stopped and not (given or waiting) and again is None and not is_concluded(earlier)
-    stays_stopped = stays_stopped and found is None
+    stays_stopped = stays_stopped and not added
     warning = cut_short(earlier.record, given.get("trials"), ready.budget.hours)
     return Resumption(
         *(earlier, ready, options, text, again, found),
         conclude_only=over or stays_stopped,
-        anew=stopped and not (over or stays_stopped) and found is None,
-        search_on=bool(given or waiting or again is not None) and found is None,
+        anew=stopped and not (over or stays_stopped or added),
+        search_on=bool(given or waiting or again is not None) and not added,
+        refit=refit,
         warnings=(warning,) if warning else (),
     )
 
@@ -144,6 +153,9 @@ def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
     record = earlier.record
     if record.confirming.waiting or any(trial.live for trial in record.trials.values()):
         return None
+    limits = Limits(study, record, earlier.devices)
+    if due_refit(study, record, limits) is not None:
+        return None
     done, wanted = record.configurations, study.trials
     if wanted is not None and done >= wanted:
         space = study.search_space.size
@@ -153,4 +165,4 @@ def _nothing_left_to_search(earlier: Run, study: Study) -> str | None:
             f"--trials is the total number of trials and must be above {done}, which the run already has, "
             f"got {wanted}; use --trials {done + 10}"
         )
-    return Limits(study, record, earlier.devices).refusal()
+    return limits.refusal()

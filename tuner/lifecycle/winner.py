@@ -7,11 +7,13 @@ there, and a conclusion that was cut off can be done again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from tuner.errors import TunerError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.results.run import BEST
 from tuner.storage.folder import Folder
 from tuner.temporary import OwnedFolder
@@ -28,25 +30,44 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
     due = winner_due(folder, record)
     if due is not None:
         folder.delete(NEW)
-        copy_as_saved(folder, *due)
+        copy_as_saved(folder, record, *due)
 
 
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
-    """The winner that `best/` is to hold, with its trial, epoch and metrics; None where nothing is left to write."""
+    """The winner that `best/` is to hold, with its trial, epoch and metrics; None where nothing is left to write.
+
+    Where it was trained again on training and validation images together, "refit" names the trial that ships for it.
+    """
     best = record.best_trial()
     if best is None:
         folder.delete(BEST)
         return None
     epoch, _ = record.best_of(best.trial) or (best.epoch, None)
-    if epoch not in best.checkpoints and is_written(folder, record):
+    details = {"trial": best.trial, "epoch": epoch, "metrics": dict(best.epochs[epoch].metrics)}
+    refit = shipped_refit(record)
+    if refit is not None:
+        details["refit"] = {"trial": refit.trial, "epoch": refit.refit_epochs, "trained_on": TRAINED_ON}
+    if not has_network(record, details) and is_written(folder, record):
         return None  # its checkpoint was cleaned away: what best/ has is more than could be written now
-    return best, {"trial": best.trial, "epoch": epoch, "metrics": dict(best.epochs[epoch].metrics)}
+    return best, details
 
 
-def copy_as_saved(folder: Folder, best: TrialRecord, details: dict[str, Any]) -> None:
+def network_of(details: Mapping[str, Any]) -> tuple[str, int]:
+    """Trial and epoch of the network that ships: the winner's, or that of its refit."""
+    shipped = details.get("refit", details)
+    return shipped["trial"], shipped["epoch"]
+
+
+def has_network(record: RunRecord, details: Mapping[str, Any]) -> bool:
+    """Whether its checkpoint is there."""
+    trial, epoch = network_of(details)
+    return epoch in record.trials[trial].checkpoints
+
+
+def copy_as_saved(folder: Folder, record: RunRecord, best: TrialRecord, details: dict[str, Any]) -> None:
     """Write `best/` without scoring anything."""
-    if details["epoch"] in best.checkpoints:
-        _copy(folder, best.trial, details["epoch"])
+    if has_network(record, details):
+        _copy(folder, *network_of(details))
     folder.write(f"{NEW}/config.json", _json(best.config))
     folder.write(f"{NEW}/metrics.json", _json(details))
     replace_best(folder)
@@ -62,6 +83,10 @@ def is_written(folder: Folder, record: RunRecord) -> bool:
     if best is None or not isinstance(written, dict):
         return False
     epoch, _ = record.best_of(best.trial) or (best.epoch, None)
+    refit, stored = shipped_refit(record), written.get("refit")
+    stored_refit = stored.get("trial") if isinstance(stored, dict) else None
+    if (refit and refit.trial) != stored_refit:
+        return False
     return (written.get("trial"), written.get("epoch")) == (best.trial, epoch)
 
 

@@ -81,7 +81,7 @@ class Failing:
     def run_again(self, names: Iterable[str], proposals: Proposals, stopping: Stopping) -> None:
         """Put failed trials back, once an event says that they run again."""
         for record in map(self._record.trials.__getitem__, names):
-            if record.repeats is None:  # what repeats another one is neither suggested nor stopped early
+            if record.suggested:  # what trains a configuration again is neither suggested nor stopped early
                 proposals.restart(record.configuration)
                 stopping.restart(record.trial)
             self._queue.put_back(record)

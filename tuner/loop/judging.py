@@ -46,6 +46,8 @@ class Judge:
 
         `saved` and `saves`: whether its checkpoint has come to the run folder, and whether it means to write any.
         """
+        if record.refits is not None:
+            return self._judge_refit(record, epoch)
         problem = self._problem_with(metrics)
         if problem is not None:
             return Decision.STOP, {"status": "failed", "cause": problem[0], "message": problem[1]}
@@ -76,6 +78,13 @@ class Judge:
             limit = self._limits.ends_confirming()
         else:
             limit = self._limits.reached(epochs=0 if again else 1, value=value)
+        return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
+
+    def _judge_refit(self, record: TrialRecord, epoch: int) -> tuple[Decision, Ending | None]:
+        """A refit reports nothing to be judged by: it is trained for the winner's epochs, unless a limit ends it."""
+        if epoch >= record.refit_epochs:
+            return Decision.STOP, {"status": "completed"}
+        limit = self._limits.ends_refit(epochs=0 if epoch in record.epochs else 1)
         return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
 
     def _without_pausing(self, saves: bool) -> Decision:

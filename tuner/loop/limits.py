@@ -9,10 +9,12 @@ from typing import Any
 from tuner.budget import Limit, Spending, limits_of
 from tuner.history.failures import failed_from_the_start, fails_always
 from tuner.history.records import RunRecord
+from tuner.loop.refit_cost import kept_for_refit
 from tuner.study import Study
 
 FAILURES, STOP = "failures", "stop"  # reasons that are no limits of the budget: what trials do, and what a user orders
-OF_TIME = ("hours", "device_hours")  # limits that also end what `tuner confirm` adds to a search
+SPENT = ("hours", "device_hours", "total_epochs")  # limits that end the winner's refit, too
+OF_TIME = SPENT[:2]  # limits that also end what `tuner confirm` adds to a search
 MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the next ones would fail as well
 
 
@@ -57,6 +59,20 @@ class Limits:
         left = self._record.confirming.waiting or any(t.confirms and t.live for t in self._record.trials.values())
         return bool(left) and self.ends_confirming() is None
 
+    def ends_refit(self, *, epochs: int = 0) -> str | None:
+        """What ends the refit of the winner, by its name, or leaves it no time; None while nothing does.
+
+        What the search kept for it is its own. The limits of an ended search don't count where it was asked for then.
+        """
+        reached = self.reached()
+        if reached in (FAILURES, STOP):
+            return reached
+        if self._record.confirming.alone:
+            return None
+        spending = self._spending(epochs, keep=False)
+        spent = ((limit, value) for limit, value in self._limits if limit.name in SPENT)
+        return next((limit.name for limit, value in spent if limit.reached and limit.reached(value, spending)), None)
+
     def end_reason(self, *, nothing_expected: bool) -> str:
         """What ended the search: a limit by its name, "failures", "stop", or "space" where all of it was tried.
 
@@ -79,6 +95,11 @@ class Limits:
         if self._reached not in (FAILURES, STOP):
             self._reached, self._reached_at = None, math.inf
 
+    def look_again(self) -> None:
+        """A user's `stop` counts no more where more was asked for since."""
+        if self._reached == STOP and self._record.steered.stopped_by is None:
+            self._reached, self._reached_at = None, math.inf
+
     def reached_by(self, study: Study) -> str | None:
         """Which limit of the study, with other limits than now, would be reached already; None for none."""
         spending = self._spending()
@@ -95,9 +116,10 @@ class Limits:
         found = ((limit, value) for limit, value in self._limits if limit.name == reached)
         return next((limit.refusal(value, spending) for limit, value in found), None)
 
-    def _spending(self, epochs: int = 0, value: float | None = None) -> Spending:
+    def _spending(self, epochs: int = 0, value: float | None = None, *, keep: bool = True) -> Spending:
         seconds = self._spent_before + time.monotonic() - self._begun
-        return Spending(self._record, self._devices, seconds, time.time(), self._study.mode, epochs, value)
+        kept = kept_for_refit(self._study, self._record) if keep else (0, 0.0)
+        return Spending(self._record, self._devices, seconds, time.time(), self._study.mode, epochs, value, *kept)
 
     def _find(self, spending: Spending) -> str | None:
         if self._record.steered.stopped_by is not None:

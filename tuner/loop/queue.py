@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.history.refits import Refit
 from tuner.loop.packing import Admission, Place, Refusal, Wait
 from tuner.loop.racing import next_to_repeat
 from tuner.loop.stopping import Stopping
@@ -36,6 +37,12 @@ class Start:
     halvings: int = 0
     place: Place | None = None
     repeats: str | None = None  # the first trial of its configuration, where it has that under another seed
+    refit_epochs: int | None = None  # where it is the winner's refit, after how many of the `epochs` it ends
+
+    @property
+    def suggested(self) -> bool:
+        """Whether it is the first trial of its configuration."""
+        return self.repeats is None and self.refit_epochs is None
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Queue:
 
     def put_back(self, *trials: TrialRecord) -> None:
         """Trials that start again before anything else does."""
-        self._again += trials
+        self._again += [trial for trial in trials if trial.refits is None]  # those go on once the search is done
 
     def expect(self, study: Study) -> None:
         """Suggest as the study with other limits has it, also where nothing more was to be suggested."""
@@ -132,6 +139,25 @@ class Queue:
         self._proposals.refuse(config)
         self.refused += 1
         self._refused_in_a_row += 1
+
+    def say_what_was_refused(self) -> None:
+        """At the end of the search: how many configurations it had to pass over."""
+        if self.refused:
+            message = f"{self.refused} configurations were skipped, as they need more memory than a device has"
+            self._notice(message, code="refused")
+
+    def refit(self, due: Refit) -> Entry:
+        """The winner's configuration on training and validation images together; or the trial that has begun it."""
+        if due.going_on is not None:
+            start, fields, new = self._start_of(due.going_on), {"number": due.going_on.number}, False
+        else:
+            entry = self._first_start(due.winner.config, refits=due.winner.trial, refit_epochs=due.epochs)
+            start, fields, new = entry.start, entry.fields, True
+        return Entry("trial_started", replace(start, refit_epochs=due.epochs), fields, new)
+
+    def place(self, entry: Entry) -> Place | Wait | Refusal | None:
+        """Where it can run now; None where Ray finds a place."""
+        return self._admit(entry)
 
     # Inside
 

@@ -22,13 +22,13 @@ class Replay:
         """What the driver at that time gave them."""
         kind, trial = event["event"], event.get("trial", "")
         known = self._record.trials.get(trial)
-        if kind == "trial_started" and "repeats" in event:
+        if kind == "trial_started" and ("repeats" in event or "refits" in event):
             return  # a configuration that they know already
         if kind == "trial_started" and known is None:
             self._proposals.adopt(self._record.configurations, event["config"])
             self._stopping.start(trial, trusted=self._proposals.is_learned(event["config"]))
         elif known is not None:
-            if known.repeats is None:  # of a repeat, `tell_of_seeds` tells
+            if known.suggested:  # of a repeat, `tell_of_seeds` tells
                 self._tell_of_known(kind, known, event)
         elif kind == "notice" and event.get("code") == "cannot_pause":
             self._stopping.give_up_pausing()
@@ -51,7 +51,7 @@ class Replay:
             self._stopping.end(record.trial)
 
     def _restart(self, record: TrialRecord | None) -> None:
-        if record is not None and record.status == "failed" and record.repeats is None:
+        if record is not None and record.status == "failed" and record.suggested:
             self._proposals.restart(record.configuration)
             self._stopping.restart(record.trial)
 

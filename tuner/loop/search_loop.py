@@ -16,13 +16,16 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.events import Event, EventLog, Listener
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.loop.earlier import said_of
+from tuner.loop.ending import Ending
 from tuner.loop.epoch_times import EpochTimes
 from tuner.loop.failing import Failing
-from tuner.loop.judging import EARLY_STOPPING, Judge
+from tuner.loop.judging import Judge
 from tuner.loop.keeping import Keeper
 from tuner.loop.limits import STOP, Limits
+from tuner.loop.listeners import Listeners
 from tuner.loop.packing import Admission, Place
 from tuner.loop.queue import Entry, Queue, Start
+from tuner.loop.refitting import Refitting
 from tuner.loop.replaying import Replay, learned_before, tell_of_seeds
 from tuner.loop.room import Actions, Room
 from tuner.loop.steering import Steering
@@ -69,7 +72,8 @@ class SearchLoop:
         self.study, self.folder, self.concurrency = study, folder, concurrency
         self.record = RunRecord(study.metric, study.mode)
         self.announced: Collection[str] = ()
-        self._listeners, self._before_writing, self._admission = list(listeners), before_writing, admission
+        self._listeners = Listeners(listeners, self.notice)
+        self._before_writing, self._admission = before_writing, admission
         searcher = study.search.build(study.problem)
         starts = learned.starts if learned and not history else learned_before(history)
         self._proposals = Proposals(study.problem, searcher, starting_points=study.starting_points, learned=starts)
@@ -97,6 +101,8 @@ class SearchLoop:
             self._keeper.compare_with_the_disk()
         self._queue.put_back(*(trial for trial in self.record.trials.values() if trial.status == "interrupted"))
         self._limits = Limits(study, self.record, devices)
+        self._refitting = Refitting(study, self.record, self._queue, self._limits, self.notice)
+        self._ending = Ending(self.record, self._stopping, self._limits, self._failing, self._refitting, self._end)
         self._judge = Judge(study, self._proposals, self._stopping, self._limits, notice=self.notice)
         self._steering = Steering(self, self._proposals, self._limits, most_at_once, emit=self._emit)
         self._room = Room(
@@ -114,18 +120,18 @@ class SearchLoop:
         """What a free worker should do; None if no worker is free or there is nothing to do now."""
         self._idle = False
         self._end_eliminated()
-        over = self._limits.reached() is not None
-        if len(self._running) >= self.concurrency or (over and not self._limits.confirms):
+        if len(self._running) >= self.concurrency:
             return None
-        self._queue.confirms_only = over or self.record.confirming.alone
-        found = self._failing.next()
-        if found is not None:
+        if self._over:
+            return self._refit()
+        self._queue.confirms_only = self._limits.reached() is not None or self.record.confirming.alone
+        if (found := self._failing.next()) is not None:
             return self._start(*found)
         done = self._queue.exhausted or self._queue.confirms_only
         self._idle = done and not self._queue.waits_for_room and not self._running
         if self._idle:
             self._end_eliminated()
-        return None
+        return self._refit()
 
     @property
     def running(self) -> frozenset[str]:
@@ -135,18 +141,28 @@ class SearchLoop:
     @property
     def finished(self) -> bool:
         """Whether nothing runs and nothing will."""
-        over = self._limits.reached() is not None and not self._limits.confirms
-        return not self._running and (self._idle or over)
+        return self._searched and self._refitting.due() is None
+
+    @property
+    def _searched(self) -> bool:
+        """The same without the winner's refit."""
+        return not self._running and (self._idle or self._over)
+
+    @property
+    def _over(self) -> bool:
+        """Whether a limit has ended the search."""
+        return self._limits.reached() is not None and not self._limits.confirms
 
     def to_beat(self, start: Start) -> float | None:
         """What a trial has to be worth for its network to be kept; None where other seeds may turn the order round."""
-        return None if self.study.repeats > 1 or start.repeats is not None else self.record.to_beat
+        return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat
 
     @property
     def overdue(self) -> bool:
         """Whether a limit was reached so long ago that a trial which still hasn't ended its epoch must hang."""
-        since = None if self._limits.confirms else self._limits.overrun_seconds()
-        return since is not None and bool(self._running) and since > self._times.allowance
+        goes_on = not self._running or self._limits.confirms or self._refitting.goes_on(self._running)
+        since = None if goes_on else self._limits.overrun_seconds()
+        return since is not None and since > self._times.allowance
 
     @property
     def end_reason(self) -> str:
@@ -243,7 +259,7 @@ class SearchLoop:
     def failed(self, trial: str, cause: str, message: str, traceback: str | None = None) -> None:
         """The trial has failed; it is tried again if the study says so, elsewhere if it had to share a device."""
         if trial in self._running:
-            final = self._limits.reached() is not None
+            final = self._limits.reached() is not None and not self._refitting.goes_on([trial])
             if self._failing.failed(trial, cause, message, traceback, final=final):
                 self._running.discard(trial)
             self._keeper.drop_unreported(trial)
@@ -268,9 +284,10 @@ class SearchLoop:
         self._idle = False
         return names
 
-    def confirm(self, request: Mapping[str, Any]) -> None:
-        """Train configurations again under other seeds, as a `Confirmation` says it."""
-        self._emit("confirmation_requested", **request)
+    def ask_for(self, kind: str, **request: Any) -> None:
+        """Train the best again: `confirmation_requested` or `refit_requested` with its fields."""
+        self._emit(kind, **request)
+        self._limits.look_again()
         self._idle = False
 
     def notice(self, message: str, code: str | None = None) -> None:
@@ -285,11 +302,8 @@ class SearchLoop:
         for trial in sorted(self._running):  # they hang: a limit was reached long ago
             self._end(trial, status="stopped", by=self.end_reason)
         self._end_eliminated()
-        if self._queue.refused:
-            passed_over = (
-                f"{self._queue.refused} configurations were skipped, as they need more memory than a device has"
-            )
-            self.notice(passed_over, code="refused")
+        self._queue.say_what_was_refused()
+        self._refitting.say_why_not()
         self._keeper.compare_with_the_disk()  # what came without word, and what dead workers left unfinished
         self._emit("study_ended", reason=self.end_reason)
 
@@ -309,7 +323,7 @@ class SearchLoop:
         fields = entry.fields | ({} if place is None else place.fields)
         if entry.kind == "trial_started":
             fields |= {"config": start.config, "seed": start.seed}
-        suggested = entry.new and start.repeats is None
+        suggested = entry.new and start.suggested
         if suggested:
             self._queue.adopt(start)
         self._emit(entry.kind, trial=start.trial, from_epoch=known.last_checkpoint if known else 0, **fields)
@@ -320,24 +334,20 @@ class SearchLoop:
         self._tell_of_packing()
         return start
 
+    def _refit(self) -> Start | None:
+        """Train the winner again once all else is done."""
+        found = self._refitting.next() if self._searched else None
+        return None if found is None else self._start(*found)
+
     def _tell_of_packing(self) -> None:
-        news = self._admission and self._admission.packing.news()
-        if news:
+        if self._admission and (news := self._admission.packing.news()):
             self.notice(news[0], code=news[1])
 
     def _end_eliminated(self) -> None:
         """End the trials that wait and will never go on: paused ones, and once a limit is reached, lost ones too."""
-        for trial in self._stopping.eliminated():
-            if self.record.trials[trial].status == "paused":
-                self._end(trial, status="stopped", by=EARLY_STOPPING)
-        if self.finished:
-            limit = self._limits.reached() or EARLY_STOPPING
-            self._failing.clear()
-            for record in [trial for trial in self.record.trials.values() if trial.live]:
-                if record.attempts.due is not None:
-                    self._failing.end_as_failed(record)
-                else:
-                    self._end(record.trial, status="stopped", by=limit)
+        self._ending.of_eliminated()
+        if self._searched:
+            self._ending.of_the_rest()
 
     # Inside: what a report leads to
 
@@ -363,7 +373,7 @@ class SearchLoop:
         self._running.discard(trial)
         self._times.end(trial)
         record = self.record.trials[trial]
-        if record.repeats is None:
+        if record.suggested:
             self._proposals.end(record.configuration, ending["status"])
             self._stopping.end(trial)
         self._keeper.prune(trial)
@@ -373,14 +383,7 @@ class SearchLoop:
         self._before_writing()
         event = self._log.append(kind, **fields)
         self._take_in(event)
-        for listener in list(self._listeners):
-            if not any(listener is known for known in self._listeners):
-                continue  # left out while the failure of another one was noted
-            try:
-                listener.on_event(event)
-            except Exception as error:  # a fault in what only looks on must not end a search
-                self._listeners = [known for known in self._listeners if known is not listener]
-                self.notice(f"{type(listener).__name__} raised an error and is not called any more: {error!r}")
+        self._listeners.tell(event)
 
     def _take_in(self, event: Event) -> None:
         self.record.apply(event)

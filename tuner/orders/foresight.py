@@ -38,7 +38,7 @@ def all_begun(record: RunRecord, trials: float | None) -> str | None:
 
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
     """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
-    ended = sum(not trial.live for trial in record.trials.values() if trial.repeats is None)
+    ended = sum(not trial.live for trial in record.trials.values() if trial.suggested)
     if trials is None or hours is None or not ended or trials <= ended:
         return None
     spent = record.wall_seconds / SECONDS_PER_HOUR

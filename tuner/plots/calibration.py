@@ -28,10 +28,10 @@ def reliability(run: Run) -> Plot | None:
     found = run.scored(CALIBRATION)
     if found is None or not found["bins"]:
         return None
-    before, after = found["ece"], found["scaled_ece"]
+    temperature = found["temperature"]  # None for a winner that was trained on the validation images, too
+    scaled = "" if temperature is None else f", {found['scaled_ece']:.1%} at temperature {temperature:.3g}"
     figure = new_figure(
-        f"{_how_sure(found['confidence'] - found['accuracy'])}: calibration error {before:.1%}, "
-        f"{after:.1%} at temperature {found['temperature']:.3g}",
+        f"{_how_sure(found['confidence'] - found['accuracy'])}: calibration error {found['ece']:.1%}{scaled}",
         x="confidence of the answer",
         y="share of right answers",
     )
@@ -41,7 +41,7 @@ def reliability(run: Run) -> Plot | None:
     tables = []
     for name, bins, colour, symbol in (
         ("as trained", found["bins"], BEST, "circle"),
-        (f"temperature {found['temperature']:.3g}", found["scaled_bins"], SECOND, "square-open"),
+        *([(f"temperature {temperature:.3g}", found["scaled_bins"], SECOND, "square-open")] if scaled else []),
     ):
         table, line = _table(name, bins), {"width": 2, "color": colour}
         figure.add_scatter(

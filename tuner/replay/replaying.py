@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
     from tuner.results.run import Run
     from tuner.study import Study
+    from tuner.trial import Trial
 
 METRICS, CHECKPOINT = "metrics.json", "checkpoint"
 
@@ -86,7 +87,7 @@ def replay(
         plan = planned(run, trial_id, folder, epochs=epochs, cpus=cpus, study=study, output=output, trust=trust)
         follower = follower or Silence()
         follower.begins(list(plan.differences), plan.on)
-        replayed = plan.follow(trained_apart(plan.found.study.declared_trial, plan.stays, str(folder)), follower)
+        replayed = plan.follow(trained_apart(plan.declared_trial, plan.stays, str(folder)), follower)
         if output is not None:
             _write(Path(output), folder, plan.trial, replayed)
     return replayed
@@ -112,6 +113,17 @@ class Plan:
     stays: tuple[Stay, ...]
     differences: tuple[str, ...]
 
+    @property
+    def declared_trial(self) -> Trial:
+        """What is trained: the study's, of a winner's refit on training and validation images together."""
+        declared = self.found.study.declared_trial
+        return declared.refitted() if self.trial.refits else declared
+
+    @property
+    def metric(self) -> str:
+        """What is shown of each epoch: a refit knows nothing of validation."""
+        return "train_loss" if self.trial.refits else self.run.metric
+
     def follow(self, messages: Generator[dict[str, Any]], follower: Follower) -> Replayed:
         """Compare what `train` tells, as it comes."""
         rows: list[ReplayedEpoch] = []
@@ -131,8 +143,8 @@ class Plan:
 
     def _compared(self, epoch: int, metrics: dict[str, Any]) -> ReplayedEpoch:
         before = self.trial.epochs.get(epoch)
-        names = dict.fromkeys((self.run.metric, *(self.found.study.declared_trial.reproduced or ())))
-        return compared(epoch, None if before is None else before.metrics, metrics, self.run.metric, list(names))
+        names = dict.fromkeys((self.metric, *(self.found.study.declared_trial.reproduced or ())))
+        return compared(epoch, None if before is None else before.metrics, metrics, self.metric, list(names))
 
     def _wanted(self, last: int) -> int:
         """The epoch after which the trial was to end: a function may end by itself, as it did in the run."""
@@ -146,7 +158,7 @@ class Plan:
         return Replayed(
             run=self.run.path,
             trial=self.trial.trial,
-            metric=self.run.metric,
+            metric=self.metric,
             start=self.on.start,
             wanted=self._wanted(rows[-1].epoch if rows else self.on.start),
             differences=self.differences,

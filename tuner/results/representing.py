@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING
 from tuner.errors import SearchFailed
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.failures import failure_groups
+from tuner.history.refits import shipped_refit
 from tuner.quoting import command
-from tuner.results.text import best_so_far, duration, plural, settings, shown_path, trials_and_repeats, with_error
+from tuner.results.text import (
+    best_so_far,
+    duration,
+    plural,
+    settings,
+    shown_path,
+    trained_again,
+    trials_and_repeats,
+    with_error,
+)
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -28,7 +38,9 @@ def _won(run: Run) -> str:
     worth = run.record.standing_of(best.trial) if best is not None else None
     if best is None or worth is None:
         return "no trial succeeded" if run.status == "failed" else "no winner yet"
-    return f"best {run.metric} {with_error(worth)} by {best.trial} ({settings(best.config)})"
+    refit = shipped_refit(run.record)
+    again = f", trained again by {refit.trial}" if refit else ""
+    return f"best {run.metric} {with_error(worth)} by {best.trial} ({settings(best.config)}){again}"
 
 
 def search_failure(run: Run) -> SearchFailed | None:
@@ -54,9 +66,11 @@ def search_failure(run: Run) -> SearchFailed | None:
 def in_html(run: Run) -> str:
     """The run in a few lines, and its best trials."""
     counts = ", ".join(f"{count} {status}" for status, count in run.record.counts().items() if count)
+    told = trained_again(run.record)
+    again = f"{escape(told)}<br>" if told else ""
     head = (
         f"<p><b>{escape(run.title)}</b>, {run.status}: {trials_and_repeats(run.record)} ({counts or 'none'}) in "
-        f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>"
+        f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>{again}"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )
     left_out = ["number", "started", "ended", "losses", "seed", "configuration", "message"]

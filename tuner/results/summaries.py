@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
+from tuner.history.refits import TRAINED_ON, shipped_refit
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
@@ -25,6 +26,7 @@ def summary_of_trial(trial: TrialRecord, folder: Folder) -> dict[str, Any]:
         "seed": trial.seed,
         "configuration": trial.configuration,
         "repeats": trial.repeats,
+        "refits": trial.refits,
         "status": trial.status,
         "cause": trial.cause,
         "message": trial.message,
@@ -70,13 +72,15 @@ def _winner(run: Run) -> dict[str, Any] | None:
     `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over so many `seeds` where
     its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
     known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
-    them, the best first, and `verdict` says which is best and how surely.
+    them, the best first, and `verdict` says which is best and how surely. `refit` names the trial that trained it
+    again on training and validation images together, whose network `best/` has and the test metrics are of.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
-    known = repeated(run)
+    known, refit = repeated(run), shipped_refit(run.record)
+    trained = {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": TRAINED_ON} if refit else None
     return {
         "trial_id": best.trial,
         "config": best.config,
@@ -85,5 +89,6 @@ def _winner(run: Run) -> dict[str, Any] | None:
         "over_epochs": [worth.first, worth.last],
         "epoch": worth.epoch,
         "metrics": run.best_metrics,
+        "refit": trained,
         **(_told_of_seeds(run, worth.seeds, known) if known else {}),
     }

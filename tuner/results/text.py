@@ -9,6 +9,7 @@ from tuner import budget
 from tuner.failures import Failures
 from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
+from tuner.history.refits import shipped_refit
 
 if TYPE_CHECKING:
     from tuner.history.worth import Worth
@@ -59,9 +60,30 @@ def plural(count: int, noun: str) -> str:
 
 
 def trials_and_repeats(record: RunRecord) -> str:
-    """How many trials there are: "10 trials and 15 repeats", those that train a configuration under a further seed."""
-    repeats = len(record.trials) - record.configurations
-    return plural(record.configurations, "trial") + (f" and {plural(repeats, 'repeat')}" if repeats else "")
+    """How many trials there are: "10 trials, 15 repeats and 1 refit"; repeats train a configuration under another seed.
+
+    A refit trains the winner again on training and validation images together.
+    """
+    more = [plural(count, noun) for count, noun in ((repeats_of(record), "repeat"), (record.refits, "refit")) if count]
+    counted = [plural(record.configurations, "trial"), *more]
+    return " and ".join([", ".join(counted[:-1]), counted[-1]] if more else counted)
+
+
+def repeats_of(record: RunRecord) -> int:
+    """Trials that train a configuration under a further seed."""
+    return len(record.trials) - record.configurations - record.refits
+
+
+def trained_again(record: RunRecord) -> str | None:
+    """Of whom the network in `best/` is, in a sentence; None where it is the winner's own."""
+    refit = shipped_refit(record)
+    if refit is None:
+        return None
+    return (
+        f"trial {refit.trial} trained the winner, {refit.refits}, again for {plural(refit.refit_epochs, 'epoch')} "
+        f"on training and validation images together; best/ has its network, and {record.metric} is that of the "
+        "configuration, not of this network"
+    )
 
 
 def epochs_spent(record: RunRecord) -> str:

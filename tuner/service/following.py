@@ -14,6 +14,7 @@ from tuner.results import load_run
 from tuner.results.reckoning import Reckoning
 from tuner.results.time_left import TimeLeft, ahead_of
 from tuner.service.model import Progress
+from tuner.service.records import Records
 
 RECKON_SECONDS = 5.0  # between two reckonings of the time left, at least
 
@@ -26,20 +27,22 @@ class Followed:
         self.path = path
         self._clock = clock
         self._follower = EventFollower(run.folder)
-        self._record = RunRecord(run.metric, run.mode)
+        self._record = run.record = RunRecord(run.metric, run.mode, self._follower.new())
         self._ahead = ahead_of(run)
         self._reckoning = Reckoning(RECKON_SECONDS)
         self._left: TimeLeft | None = None
         self._left_at = 0.0
-        self._epochs_before = run.record.epochs()
+        self._epochs_before = self._record.epochs()
+        self._told = False
         self._reading, self._using = threading.Lock(), threading.Lock()
 
     def new(self) -> bool:
-        """Take what has happened since the last call; whether anything has."""
+        """Take what has happened since the last call; whether anything has, before the first one included."""
         with self._reading:
             events = self._follower.new()
             self._take(events)
-        return bool(events)
+            news, self._told = bool(events) or not self._told, True
+        return news
 
     def _take(self, events: list[Event]) -> None:
         with self._using:
@@ -57,6 +60,13 @@ class Followed:
         self.new()
         with self._using:
             self._record.close()
+
+    def keep(self, records: Records) -> None:
+        """Keep what it came to, once it has ended: the next server needs no reading then."""
+        with self._reading, self._using:
+            digest, sound = self._follower.digest, not self._follower.damages
+        if sound:
+            records.keep(self._record, digest, lambda: self._follower.digest == digest)
 
     @property
     def has_come_on(self) -> bool:

@@ -45,6 +45,7 @@ from tuner.service.model import (
     of_study,
 )
 from tuner.service.ordering import ordered
+from tuner.service.records import Records
 from tuner.service.supervisor import Supervisor
 from tuner.service.telling import Listener, Listeners
 from tuner.storage.locations import open_folder
@@ -84,7 +85,8 @@ class Service:
         runs = LocalProcesses(passed=passed) if executor is None else executor
         searches = LocalProcesses(OF_SEARCHES, passed=passed)
         held = (*self._devices, *slots(self.limits.external_at_once))
-        self._supervisor = Supervisor(self.database, self.folder, held, runs, searches, self._came)
+        self.records = Records(self.folder.records, self.limits.free_bytes)
+        self._supervisor = Supervisor(self.database, self.folder, held, runs, searches, self._came, self.records)
         self._checks = Checks(self.database, self.folder, self.limits, self._devices, self._checked)
         self._working = False
 

@@ -25,6 +25,7 @@ from tuner.service.executors import Executor, Look, Task
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
 from tuner.service.outcomes import RunEnd, after
+from tuner.service.records import Records
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
 from tuner.storage.locations import open_folder
 
@@ -57,10 +58,12 @@ class Supervisor:
         executor: Executor,
         searches: Executor,
         tell: Tell,
+        records: Records,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._database, self._folder, self._devices = database, folder, tuple(devices)
         self._executor, self._searches, self._tell, self._clock = executor, searches, tell, clock
+        self._records = records
         self._followed: dict[int, Followed] = {}
         self._ended_lately: OrderedDict[int, Followed] = OrderedDict()
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
@@ -294,6 +297,8 @@ class Supervisor:
                 foretold.forget(connection, study.id)
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
+        if followed is not None:
+            followed.keep(self._records)
 
     # The plan
 

@@ -14,7 +14,7 @@ class EpochResult:
     Attributes:
         epoch: finished epochs, this one included
         train_loss: mean over the epoch's images of what was minimised
-        validation: what the answers to the validation split are worth
+        validation: what the answers to the validation split are worth; None where all its images are trained on
         learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training
@@ -33,7 +33,7 @@ class EpochResult:
 
     epoch: int
     train_loss: float
-    validation: Metrics
+    validation: Metrics | None
     learning_rate: float
     seconds: float
     images_per_second: float
@@ -51,7 +51,8 @@ class EpochResult:
     def metrics(self) -> dict[str, float | str]:
         """Everything but the epoch's number, by name."""
         plain = {name: value for name, value in asdict(self).items() if name not in ("epoch", "validation")}
-        return {"train_loss": plain.pop("train_loss"), **self.validation.by_name("val"), **plain}
+        validated = self.validation.by_name("val") if self.validation is not None else {}
+        return {"train_loss": plain.pop("train_loss"), **validated, **plain}
 
 
 class Notes(list[str]):

@@ -81,6 +81,9 @@ def extract_features(
         mirrored: features to validate on are the mean of those of an image and of its mirror image: a last layer, being
             linear, makes the mean of the answers of it
     """
+    before = splits.before
+    if before is not None and before.normalisation == splits.normalisation:  # trials have found them already
+        return _joined(extract_features(network, before, evaluator, model=model, keep=keep), splits)
     builder = _Extraction(network, splits, evaluator, mirrored=mirrored)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
@@ -138,6 +141,15 @@ class _Headless:
 
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
+
+
+def _joined(before: Features, splits: Splits) -> Features:
+    """Those of the images for validation behind those for training, as `cut` joins them, and none for validation."""
+    parts = [before.train] if splits.before is not None and splits.before.whole else [before.train, before.validation]
+    values = torch.cat([part.images() for part in parts])
+    return Features(
+        HeldSplit(values, splits.train.labels), HeldSplit(values[:0], splits.train.labels[:0]), before.notes
+    )
 
 
 def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, ...]) -> Features:

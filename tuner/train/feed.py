@@ -118,7 +118,7 @@ class Feeds:
         shared = self._network.pretrained and self._splits.key is not None
         if images.changes or (self._frozen_epochs < 2 and not shared):
             return None
-        example, _ = next(self.images.validation.batches([torch.arange(2)], self._device))
+        example = self._splits.train.images(torch.arange(min(2, len(self._splits.train)))).to(self._device)
         if not head_is_last(self._network, self._splits.normalisation(example)):
             self._note(
                 f"{self._model} has layers after its head, so the features of the frozen backbone can't be stored: "

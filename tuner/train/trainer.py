@@ -136,8 +136,9 @@ class Trainer:
         )  # the host waits for the device here
         trained = time.perf_counter()
         self._check_loss(train_loss, "training")
-        metrics = self.validate()
-        self._check_loss(metrics.loss, "validation")
+        metrics = self.validate() if len(self.splits.validation) else None
+        if metrics is not None:
+            self._check_loss(metrics.loss, "validation")
         self.epoch, self.step = self.epoch + 1, 0
         self.parts.loss.zero_()
         return self._result(train_loss, metrics, time.perf_counter() - start, images / (trained - start))
@@ -284,7 +285,9 @@ class Trainer:
     def _check_loss(self, loss: float, kind: str) -> None:
         check_loss(loss, kind, epoch=self.epoch + 1, lr=self.learning_rate)
 
-    def _result(self, train_loss: float, metrics: Metrics, seconds: float, images_per_second: float) -> EpochResult:
+    def _result(
+        self, train_loss: float, metrics: Metrics | None, seconds: float, images_per_second: float
+    ) -> EpochResult:
         usage = self.parts.watch.end_epoch(replayed=self.parts.stepping.path == GRAPH)
         self.parts.notes.add(self.parts.watch.leak)
         held = torch.tensor([usage.memory_peak_bytes, usage.memory_bytes], dtype=torch.float64)

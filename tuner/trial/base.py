@@ -68,6 +68,18 @@ class Trial(ABC):
         """Why a trial without strategies has none, and the fix, for messages."""
         return "which has to use several devices by itself; leave strategy out"
 
+    @property
+    def refit_share(self) -> float | None:
+        """Seconds of an epoch on training and validation images together, about, as a share of a trial's epoch.
+
+        None if the winner can't be trained so.
+        """
+        return None
+
+    def refitted(self) -> Self:
+        """The same trained on training and validation images together; it is asked where `refit_share` is known."""
+        raise StudyError(f"refit needs an ImageClassifier, got {self.described}; leave refit out")
+
     def instead_of(self, metric: str) -> str:
         """The end of a message about a metric that isn't reported: what to write."""
         return did_you_mean(metric, self.reports or ())

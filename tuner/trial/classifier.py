@@ -32,7 +32,7 @@ from tuner.trial.metrics import (
 from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
 from tuner.trial.notices import notices
 from tuner.trial.sources import Cifar10, find_source, function_name
-from tuner.trial.splitting import Folds
+from tuner.trial.splitting import Folds, Joined, Validation
 from tuner.trial.strategies import STRATEGIES
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
@@ -75,7 +75,7 @@ class ImageClassifier(Trial):
     weights: str | Path | None = "imagenet"
     data_dir: str | Path = "data"
     data_memory_gb: float | None = None
-    validation: float | str | Folds | None = None
+    validation: Validation = None
     group: str | None = None
     metrics: Sequence[str | ChosenMetric] = ()
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
@@ -108,6 +108,15 @@ class ImageClassifier(Trial):
     def fold(self, part: int) -> ImageClassifier:
         """The trial that trains one network of a cross-validation, and is validated on this part."""
         return replace(self, validation=cast(Folds, self.validation).only(part))
+
+    @property
+    def refit_share(self) -> float:
+        """See `Trial.refit_share`: one network in place of those of a cross-validation, and all images."""
+        return splitting.refit_share(self.validation)
+
+    def refitted(self) -> ImageClassifier:
+        """See `Trial.refitted`."""
+        return replace(self, validation=Joined(cast(Any, self.validation)))
 
     @property
     def strategies(self) -> tuple[str, ...]:

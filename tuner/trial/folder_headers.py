@@ -12,7 +12,7 @@ from typing import Any
 from tuner.space.values import is_number
 from tuner.trial.image_folder import Folder, Found, LeftOut
 from tuner.trial.image_limits import FORMATS, most_pixels_alone, too_large
-from tuner.trial.splitting import Folds
+from tuner.trial.splitting import Folds, Validation
 
 MOST_OPENED = 5_000  # images whose headers are read, spread over all of them
 MOST_HASHED_BYTES = 2 * 10**9  # of files that have the same size as another one
@@ -63,9 +63,7 @@ class FolderHeaders:
         }
 
 
-def folder_headers(
-    folder: Folder, *, validation: float | str | Folds | None = None, identical: bool = True
-) -> FolderHeaders:
+def folder_headers(folder: Folder, *, validation: Validation = None, identical: bool = True) -> FolderHeaders:
     """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder.
 
     `validation` is the study's; `identical=False` leaves out the search for identical files, for those who decode them
@@ -149,7 +147,7 @@ def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
         )
 
 
-def _cut(counts: dict[str, dict[str, int]], validation: float | str | Folds | None) -> Iterator[str]:
+def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[str]:
     """What a cut will take of the training images, where a folder brings a part of its splits or has few images."""
     whole = {part: sum(each.get(part, 0) for each in counts.values()) for part in SPLITS}
     folded = isinstance(validation, Folds)

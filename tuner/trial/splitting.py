@@ -14,6 +14,7 @@ from tuner.trial.sources import FunctionSource
 
 OWN = "folder"  # the data's own validation split
 MOST_FOLDS = 50
+REFIT = "train+validation"  # what a winner is trained on again
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,23 @@ class Folds:
         return one
 
 
+@dataclass(frozen=True)
+class Joined:
+    """No validation: the images of it, which `cut` says, are for training too, as where a winner is refitted."""
+
+    cut: float | str | Folds | None
+
+
+Validation = float | str | Folds | Joined | None
+
+
+def refit_share(validation: Validation) -> float:
+    """Images of training and validation together, as a share of those that the networks of a trial are trained on."""
+    folds = validation.count if isinstance(validation, Folds) else 0
+    held_out = float(validation) if isinstance(validation, int | float) else 1 / (folds or 5)
+    return 1 / (1 - min(held_out, 0.9)) / max(1, folds)
+
+
 def check_splitting(source: Source, validation: object, group: object) -> None:
     """Raise StudyError for a share or a pattern that can't work, or data that isn't cut."""
     if validation is None and group is None:
@@ -63,8 +81,10 @@ def check_splitting(source: Source, validation: object, group: object) -> None:
         _check_group(source, group)
 
 
-def check_given(validation: float | str | Folds | None, name: str, *, has_own: bool) -> None:
+def check_given(validation: Validation, name: str, *, has_own: bool) -> None:
     """Raise DataError where the data has a validation split of its own and another is asked for, or the reverse."""
+    if isinstance(validation, Joined):
+        validation = validation.cut
     if validation == OWN and not has_own:
         raise DataError(
             f"validation='folder' needs a folder val/ beside train/, got {name} without one; add it, or give a share, "
@@ -77,7 +97,7 @@ def check_given(validation: float | str | Folds | None, name: str, *, has_own: b
         )
 
 
-def check_files(source: Source, folder: Folder | None, validation: float | str | Folds | None, data_dir: Path) -> None:
+def check_files(source: Source, folder: Folder | None, validation: Validation, data_dir: Path) -> None:
     """`check_given`, as far as the files tell before they are read; `folder` is where images are files of their own."""
     if folder is not None:
         check_given(validation, source.name, has_own="validation" in folder.scan())

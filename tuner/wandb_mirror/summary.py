@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.history.events import finite
+from tuner.history.refits import TRAINED_ON
 from tuner.history.scored import MISTAKE, MISTAKES
 from tuner.results.run import BEST, Run
-from tuner.results.text import trials_and_repeats
+from tuner.results.text import trained_again, trials_and_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,10 +66,12 @@ def add_winner(shown: wandb.Run, run: Run) -> None:
         return
     metrics = {name: value for name, value in run.best_metrics.items() if finite(value)}
     metadata = {**metrics, "trial": best.trial, "epoch": run.best_epoch, "config": best.config}
+    told = trained_again(run.record)
+    metadata |= {"trained_on": TRAINED_ON} if told else {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = run.folder.fetch(BEST, Path(temporary) / BEST)
         name = f"{_NOT_IN_A_NAME.sub('-', run.name)}-winner"
-        artifact = wandb.Artifact(name, type="model", description=f"trial {best.trial}", metadata=metadata)
+        artifact = wandb.Artifact(name, type="model", description=told or f"trial {best.trial}", metadata=metadata)
         artifact.add_dir(str(folder))
         shown.log_artifact(artifact, aliases=["latest", "best"])
 

@@ -19,6 +19,8 @@ class Assignment:
     `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
     GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had found, and where
     it goes on after its last epoch, for a checkpoint of that one (`keep_last`).
+    `refit_epochs` are those of the winner's refit, which trains on training and validation images together and ends
+    before the schedule does where that is of more `epochs`.
     A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may be drained.
     """
 
@@ -43,3 +45,9 @@ class Assignment:
     keep_last: bool = False
     hung_seconds: float | None = None
     joined: bool = False
+    refit_epochs: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The epoch after which the trial is over."""
+        return self.epochs if self.refit_epochs is None else self.refit_epochs

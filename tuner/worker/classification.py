@@ -31,6 +31,8 @@ class Classification(Implementation[ImageClassifier]):
 
     def train(self, trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""
+        if assignment.refit_epochs is not None:
+            trial = trial.refitted()
         strategy = STRATEGIES.get(assignment.strategy or "")
         if strategy and strategy.process_per_device:
             from tuner.worker.several import train_on_several
@@ -163,7 +165,7 @@ def _train(trainer: Trainer | CrossValidation, assignment: Assignment, session: 
     session.notes += load_first_whole(trainer, session.checkpoints())
     trainer.halve_micro_batch(assignment.halvings)
     policy, said = SavingPolicy(assignment, session.is_leaving), 0
-    while trainer.epoch < assignment.epochs:
+    while trainer.epoch < assignment.last:
         metrics = trainer.run_epoch().metrics()
         session.notes += trainer.notes[said:]
         said = len(trainer.notes)

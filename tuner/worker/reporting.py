@@ -87,9 +87,9 @@ class WorkerSession:
             "saves": saves,
             "leaving": self.is_leaving(),
         }
-        if epoch >= self._assignment.epochs:
+        if epoch >= self._assignment.last:
             self.output.flush()  # the search may end with this report, and what it shows then is whole
-        self.output.epoch(min(epoch + 1, self._assignment.epochs))
+        self.output.epoch(min(epoch + 1, self._assignment.last))
         try:
             self._send(message)
         finally:

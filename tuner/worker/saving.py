@@ -40,18 +40,23 @@ class SavingPolicy:
 
     def choose(self, epoch: int, metrics: Mapping[str, Any]) -> Choice | None:
         """Whether the epoch with these metrics is saved, and if so why: "now" is before training goes on."""
+        if self._assignment.refit_epochs is not None:  # nothing tells its epochs apart, and its last one ships
+            return self._chosen(epoch, epoch >= self._assignment.last)
         value = metrics.get(self._assignment.metric, math.nan)
         self._values.append(value)
         improved = self._best is None or self._beats(value, self._best)
         if improved:
             self._best = value
-        choice = self._chosen(epoch, (improved and self._may_win(value)) or self._may_win_by_its_end(epoch))
+        return self._chosen(epoch, (improved and self._may_win(value)) or self._may_win_by_its_end(epoch))
+
+    def _chosen(self, epoch: int, may_win: bool) -> Choice | None:
+        choice = self._choice(epoch, may_win)
         if choice is not None:
             self._saved_at = time.monotonic()
         return choice
 
-    def _chosen(self, epoch: int, may_win: bool) -> Choice | None:
-        last = epoch >= self._assignment.epochs
+    def _choice(self, epoch: int, may_win: bool) -> Choice | None:
+        last = epoch >= self._assignment.last
         if epoch in self._assignment.save_epochs and not last:
             return "now"
         if not last and self._is_leaving():
@@ -65,9 +70,9 @@ class SavingPolicy:
 
     def _may_win_by_its_end(self, epoch: int) -> bool:
         """Whether this is the last epoch, and its network may be the winner's."""
-        if epoch < self._assignment.epochs:
+        if epoch < self._assignment.last:
             return False
-        late = late_half(self._assignment.epochs)
+        late = late_half(self._assignment.last)
         means = (sum(value / count for value in self._values[-count:]) for count in range(FEWEST_IN_A_MEAN, late + 1))
         return len(self._values) < late or any(map(self._may_win, means))
 

@@ -90,7 +90,7 @@ def _started(task: Task, assignment: Assignment, count: int, output: Output) -> 
 
 def _follow(ranks: Ranks, assignment: Assignment, worker: WorkerSession, policy: SavingPolicy) -> None:
     epoch = 0
-    while epoch < assignment.epochs:
+    while epoch < assignment.last:
         told = ranks.next_epoch()
         epoch = told.epoch
         worker.notes += told.notes

@@ -10,8 +10,9 @@ from tuner.inspection.best import LoadedModel
 from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.results.run import Run
-from tuner.results.text import settings, trials_and_repeats
+from tuner.results.text import settings, trained_again, trials_and_repeats
 from tuner.trial.models import IMAGENET, find_model, looks_published
+from tuner.trial.splitting import REFIT
 
 SHOWN_CONFUSIONS = 10
 SHOWN_CLASSES = 200
@@ -46,7 +47,7 @@ def model_card(
         "## Checked",
         *_checks(facts, shown),
         "## How good it is",
-        *_metrics(run),
+        *_metrics(run, loaded),
         "## What it was trained on",
         *_data(run, loaded, shown),
         "## How it was found",
@@ -66,11 +67,12 @@ def _about(run: Run, loaded: LoadedModel) -> str:
         f" It is {loaded.card.networks} networks of a cross-validation, whose probabilities are averaged: each was "
         "trained on all training images but those of its part."
     )
+    again = " It was trained on all images but those of the test split, those for validation among them."
     return (
         f"An image classifier: `{loaded.card.model}`, started from {run.info['started_from']}, trained on "
         f"`{loaded.card.data}`; written by tuner on {datetime.now(UTC):%Y-%m-%d}."
-        + together
-        * (loaded.card.networks > 1)
+        + together * (loaded.card.networks > 1)
+        + again * (loaded.card.trained_on == REFIT)
     )
 
 
@@ -123,7 +125,7 @@ def _checks(facts: Mapping[str, Any], shown: Examples) -> Iterator[str]:
     yield "\n".join(rows)
 
 
-def _metrics(run: Run) -> Iterator[str]:
+def _metrics(run: Run, loaded: LoadedModel) -> Iterator[str]:
     metrics, images = run.best_metrics, run.images.get("test", 0)
     if not images or "test_accuracy" not in metrics:
         yield "It was not scored on a test split."
@@ -134,6 +136,9 @@ def _metrics(run: Run) -> Iterator[str]:
         f"{low:.4f} to {high:.4f} (Wilson)."
     )
     yield from _other_metrics(metrics, run.test_intervals)
+    told = trained_again(run.record)
+    if told and loaded.card.trained_on == REFIT:
+        yield f"Its validation can't be known any more: {told}."
     matrix = run.scored("confusion_matrix.json")
     if matrix:
         yield from _classes(matrix["classes"], matrix["counts"])
@@ -141,9 +146,15 @@ def _metrics(run: Run) -> Iterator[str]:
     if calibration:
         yield (
             f"It is sure of its answers by {calibration['confidence']:.3f} on average and right in "
-            f"{calibration['accuracy']:.3f} (expected calibration error {calibration['ece']:.3f}; "
-            f"{calibration['scaled_ece']:.3f} with logits divided by {calibration['temperature']:.3g})."
+            f"{calibration['accuracy']:.3f} (expected calibration error {calibration['ece']:.3f}"
+            f"{_scaled(calibration)})."
         )
+
+
+def _scaled(calibration: Mapping[str, Any]) -> str:
+    if calibration["temperature"] is None:
+        return ""
+    return f"; {calibration['scaled_ece']:.3f} with logits divided by {calibration['temperature']:.3g}"
 
 
 def _other_metrics(metrics: Mapping[str, Any], intervals: Mapping[str, tuple[float, float, str]]) -> Iterator[str]:

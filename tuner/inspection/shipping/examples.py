@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tuner.errors import StudyError
+from tuner.history.refits import shipped_refit
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.scoring import trial_splits
 from tuner.results.run import Run
@@ -74,7 +75,8 @@ def _splits(run: Run, *, trust: bool) -> Splits:
         raise StudyError(f"an export needs an ImageClassifier, got {trial.described}")
     if missing := trial.source.missing(trial.data_folder):
         raise StudyError(f"the data isn't here: {missing[0]}")
-    return trial_splits(replace(trial), best.config, split_seed=study.seed)
+    trial = trial.refitted() if shipped_refit(run.record) else replace(trial)
+    return trial_splits(trial, best.config, split_seed=study.seed)
 
 
 def _counts(splits: Splits) -> dict[str, dict[str, int]]:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from tuner.errors import RunFolderError
@@ -15,6 +16,7 @@ from tuner.results import Run
 from tuner.results.run import RUN_FILE
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import SubmittedStudy
+from tuner.service.records import Records
 from tuner.service.service import Service
 from tuner.service.web.event_reader import EventReader
 from tuner.storage.folder import Folder
@@ -40,7 +42,11 @@ class Runs:
         stamp = (run.path, EventReader(run.folder).end(), run.folder.modified(RUN_FILE))
         with self._lock:
             before, kept = self._kept.get(study, (None, run))
-            run = kept if before == stamp else run
+        if before == stamp:
+            run = kept
+        elif not run.alive:
+            run = _ReadOnce(run.folder, self._grown(study, run.folder))
+        with self._lock:
             self._kept[study] = (stamp, run)
             self._kept.move_to_end(study)
             while len(self._kept) > KEPT:
@@ -75,7 +81,7 @@ class Runs:
         with self._lock:
             kept = self._growing.get(study)
             if kept is None or kept.folder.uri != folder.uri:
-                kept = self._growing[study] = _Growing(folder)
+                kept = self._growing[study] = _Growing(folder, self._service.records)
             self._growing.move_to_end(study)
             while len(self._growing) > KEPT:
                 self._growing.popitem(last=False)
@@ -91,15 +97,30 @@ def trial_of(run: Run, trial: str) -> TrialRecord:
     return found
 
 
-class _Growing:
-    """A run whose events are read once, however often it is looked at."""
+class _ReadOnce(Run):
+    """A run that is over, whose record is the one that pages look at; it is read where somebody asks for it."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, grown: _Growing) -> None:
+        super().__init__(folder)
+        self._grown = grown
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """The trials, folded from the events."""
+        with self._grown.looking() as run:
+            return run.record
+
+
+class _Growing:
+    """A run whose events are read once, however often it is looked at; of one that is over maybe not even once."""
+
+    def __init__(self, folder: Folder, records: Records) -> None:
         self.folder = folder
+        self._records = records
         self._using = threading.Lock()
         self._follower: EventFollower | None = None
         self._record: RunRecord | None = None
-        self._alive = False
+        self._over = False  # the record is whole and stays as it is
 
     @contextmanager
     def looking(self) -> Iterator[Run]:
@@ -109,15 +130,38 @@ class _Growing:
             yield run
 
     def _up_to_date(self, run: Run) -> RunRecord:
-        alive = run.alive
-        if self._record is None or self._follower is None or (self._alive and not alive):
-            self._follower, self._record = EventFollower(self.folder), RunRecord(run.metric, run.mode)
-        self._alive = alive
-        for event in self._follower.new():
-            self._record.apply(event)
+        alive, follower, record = run.alive, self._follower, self._record
+        if follower is None or record is None or (self._over and (alive or follower.new())):
+            follower, record = self._begun(run, alive)
+        if not self._over:
+            for event in follower.new():
+                record.apply(event)
+            if not alive:
+                record.close()
+                self._over = True
+                self._keep(record, follower)
+        self._follower, self._record = follower, record
+        return record
+
+    def _begun(self, run: Run, alive: bool) -> tuple[EventFollower, RunRecord]:
+        self._over = False
         if not alive:
-            self._record.close()
-        return self._record
+            follower = EventFollower(self.folder)
+            follower.skip()
+            record = self._records.find(follower.digest, run.metric, run.mode)
+            if record is not None:
+                follower.know(record.trials)
+                self._over = True
+                return follower, record
+        return EventFollower(self.folder), RunRecord(run.metric, run.mode)
+
+    def _keep(self, record: RunRecord, follower: EventFollower) -> None:
+        """Beside the answer that somebody waits for."""
+        if not follower.damages:
+            digest = follower.digest
+            threading.Thread(
+                target=self._records.keep, args=(record, digest, lambda: follower.digest == digest), daemon=True
+            ).start()
 
 
 def _without_run(study: SubmittedStudy) -> ServiceError:

@@ -169,18 +169,18 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
-    found = {trial.trial: _curve(trial, metric) for trial in ordered.values()}
-    found = {trial: curve for trial, curve in found.items() if curve.epochs}
-    shown = list(found.values())[:most]
+    with_value = [
+        trial for trial in ordered.values() if any(finite(e.metrics.get(metric)) for e in trial.epochs.values())
+    ]
     told = Curves(
         metric,
         run.mode,
         [int(rung) for rung in run.info.get("rungs") or []],
         run.longest_trial,
-        len(found),
-        shown,
+        len(with_value),
+        [_curve(trial, metric) for trial in with_value[:most]],
     )
-    return told if len(shown) == len(found) else _with_bands(told, list(found.values()))
+    return told if len(with_value) <= most else _with_bands(told, with_value)
 
 
 # Inside
@@ -253,11 +253,13 @@ def _curve(trial: TrialRecord, metric: str) -> Curve:
     return Curve(trial.trial, trial.status, [epoch for epoch, _ in points], [value for _, value in points])
 
 
-def _with_bands(told: Curves, found: Sequence[Curve]) -> Curves:
+def _with_bands(told: Curves, trials: Sequence[TrialRecord]) -> Curves:
     at: dict[int, list[float]] = defaultdict(list)
-    for curve in found:
-        for epoch, value in zip(curve.epochs, curve.values, strict=True):
-            at[epoch].append(value)
+    for trial in trials:
+        for epoch in trial.epochs.values():
+            value = epoch.metrics.get(told.metric)
+            if finite(value):
+                at[epoch.epoch].append(float(value))
     epochs = sorted(at)
     quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
     bands = {str(share): quantiles[:, place].tolist() for place, share in enumerate(QUANTILES)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tuner.train.data.folding import spread
 from tuner.train.data.grouping import Groups, hold_out_groups, name_groups
 from tuner.train.data.holding_out import SHARE, hold_out, quotas
 from tuner.train.data.pool import PARTS, Pool
-from tuner.trial.splitting import Folds, check_given
+from tuner.trial.splitting import Folds, Joined, Validation, check_given
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -24,21 +24,29 @@ class Cut:
     Attributes:
         seed: decides which images are held out
         validation: share of the training images, "folder" for the data's own split, None for that or a tenth; of
-            `Folds` one part, or all of them, whose images are then for training and for validation
+            `Folds` one part, or all of them, whose images are then for training and for validation; `Joined`: as that
+            says, and then all for training
         group: pattern of names of files that stay on one side; None for none
     """
 
     seed: int
-    validation: float | str | Folds | None = None
+    validation: Validation = None
     group: str | None = None
 
     @property
     def key(self) -> tuple[object, ...]:
         """What caches of the cut depend on."""
         validation = self.validation
+        if isinstance(validation, Joined):
+            return ("joined", *self.apart.key)
         how = ("folds", validation.count, validation.part) if isinstance(validation, Folds) else validation
         given = (how, self.group)
         return (self.seed,) if given == (None, None) else (self.seed, *given)
+
+    @property
+    def apart(self) -> Cut:
+        """The same with images for validation, where it has none."""
+        return replace(self, validation=self.validation.cut) if isinstance(self.validation, Joined) else self
 
     @property
     def share(self) -> float:
@@ -63,6 +71,8 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
     Raises:
         DataError: a split would be empty, or the data has another one than the scheme asks for.
     """
+    if isinstance(scheme.validation, Joined):
+        return _together(cut(pool, scheme.apart, name))
     rows: dict[str, Any] = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     given = {part for part in PARTS if len(rows[part])}
     check_given(scheme.validation, name, has_own="validation" in given)
@@ -90,6 +100,12 @@ def cut(pool: Pool, scheme: Cut, name: str) -> dict[str, Rows]:
                 f"add images that differ, at least 3 a class{', or groups' if groups is not None else ''}"
             )
     return rows
+
+
+def _together(rows: dict[str, Rows]) -> dict[str, Rows]:
+    """Those of validation behind those of training, each once: in a cross-validation all images are both."""
+    more = np.setdiff1d(rows["validation"], rows["train"])
+    return {**rows, "train": np.concatenate([rows["train"], more]), "validation": more[:0]}
 
 
 def _folded(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from tuner.errors import DataError
 from tuner.train.data.splits import HeldSplit, Split, Splits, StreamedSplit
@@ -18,29 +18,53 @@ from tuner.trial.framing import Framing
 NAMES = ("training", "validation", "test")
 
 
-def given_splits(function: Callable[[], Any], framing: Framing | None, *, seed: int = 0) -> Splits:
+def given_splits(
+    function: Callable[[], Any], framing: Framing | None, *, seed: int = 0, joined: bool = False
+) -> Splits:
     """The three splits that `function()` returns; tensors are held in memory, a `Dataset` is streamed.
 
     Args:
         function: the user's
         framing: how images come to one size; None for as they come
         seed: what the function draws from the global generators, such as a cut, is the same with the same one
+        joined: whether images for validation are for training, too
 
     Raises:
         DataError: what it returns is no such thing.
     """
     with generators_kept():
         reseed_all(seed)
-        return _splits(function(), framing)
+        return _splits(function(), framing, joined=joined)
 
 
-def _splits(returned: Any, framing: Framing | None) -> Splits:
+def _splits(returned: Any, framing: Framing | None, *, joined: bool) -> Splits:
     if not isinstance(returned, tuple | list) or len(returned) != 3:
         raise DataError(
             f"a data function must return training, validation and test, got {_kind(returned)}; return the three"
         )
     train, validation, test = (_split(part, name, framing) for name, part in zip(NAMES, returned, strict=True))
-    return Splits(train, validation, test, _classes(returned[0], (train, validation, test)), framing=framing)
+    classes = _classes(returned[0], (train, validation, test))
+    if joined:
+        train, validation = _joined(returned[0], returned[1], train, validation)
+    return Splits(train, validation, test, classes, framing=framing)
+
+
+def _joined(train_part: Any, validation_part: Any, train: Split, validation: Split) -> tuple[Split, Split]:
+    """All images for training, and none for validation; raises DataError for tensors and a `Dataset` together."""
+    labels = torch.cat([train.labels, validation.labels])
+    if isinstance(train, HeldSplit) and isinstance(validation, HeldSplit):
+        pools = train.pool, validation.pool
+        if len({(pool.dtype, pool.shape[1:]) for pool in pools}) == 1:
+            all_images = HeldSplit(torch.cat(pools), labels, framing=train.framing)
+            return all_images, all_images.take(np.zeros(len(labels), dtype=np.bool_))
+    elif isinstance(train, StreamedSplit) and isinstance(validation, StreamedSplit):
+        together: Dataset[Any] = ConcatDataset([train_part, validation_part])
+        none = HeldSplit(train.images(torch.zeros(1, dtype=torch.int64))[:0], labels[:0])
+        return StreamedSplit(together, labels, framing=train.framing), none
+    raise DataError(
+        "refit trains on training and validation images together, got two kinds of images from the data function; "
+        "return both as tensors of one type and size, or both as a torch Dataset"
+    )
 
 
 def _split(part: Any, name: str, framing: Framing | None) -> Split:

@@ -24,7 +24,7 @@ from tuner.train.download import fetch_data
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.framing import Framing
-from tuner.trial.splitting import Folds
+from tuner.trial.splitting import Folds, Joined
 
 
 def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = None) -> Splits:
@@ -42,13 +42,16 @@ def load_splits(trial: ImageClassifier, *, seed: int, image_size: int | None = N
     """
     framing, weights = trial.framing(image_size), trial.published
     splits = _splits(trial, framing, seed)
-    prescribed = weights and Normalisation(weights.preprocessing.mean, weights.preprocessing.sd)
-    return replace(splits, prescribed=prescribed) if prescribed else splits
+    prescribed = Normalisation(weights.preprocessing.mean, weights.preprocessing.sd) if weights else None
+    if prescribed is None:
+        return splits
+    before = None if splits.before is None else replace(splits.before, prescribed=prescribed)
+    return replace(splits, prescribed=prescribed, before=before)
 
 
 def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Splits:
     if not isinstance(trial.data, str):
-        return given_splits(trial.data, framing, seed=seed)
+        return given_splits(trial.data, framing, seed=seed, joined=isinstance(trial.validation, Joined))
     if framing is None:
         raise TypeError(f"{trial.source.name} has no default size")
     source, folder = trial.source, trial.data_folder.absolute()
@@ -87,7 +90,7 @@ class _Loaded:
         return self._cut[scheme]
 
     def _made(self, scheme: Cut) -> Splits:
-        pool, framing, folded = self._pool, self._framing, isinstance(scheme.validation, Folds)
+        pool, framing, folded = self._pool, self._framing, isinstance(scheme.apart.validation, Folds)
         if folded and pool.images is None:
             raise DataError(
                 f"validation={scheme.validation} needs images that memory holds, got {self._name}, which is read from "
@@ -96,8 +99,11 @@ class _Loaded:
         rows = cut(pool, scheme, self._name)
         train, validation, test = (_split(pool, rows[part], framing) for part in PARTS)
         key = cache_key(pool.key, *scheme.key, framing.key)
-        whole = _whole(pool, rows, scheme, framing) if folded else None
-        return Splits(train, validation, test, pool.classes, pool.notes, key, framing=framing, whole=whole)
+        before = self.splits(scheme.apart) if scheme.apart != scheme else None
+        whole = _whole(pool, rows, scheme, framing) if folded and before is None else None
+        return Splits(
+            train, validation, test, pool.classes, pool.notes, key, framing=framing, whole=whole, before=before
+        )
 
 
 @lru_cache(maxsize=3)

@@ -159,7 +159,7 @@ class StreamedSplit(Split):
     def __init__(
         self, dataset: Dataset[Any], labels: Tensor, *, framing: Framing | None = None, deterministic: bool = False
     ) -> None:
-        self.labels, self.deterministic = labels, deterministic
+        self.labels, self.deterministic, self.framing = labels, deterministic, framing
         self._seed = 0
         self._passes = Passes(Images(dataset, framing, random=not deterministic))
 
@@ -283,6 +283,7 @@ class Splits:
         prescribed: what the weights expect in place of the training images' own statistics
         framing: how the images came to their size; None where they came in it
         whole: in a cross-validation, all images of it; None otherwise
+        before: where validation images are trained on, behind those for training, how they were cut before
     """
 
     train: Split
@@ -294,6 +295,7 @@ class Splits:
     prescribed: Normalisation | None = None
     framing: Framing | None = None
     whole: Whole | None = None
+    before: Splits | None = None
 
     @cached_property
     def _example(self) -> Tensor:

@@ -270,6 +270,11 @@ def _find_stem(module: nn.Module) -> str:
     return next(name for name, layer in _weighted_layers(module) if getattr(layer, "in_channels", 0) == 3)
 
 
+def head_of(module: nn.Module) -> nn.Module:
+    """The last layer of any network."""
+    return module.get_submodule(_find_head(module))
+
+
 def _find_head(module: nn.Module) -> str:
     """The last layer with weights: linear, or a convolution as in SqueezeNet."""
     return _weighted_layers(module)[-1][0]

@@ -8,6 +8,11 @@ let loading = null;
 
 export const colourOf = (status) => COLOURS[status] ?? GREY;
 
+// The script takes a second to start: time in which the server reads. Where it doesn't come, `plot` tells.
+export function prepare() {
+  plotly().catch(() => {});
+}
+
 function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const source = document.querySelector("script[data-plotly]").dataset.plotly;

@@ -4,6 +4,7 @@ import { adviceOf } from "./advice.js";
 import { get, path } from "./api.js";
 import { curvesOf } from "./curves.js";
 import { badge, el, external, show, table } from "./dom.js";
+import { prepare } from "./figure.js";
 import { doneOf, duration, hours, leftOf, moment, percent, plural, progressOf, recordOf, short } from "./text.js";
 import { trialPanel } from "./trial.js";
 import { trialsOf } from "./trials.js";
@@ -54,6 +55,7 @@ export function studyPage(study, again) {
       document.getElementById("user").textContent = ALONE ? "read-only" : `${user.name}, ${user.role}`;
       row.role = user.role;
       if (first) draw(); // reading a long run for the first time takes seconds
+      if (first && row.has_run) prepare();
       found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
       draw();
       if (!found) return;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from tuner.service.errors import Code, ServiceError
 from tuner.service.one_run import STUDY
-from tuner.service.web.context import caller_of, web_of
+from tuner.service.web.context import Web, caller_of, web_of
 from tuner.service.web.routes.bodies import Id
 
 router = APIRouter(include_in_schema=False)
@@ -26,6 +28,7 @@ POLICY = (
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 ONE_RUN = f"/studies/{STUDY}"
+_OF_OTHER_PAGES = ("enter.js", "open.js")
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _OF_ASSETS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 _FOREVER = "private, max-age=31536000, immutable"  # its address has its version
@@ -41,8 +44,11 @@ def first(request: Request) -> Response:
 
 @router.get("/studies/{study}")
 def study(study: Id, request: Request) -> Response:
-    """One study."""
-    return _for_users(request)
+    """One study; its run is read while the browser starts the page."""
+    answer = _for_users(request)
+    if answer.status_code == 200:
+        answer.background = BackgroundTask(_look_ahead, web_of(request), study)
+    return answer
 
 
 @router.get("/compare")
@@ -97,6 +103,11 @@ def asset(name: str) -> Response:
     )
 
 
+def _look_ahead(web: Web, study: int) -> None:
+    with suppress(ServiceError), web.runs.looking(study):
+        pass
+
+
 def _for_users(request: Request) -> Response:
     """The page, which shows nothing by itself, for those who have logged in."""
     try:
@@ -105,7 +116,8 @@ def _for_users(request: Request) -> Response:
         if error.code is not Code.UNAUTHENTICATED:
             raise
         return RedirectResponse("/login", 303)
-    return _page("page.html", plotly=version("plotly"), alone=web_of(request).guests is not None)
+    alone = web_of(request).guests is not None
+    return _page("page.html", plotly=version("plotly"), alone=alone, modules=_modules())
 
 
 def _page(name: str, **content: object) -> Response:
@@ -116,6 +128,12 @@ def _page(name: str, **content: object) -> Response:
 @cache
 def _assets() -> frozenset[str]:
     return frozenset(path.name for path in ASSETS.iterdir() if path.suffix in KINDS)
+
+
+@cache
+def _modules() -> list[str]:
+    """What `page.js` imports, and these in turn: a browser that is told so asks for all of them at once."""
+    return [*sorted(name for name in _assets() if name.endswith(".js") and name not in _OF_OTHER_PAGES), "looks.js"]
 
 
 @cache

@@ -1,0 +1,306 @@
+"""The winner trained again on training and validation images together, as the last trial of a search."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.loop.simulation import build, events_of
+from tuner import ASHA, Budget, External, Folds, ImageClassifier, NoEarlyStopping, Random, Study, StudyError, loguniform
+from tuner.errors import RunFolderError
+from tuner.history.checkpoints import CheckpointStore
+from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.refits import refit_of, shipped_refit
+from tuner.lifecycle.description import describe_run
+from tuner.lifecycle.winner import is_written, winner_due, write_as_saved
+from tuner.loop.limits import Limits
+from tuner.loop.refit_cost import kept_for_refit
+from tuner.loop.refitting import check_refittable, due_refit
+from tuner.loop.search_loop import SearchLoop
+from tuner.orders.order import Order
+from tuner.resources import Resources
+from tuner.results.run import Run, write_info
+from tuner.results.text import trained_again, trials_and_repeats
+from tuner.schedule import Decision
+
+
+def study(**changes: Any) -> Study:
+    settings: dict[str, Any] = {
+        "trial": ImageClassifier("digits", weights=None),
+        "space": {"lr": loguniform(0.001, 1)},
+        "metric": "val_loss",
+        "search": Random(sobol=False),
+        "scheduler": NoEarlyStopping(),
+        "budget": Budget(trials=4, max_epochs=8),
+        "refit": "train+validation",
+    }
+    return Study("refitted", **{**settings, **changes})
+
+
+def loss(config: dict[str, Any], epoch: int) -> float:
+    """Best at the fifth epoch, and clearly worse after it."""
+    return float(abs(config["lr"] - 0.1) + abs(epoch - 5))
+
+
+def run_on(loop: SearchLoop, reports: int | None = None, *, failing: str = "", losing: int = 0) -> None:
+    """Train trial after trial to the end, or until a driver is killed after so many reports.
+
+    Refits report no metric of validation; they raise `failing`, or lose their worker `losing` times after an epoch.
+    """
+    left = 10**9 if reports is None else reports
+    while left > 0:
+        start = loop.next_action()
+        if start is None:
+            assert loop.finished
+            return
+        epoch, decision = start.reported and loop.record.trials[start.trial].last_checkpoint, Decision.CONTINUE
+        while decision is Decision.CONTINUE and left > 0:
+            epoch, left = epoch + 1, left - 1
+            refits = start.refit_epochs is not None
+            if refits and failing:
+                loop.failed(start.trial, "error", failing)
+                break
+            CheckpointStore(loop.folder).write(start.trial, epoch, lambda folder: (folder / "net").write_text("x"))
+            metrics = {"train_loss": 1 / epoch} | ({} if refits else {"val_loss": loss(start.config, epoch)})
+            decision = loop.report(start.trial, epoch, metrics, saved=[epoch])
+            if refits and losing and decision is Decision.CONTINUE:
+                losing -= 1
+                loop.lost(start.trial, "lost", "killed")
+                break
+
+
+def end(loop: SearchLoop, **how: Any) -> RunRecord:
+    run_on(loop, **how)
+    loop.end()
+    loop.close()
+    return loop.record
+
+
+def refits(record: RunRecord) -> list[TrialRecord]:
+    return [trial for trial in record.trials.values() if trial.refits is not None]
+
+
+def winner(record: RunRecord) -> TrialRecord:
+    found = record.best_trial()
+    assert found is not None
+    return found
+
+
+def test_the_last_trial_trains_the_winners_configuration_for_the_epochs_that_it_took(fast: Path) -> None:
+    loop = build(study(), fast)
+    record = end(loop)
+    (again,), best = refits(record), winner(record)
+    assert again is list(record.trials.values())[-1]
+    assert (again.refits, again.config, again.status) == (best.trial, best.config, "completed")
+    assert (again.refit_epochs, sorted(again.epochs)) == (5, [1, 2, 3, 4, 5])
+    assert again.seed not in {trial.seed for trial in record.trials.values() if trial is not again}
+    assert record.configurations == 4
+    assert loop.end_reason == "trials"
+    assert shipped_refit(record) is again
+    assert again.checkpoints == {5}
+    assert best.checkpoints == {5}  # should `best/` have to be written from it
+    assert trials_and_repeats(record) == "4 trials and 1 refit"
+    told = trained_again(record)
+    assert told is not None
+    assert (
+        f"trial {again.trial} trained the winner, {best.trial}, again for 5 epochs on training and validation" in told
+    )
+    assert "val_loss is that of the configuration, not of this network" in told
+
+
+def test_its_schedule_is_as_long_as_the_winners(fast: Path) -> None:
+    loop = build(study(), fast)
+    started = []
+    while (start := loop.next_action()) is not None:
+        started.append(start)
+        for epoch in range(1, 9):
+            metrics = {"train_loss": 0.1} | ({} if start.refit_epochs else {"val_loss": loss(start.config, epoch)})
+            if loop.report(start.trial, epoch, metrics) is not Decision.CONTINUE:
+                break
+    assert [(start.epochs, start.refit_epochs) for start in started] == [(8, None)] * 4 + [(8, 5)]
+
+
+@pytest.mark.parametrize("killed_after", [0, 7, 31, 32, 33, 34, 36, 37])
+def test_a_search_that_is_killed_goes_on_with_it_and_trains_nothing_twice(fast: Path, killed_after: int) -> None:
+    first = build(study(), fast)
+    run_on(first, killed_after)
+    first.close()  # as a driver that was killed: no end is written
+    record = end(build(study(), fast, history=events_of(fast)))
+    undisturbed = end(build(study(), fast.with_name("whole")))
+    assert [(t.trial, t.refits, t.seed, t.status, len(t.epochs)) for t in record.trials.values()] == [
+        (t.trial, t.refits, t.seed, t.status, len(t.epochs)) for t in undisturbed.trials.values()
+    ]
+    reported = [(e["trial"], e["epoch"]) for e in events_of(fast) if e["event"] == "epoch_reported"]
+    assert len(reported) == len(set(reported)) == 37
+
+
+def test_one_that_loses_its_worker_goes_on_from_its_last_checkpoint(fast: Path) -> None:
+    record = end(build(study(), fast), losing=2)
+    (again,) = refits(record)
+    assert (again.losses, again.status, sorted(again.epochs)) == (2, "completed", [1, 2, 3, 4, 5])
+    starts = [e["from_epoch"] for e in events_of(fast) if e["event"] == "trial_started" and e["trial"] == again.trial]
+    assert starts == [0, 1, 2]
+
+
+def test_the_winner_stands_where_it_fails_and_the_run_says_why(fast: Path) -> None:
+    record = end(build(study(), fast), failing="no memory left")
+    (again,), best = refits(record), winner(record)
+    assert again.status == "failed"
+    assert shipped_refit(record) is None
+    assert best.checkpoints == {5}
+    (told,) = [notice for notice in record.notices if "not trained again" in notice]
+    assert told == (
+        f"the winner was not trained again on training and validation images together (trial {again.trial} failed: "
+        "error: no memory left); best/ has its network as the search trained it"
+    )
+    resumed = build(study(), fast, history=events_of(fast))
+    record = end(resumed)
+    assert len(refits(record)) == 1
+    assert record.notices.count(told) == 1
+    assert resumed.end_reason == "trials"
+
+
+def test_one_that_failed_can_be_retried(fast: Path) -> None:
+    end(build(study(), fast), failing="a cable")
+    loop = build(study(), fast, history=events_of(fast))
+    (again,) = refits(loop.record)
+    loop.retry([again.trial])
+    record = end(loop)
+    (again,) = refits(record)
+    assert (again.status, len(again.epochs)) == ("completed", 5)
+
+
+def test_a_limit_of_epochs_keeps_what_it_takes_and_counts_it(fast: Path) -> None:
+    record = end(build(study(budget=Budget(total_epochs=30, max_epochs=8)), fast))
+    (again,) = refits(record)
+    assert again.status == "completed"
+    assert record.search_epochs() == record.epochs() <= 30
+    assert record.epochs() - len(again.epochs) == 25
+
+
+def test_a_limit_that_is_reached_in_its_middle_ends_it_and_a_later_driver_begins_it_anew(fast: Path) -> None:
+    first = build(study(budget=Budget(trials=2, max_epochs=8)), fast)
+    run_on(first, 18)
+    first.close()
+    short = study(budget=Budget(trials=2, max_epochs=8, total_epochs=20))
+    record = end(build(short, fast, history=events_of(fast)))
+    (again,) = refits(record)
+    assert (again.status, again.ended_by, len(again.epochs)) == ("stopped", "total_epochs", 4)
+    assert [notice for notice in record.notices if "it was ended by: total_epochs" in notice]
+    longer = study(budget=Budget(trials=2, max_epochs=8, total_epochs=40))
+    assert due_refit(longer, record, Limits(longer, record, 1)) is not None
+    record = end(build(longer, fast, history=events_of(fast)))
+    assert [trial.status for trial in refits(record)] == ["stopped", "completed"]
+
+
+def test_a_limit_of_time_keeps_the_seconds_that_it_takes(fast: Path) -> None:
+    declared = study(budget=Budget(trials=2, max_epochs=8, hours=1))
+    loop = build(declared, fast)
+    run_on(loop, 16)
+    best = winner(loop.record)
+    best.running_seconds = 16.0  # two seconds an epoch
+    epochs, seconds = kept_for_refit(declared, loop.record)
+    assert (epochs, seconds) == (5, pytest.approx(1.2 * 5 * 2 * 1.25))
+    folded = study(trial=ImageClassifier("digits", weights=None, validation=Folds(5)))
+    assert kept_for_refit(folded, loop.record)[1] == pytest.approx(1.2 * 5 * 2 * 1.25 / 5)
+    assert kept_for_refit(study(refit=None), loop.record) == (0, 0.0)
+
+
+def test_a_search_that_a_user_stops_has_none_until_refit_is_asked_for(fast: Path) -> None:
+    declared = study(refit=None)
+    loop = build(declared, fast)
+    run_on(loop, 20)
+    loop.obey(Order("1", "stop", {}, "somebody", 0.0))
+    assert loop.next_action() is None
+    loop.end()
+    loop.close()
+    assert loop.end_reason == "stop"
+    asked = build(declared, fast, history=events_of(fast))
+    asked.ask_for("refit_requested", alone=True, ended_by="stop")
+    record = end(asked)
+    (again,) = refits(record)
+    assert again.status == "completed"
+    assert record.configurations == loop.record.configurations
+    assert asked.end_reason == "stop"
+
+
+def test_an_ended_search_has_its_winner_trained_again_in_spite_of_its_limits(fast: Path) -> None:
+    declared = study(refit=None, budget=Budget(total_epochs=24, max_epochs=8))
+    end(build(declared, fast))
+    loop = build(declared, fast, history=events_of(fast))
+    loop.ask_for("refit_requested", alone=True, ended_by="total_epochs")
+    record = end(loop)
+    (again,) = refits(record)
+    assert (again.status, len(again.epochs), record.configurations) == ("completed", 5, 3)
+    assert loop.end_reason == "total_epochs"
+
+
+def test_another_winner_is_trained_again_and_a_refit_of_the_old_one_that_waits_ends(fast: Path) -> None:
+    first = build(study(seed=1, budget=Budget(trials=1, max_epochs=8)), fast)
+    run_on(first, 10)  # two epochs of the refit
+    first.close()
+    record = end(build(study(seed=1, budget=Budget(trials=12, max_epochs=8)), fast, history=events_of(fast)))
+    assert winner(record).trial != "00000"
+    assert [(t.refits, t.status, t.ended_by) for t in refits(record)] == [
+        ("00000", "stopped", "superseded"),
+        (winner(record).trial, "completed", None),
+    ]
+    made = refit_of(record)
+    assert made is not None
+    assert made.done is refits(record)[-1]
+
+
+def test_early_stopping_and_races_leave_it_alone(fast: Path) -> None:
+    declared = study(scheduler=ASHA(), repeats=3, budget=Budget(trials=8, max_epochs=9))
+    record = end(build(declared, fast))
+    (again,) = refits(record)
+    assert again.status == "completed"
+    assert again.trial not in {trial.trial for first in record.repeated for trial in record.same_configuration(first)}
+    assert not [trial for trial in record.trials.values() if trial.live]
+
+
+def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
+    loop = build(study(), fast)
+    record = end(loop)
+    (again,), best = refits(record), winner(record)
+    assert not is_written(loop.folder, record)
+    due = winner_due(loop.folder, record)
+    assert due is not None
+    assert due[1]["metrics"]["val_loss"] == best.epochs[5].metrics["val_loss"]
+    assert due[1]["refit"] == {"trial": again.trial, "epoch": 5, "trained_on": "train+validation"}
+    write_as_saved(loop.folder, record)
+    assert is_written(loop.folder, record)
+    store = CheckpointStore(loop.folder)
+    store.delete(again.trial, 5)
+    record.apply({"event": "checkpoint_deleted", "time": 1.0, "trial": again.trial, "epoch": 5})
+    assert shipped_refit(record) is again  # `tuner clean` takes nothing of what best/ says
+    assert winner_due(loop.folder, record) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"refit": True}, r"^refit needs 'train\+validation' or None, got True; write refit='train\+validation'$"),
+        ({"refit": "train"}, r"^refit needs 'train\+validation' or None, got 'train'; "),
+        (
+            {"trial": lambda config: None},
+            r"^refit needs an ImageClassifier, whose images tuner knows, got the function",
+        ),
+        ({"trial": External("furnace")}, r"^refit needs an ImageClassifier, whose images tuner knows, got .*furnace"),
+    ],
+)
+def test_it_is_refused_where_it_cannot_be(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        study(**changes)
+
+
+def test_refit_refuses_a_run_without_a_winner_and_one_that_has_it(fast: Path) -> None:
+    loop = build(study(), fast)
+    write_info(loop.folder, describe_run(study(), {}, Resources(), None) | {"status": "finished"})
+    with pytest.raises(
+        RunFolderError, match=r"^refit needs a run with a winner, got one in which no trial has a value"
+    ):
+        check_refittable(Run(loop.folder))
+    record = end(loop)
+    with pytest.raises(RunFolderError, match=rf"whose winner, trial {winner(record).trial}, trial 00004 has trained"):
+        check_refittable(Run(loop.folder))

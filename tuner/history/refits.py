@@ -1,0 +1,62 @@
+"""Which trials train the winner again on all images but those of the test split, and which of them ships."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner.study import REFIT
+
+if TYPE_CHECKING:
+    from tuner.history.records import RunRecord
+    from tuner.history.trial_record import TrialRecord
+
+TRAINED_ON = REFIT  # what a refitted winner is said to be trained on
+SUPERSEDED = "superseded"  # what ends a refit whose configuration isn't the winner's any more
+
+
+@dataclass(frozen=True)
+class Refit:
+    """What training the winner again takes.
+
+    Attributes:
+        winner: the trial that won
+        epochs: those that it took: the epoch whose network stands for it
+        trials: that have trained its configuration so, for as long, in their order
+    """
+
+    winner: TrialRecord
+    epochs: int
+    trials: tuple[TrialRecord, ...]
+
+    @property
+    def done(self) -> TrialRecord | None:
+        """The trial whose network ships in place of the winner's."""
+        return next((t for t in self.trials if t.status == "completed" and self.epochs in t.saved), None)
+
+    @property
+    def going_on(self) -> TrialRecord | None:
+        """The one that can still report."""
+        return next((trial for trial in self.trials if trial.live), None)
+
+    @property
+    def last(self) -> TrialRecord | None:
+        """The newest."""
+        return self.trials[-1] if self.trials else None
+
+
+def refit_of(record: RunRecord) -> Refit | None:
+    """The refit of the run's winner as it is now; None while there is no winner."""
+    winner = record.best_trial()
+    worth = winner and record.worth_of(winner.trial)
+    if winner is None or worth is None:
+        return None
+    made = (trial for trial in record.trials.values() if trial.refits is not None)
+    of_it = (t for t in made if t.configuration == winner.configuration and t.refit_epochs == worth.epoch)
+    return Refit(winner, worth.epoch, tuple(of_it))
+
+
+def shipped_refit(record: RunRecord) -> TrialRecord | None:
+    """The trial whose network ships in place of the winner's; None where that is the winner's own."""
+    found = refit_of(record) if record.refits else None
+    return found.done if found else None

@@ -1,0 +1,40 @@
+"""What a model tells the classes from: the numbers that go into its last layer, for search and clustering of images."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from tuner.train.models import head_of, networks_of
+
+
+class Embedded(nn.Module):
+    """A model that gives its logits and, behind them, what went into its last layer; of several networks side by side.
+
+    Where that layer is a convolution, as SqueezeNet's, the mean over the places is taken.
+    """
+
+    def __init__(self, module: nn.Module, classes: int) -> None:
+        super().__init__()
+        self.module, self.classes = module, classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, classes + features] float32 of normalised images."""
+        seen: list[Tensor] = []
+        hooks = [
+            head_of(network).register_forward_hook(lambda _, inputs, output: seen.append(_flat(inputs[0])))
+            for network in networks_of(self.module)
+        ]
+        try:
+            return torch.cat([self.module(images).float(), *seen], dim=1)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def apart(self, told: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [N, classes] and embeddings [N, features] of what `forward` gave."""
+        return told[:, : self.classes], told[:, self.classes :]
+
+
+def _flat(values: Tensor) -> Tensor:
+    return (values.mean((2, 3)) if values.ndim == 4 else values.flatten(1)).float()

@@ -1,0 +1,45 @@
+"""The ends of trials that wait and will never go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuner.history.records import RunRecord
+from tuner.loop.failing import Failing
+from tuner.loop.judging import EARLY_STOPPING
+from tuner.loop.limits import Limits
+from tuner.loop.refitting import Refitting
+from tuner.loop.stopping import Stopping
+
+
+class Ending:
+    """Ends what waits in vain; `end` ends a trial."""
+
+    def __init__(
+        self,
+        record: RunRecord,
+        stopping: Stopping,
+        limits: Limits,
+        failing: Failing,
+        refitting: Refitting,
+        end: Callable[..., None],
+    ) -> None:
+        self._record, self._stopping, self._limits = record, stopping, limits
+        self._failing, self._refitting, self._end = failing, refitting, end
+
+    def of_eliminated(self) -> None:
+        """Paused trials that early stopping takes no further."""
+        for trial in self._stopping.eliminated():
+            if self._record.trials[trial].status == "paused":
+                self._end(trial, status="stopped", by=EARLY_STOPPING)
+
+    def of_the_rest(self) -> None:
+        """Once the search is done, all that can still report but the refit that is due."""
+        limit = self._limits.reached() or EARLY_STOPPING
+        self._failing.clear()
+        self._refitting.end_others(self._end)
+        for record in [trial for trial in self._record.trials.values() if trial.live and trial.refits is None]:
+            if record.attempts.due is not None:
+                self._failing.end_as_failed(record)
+            else:
+                self._end(record.trial, status="stopped", by=limit)

@@ -1,0 +1,139 @@
+"""The winner trained again on training and validation images together, as the last trial of a search (`Study.refit`).
+
+What is due follows from the record alone, so that whoever goes on with a search does it as the driver before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tuner.errors import RunFolderError
+from tuner.history.records import RunRecord
+from tuner.history.refits import SUPERSEDED, Refit, refit_of
+from tuner.loop.limits import STOP, Limits
+from tuner.loop.packing import Place, Refusal, Wait
+from tuner.loop.queue import Entry, Queue
+from tuner.loop.refit_cost import refit_wanted
+from tuner.quoting import command
+from tuner.results.run import Run
+from tuner.results.text import outcome, plural
+from tuner.study import Study
+
+
+def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
+    """The refit that is still to be trained, or to go on, once the search is done; None where there is none.
+
+    One that failed, or that a user has ended, isn't begun anew; one that a limit has ended is, where a later driver has
+    more to spend.
+    """
+    found = refit_of(record) if refit_wanted(study, record) else None
+    if found is None or found.done is not None or limits.ends_refit() is not None:
+        return None
+    last = found.last
+    over = last is not None and (last.status in ("completed", "failed") or last.ended_by == STOP)
+    return None if over and found.going_on is None else found
+
+
+def refit_request(run: Run) -> dict[str, Any]:
+    """Fields of the event that asks for it; of a search that has ended nothing else is trained then."""
+    return {} if run.record.ended is None else {"alone": True, "ended_by": run.end_reason}
+
+
+def check_refittable(run: Run) -> Refit:
+    """What `tuner refit` would train; raises RunFolderError where there is nothing."""
+    if run.info["asked"]:
+        raise RunFolderError(
+            "refit needs trials that tuner trains, got a search whose trials your own program asks for; "
+            "train the best again there, on all images"
+        )
+    found = refit_of(run.record)
+    if found is None or (run.record.ended is not None and run.record.best_ended_trial is None):
+        raise RunFolderError(
+            "refit needs a run with a winner, got one in which no trial has a value; "
+            "see why with `python -m tuner show`"
+        )
+    if found.done is not None:
+        raise RunFolderError(
+            f"refit trains a winner once, got a run whose winner, trial {found.winner.trial}, trial {found.done.trial} "
+            "has trained again; there is nothing to do"
+        )
+    last = found.last
+    if last is not None and last.status == "failed":
+        raise RunFolderError(
+            f"a refit that failed can run again by retry, got trial {last.trial}, {outcome(last)}; "
+            f"use: {command('retry', run.path, '--trial', last.trial)}"
+        )
+    return found
+
+
+def refit_cost(run: Run) -> str:
+    """What `tuner refit` will train, in a sentence; raises RunFolderError as `check_refittable` does."""
+    found = check_refittable(run)
+    return (
+        f"trains the winner, trial {found.winner.trial}, again for {plural(found.epochs, 'epoch')} on training and "
+        "validation images together; its validation can't be known any more"
+    )
+
+
+class Refitting:
+    """Says when the winner is trained again, and why it wasn't. `notice` tells the user something, with a `code`."""
+
+    def __init__(
+        self, study: Study, record: RunRecord, queue: Queue, limits: Limits, notice: Callable[..., None]
+    ) -> None:
+        self._study, self._record, self._queue, self._limits = study, record, queue, limits
+        self._notice = notice
+        self._refused = False  # no device has room for it
+
+    def due(self) -> Refit | None:
+        """What is still to be done once nothing else is."""
+        return None if self._refused else due_refit(self._study, self._record, self._limits)
+
+    def next(self) -> tuple[Entry, Place | None] | None:
+        """The trial that starts now, and where; to be asked once nothing else runs or will."""
+        due = self.due()
+        if due is None:
+            return None
+        entry = self._queue.refit(due)
+        place = self._queue.place(entry)
+        if isinstance(place, Refusal):
+            self._refused = True
+            return None
+        return None if isinstance(place, Wait) else (entry, place)
+
+    def goes_on(self, running: Iterable[str]) -> bool:
+        """Whether one of these trials is a refit which no limit ends."""
+        any_refit = any(self._record.trials[trial].refits is not None for trial in running)
+        return any_refit and self._limits.ends_refit() is None
+
+    def end_others(self, end: Callable[..., None]) -> None:
+        """End the refits that wait, but for the one that is due."""
+        if not self._record.refits:
+            return
+        due = self.due()
+        for trial in [one for one in self._record.trials.values() if one.live and one.refits is not None]:
+            if due is None or due.going_on is not trial:
+                end(trial.trial, status="stopped", by=self._limits.ends_refit() or SUPERSEDED)
+
+    def say_why_not(self) -> None:
+        """At the end of the search: that the winner ships as the search trained it, where another was wanted."""
+        found = refit_of(self._record) if refit_wanted(self._study, self._record) else None
+        if found is None or found.done is not None:
+            return
+        message = (
+            f"the winner was not trained again on training and validation images together ({self._why_not(found)}); "
+            "best/ has its network as the search trained it"
+        )
+        if message not in self._record.notices:
+            self._notice(message, code="not_refitted")
+
+    def _why_not(self, found: Refit) -> str:
+        last = found.last
+        if last is not None and last.status == "failed":
+            return f"trial {last.trial} {outcome(last)}: {last.message}"
+        if last is not None and last.status == "completed":
+            return f"the checkpoint of trial {last.trial} was not written"
+        if self._refused:
+            return "no device has room for it"
+        return f"it was ended by: {(last and last.ended_by) or self._limits.ends_refit() or STOP}"
