@@ -121,10 +121,10 @@ def test_models_with_stochastic_depth_and_without_batch_norm_are_torchvisions() 
     from tuner.train.models import random_network
 
     families = {
-        re.split(r"[_\d]", name)[0]: name for name in models.list_models(module=models)
+        re.split(r"[_\d]", name)[0]: name for name in reversed(models.list_models(module=models))
     }  # one of each is enough
     for name in {*families.values(), "vgg11", "vgg11_bn", "swin_t", "swin_v2_t", "efficientnet_v2_s", "maxvit_t"}:
-        with torch.device("meta"):
+        with torch.device("cpu" if name.startswith("regnet") else "meta"):  # which draws weights by hand
             layers = list(random_network(name, channels=3, classes=2, seed=0).module.modules())
         assert has_stochastic_depth(name) == any(isinstance(layer, StochasticDepth) for layer in layers), name
         assert has_batch_norm(name) == any(isinstance(layer, _BatchNorm) for layer in layers), name

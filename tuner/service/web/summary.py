@@ -169,7 +169,9 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
-    with_value = [trial for trial in ordered.values() if any(finite(e.metrics.get(metric)) for e in trial.epochs.values())]
+    with_value = [
+        trial for trial in ordered.values() if any(finite(e.metrics.get(metric)) for e in trial.epochs.values())
+    ]
     told = Curves(
         metric,
         run.mode,
