@@ -310,7 +310,7 @@ def test_the_same_as_json_has_the_contracts_keys(tmp_path: Path, capsys: pytest.
     _, out, _ = run_main(capsys, "show", run, "--json")
     summary = json.loads(out)
     assert list(summary) == ["run", "status", "best", "trials", "failures", "wall_seconds", "report"]
-    assert list(summary["best"]) == ["trial_id", "config", "value", "error", "over_epochs", "epoch", "metrics"]
+    assert list(summary["best"]) == ["trial_id", "config", "value", "error", "over_epochs", "epoch", "metrics", "refit"]
     assert (summary["run"], summary["status"], summary["failures"]) == (
         str(run),
         "interrupted",

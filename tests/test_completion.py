@@ -54,7 +54,7 @@ def completed(folder: Path, *lines: str) -> list[list[str]]:
 def test_bash_completes_verbs_options_choices_and_run_folders(folder: Path) -> None:
     runs = ["runs", "runs/digits/2026-11-21T09-36-11", "runs/digits/2026-11-22T08-00-00"]
     answers = {
-        "tuner re": ["refine", "rename", "replay", "report", "resume", "retry"],
+        "tuner re": ["refine", "refit", "rename", "replay", "report", "resume", "retry"],
         "tuner show --": ["--all", "--follow", "--help", "--json", "--log", "--port", "--trial", "--watch", "--web"],
         "tuner show ": ["other/", "photos/", *runs],
         "tuner resume ru": runs,

