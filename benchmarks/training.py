@@ -1,13 +1,15 @@
 """What a trial's training costs: tuner's trainer against the plain PyTorch loop, in the same run.
 
-    python benchmarks/training.py [--quick] [--operators] [--data-dir DIR] [--device cpu|cuda]
+    python benchmarks/training.py [--quick] [--operators | --augmentation] [--data-dir DIR] [--device cpu|cuda]
 
 The plain loop is the usual one: a torchvision data set with `ToTensor` and `Normalize`, a `DataLoader` at its best
 number of workers, fp32, no compilation. Both sides start from the same weights, which the benchmark draws, and get
 the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
 mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
-full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio. `--operators` counts the
-operators of a step and nothing else: on a GPU each of them is a launch at least, views are none.
+full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio, augmentation_ratio.
+`--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are none. `--augmentation`
+measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else: microseconds of one thread's
+CPU time for an image, on whole batches and by torchvision v2's transforms image by image, in turns.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import Subset
 from torch.utils.flop_counter import FlopCounterMode
+from torchvision.transforms import v2
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -47,6 +50,7 @@ from benchmarks.plain_loop import (
 from tuner.machine import this_machine
 from tuner.train import Trainer, load_splits
 from tuner.train.data.augmentation import Augmentation
+from tuner.train.data.policies import Policy
 from tuner.train.models import random_network
 from tuner.trial import ImageClassifier
 
@@ -67,6 +71,7 @@ class Sizes:
     workers: tuple[int, ...] = (0, 1, 2, 4)
 
 
+TURNS = 6  # of a measurement of augmentation
 QUICK = Sizes(256, 2, 2, 128, 2, 128, 1, 100, 0.3, (0,))
 
 
@@ -107,6 +112,37 @@ def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
         name = "images/s loaded, crops and flips" if augmented else "images/s loaded"
         rows.add(name, plain, ours, ratios[-1])
     rows.figures["loader_ratio"] = min(ratios)
+
+
+def measure_augmentation(rows: Rows) -> None:
+    """Microseconds of CPU time for an image, each side's least of some turns; images are noise, which nothing favours."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ratios = []
+    for pixels, count in ((32, 512), (224, 32)):
+        images = torch.randint(0, 256, (count, 3, pixels, pixels), dtype=torch.uint8)
+        pairs = {
+            "TrivialAugment": (v2.TrivialAugmentWide(), Augmentation(policy=Policy("trivial"))),
+            "RandAugment": (v2.RandAugment(), Augmentation(policy=Policy("rand", 2, 9))),
+            "random resized crops": (v2.RandomResizedCrop(pixels), Augmentation(random_resized_crop=0.08)),
+        }
+        for name, (theirs, ours) in pairs.items():
+            plain, whole = [], []
+            for _ in range(TURNS):
+                plain.append(cpu_seconds(lambda: torch.stack([theirs(image) for image in images]).float()))
+                whole.append(cpu_seconds(lambda: ours(images, torch.Tensor.float)))
+            found = [1e6 * min(seconds) / count for seconds in (plain, whole)]
+            ratios.append(found[0] / found[1])
+            rows.add(f"us an image, {name}, {pixels} pixels", *found, ratios[-1])
+    rows.figures["augmentation_ratio"] = min(ratios)
+    torch.set_num_threads(threads)
+
+
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    """CPU time of work in this process."""
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
 
 
 class OurLoader:
@@ -336,6 +372,7 @@ def main() -> None:
         "--quick", action="store_true", help="a smoke test of under a minute; its figures claim nothing"
     )
     parser.add_argument("--operators", action="store_true", help="count the operators of a step, and measure nothing")
+    parser.add_argument("--augmentation", action="store_true", help="measure augmentation on the CPU alone")
     parser.add_argument("--data-dir", type=Path, default=Path("data"))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
@@ -347,6 +384,10 @@ def main() -> None:
         f"{'Fashion-MNIST' if source else 'random images'}"
     )
     rows = Rows()
+    measure_augmentation(rows)
+    if options.augmentation:
+        print(json.dumps(rows.figures))
+        return
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["TUNER_CACHE"] = f"{temporary}/cache"
         weights = Path(temporary) / "weights.pt"

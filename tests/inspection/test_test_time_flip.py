@@ -65,6 +65,16 @@ def test_predictions_are_of_both_views(flipped: tuple[Trainer, Path], loaded: Lo
     assert float((one_view - expected).abs().max()) > 1e-3
 
 
+def test_embeddings_are_the_mean_of_both_views(flipped: tuple[Trainer, Path], loaded: LoadedModel) -> None:
+    images = flipped[0].splits.test.images()
+    probabilities, embeddings = loaded.embedded(images)
+    assert torch.allclose(probabilities, loaded.probabilities(images), atol=1e-6)
+    head = loaded.module.get_submodule("fc")
+    assert embeddings.shape == (len(images), 512)
+    with torch.inference_mode():
+        assert torch.allclose(head(embeddings).softmax(1), probabilities, atol=1e-5)
+
+
 @pytest.mark.parametrize("form", ["onnx", "torch-export", "safetensors"])
 def test_an_export_answers_for_both_views(loaded: LoadedModel, tmp_path: Path, form: str) -> None:
     if form == "onnx":

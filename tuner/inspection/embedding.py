@@ -11,7 +11,8 @@ from tuner.train.models import head_of, networks_of
 class Embedded(nn.Module):
     """A model that gives its logits and, behind them, what went into its last layer; of several networks side by side.
 
-    Where that layer is a convolution, as SqueezeNet's, the mean over the places is taken.
+    Where that layer is a convolution, as SqueezeNet's, the mean over the places is taken; where a model answers for an
+    image and its mirror image, the mean of both, too.
     """
 
     def __init__(self, module: nn.Module, classes: int) -> None:
@@ -20,13 +21,15 @@ class Embedded(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, classes + features] float32 of normalised images."""
-        seen: list[Tensor] = []
+        networks = networks_of(self.module)
+        seen: list[list[Tensor]] = [[] for _ in networks]
         hooks = [
-            head_of(network).register_forward_hook(lambda _, inputs, output: seen.append(_flat(inputs[0])))
-            for network in networks_of(self.module)
+            head_of(network).register_forward_hook(lambda _, inputs, __, views=views: views.append(_flat(inputs[0])))
+            for network, views in zip(networks, seen, strict=True)
         ]
         try:
-            return torch.cat([self.module(images).float(), *seen], dim=1)
+            logits = self.module(images).float()
+            return torch.cat([logits, *(torch.stack(views).mean(0) for views in seen)], dim=1)
         finally:
             for hook in hooks:
                 hook.remove()
