@@ -2,8 +2,8 @@
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
-`--only queue`, `ask`, `page`, `adopt` or `pause` leaves the rest out; `--search` names the algorithm of the study that workers
-ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
+`--only queue`, `ask`, `page`, `adopt` or `pause` leaves the rest out; `--search` names the algorithm of the study that
+workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
 The server is a process of its own, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.
@@ -22,20 +22,18 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from service_drivers import SPACE, cpu_seconds, of_adoption, of_pauses, served, service_of
+
 import tuner
 from tuner.service.access import Access
-from tuner.service.bundles import of_json
 from tuner.service.database import studies
 from tuner.service.devices import devices_of_cluster
-from tuner.service.executors import LocalProcesses
-from tuner.service.executors.local import OF_SEARCHES
 from tuner.service.model import Role, State, Submission, User
 from tuner.service.service import Service
 
@@ -103,7 +101,7 @@ def asking(
         assert process.stderr is not None
         url = process.stderr.readline().split(" at ")[-1].strip()
         try:
-            declared = {"name": "furnace", "space": _SPACE, "metric": "loss", "mode": "min", "warm_start": None}
+            declared = {"name": "furnace", "space": SPACE, "metric": "loss", "mode": "min", "warm_start": None}
             declared |= {"search": search, "scheduler": "NoEarlyStopping"}
             declared |= {"budget": {"trials": trials, "max_epochs": 2}}
             study = tuner.connect(url, tokens[0]).ask("POST", "/studies", {"study": declared})["id"]
@@ -118,7 +116,7 @@ def asking(
             rate = count / (time.monotonic() - begun)
             folder_of_search = service.folder.attempt(study, 1)
             search_pid = json.loads((folder_of_search / "process.json").read_text())["pid"]
-            cpu = (_cpu_seconds(process.pid) / count, _cpu_seconds(search_pid) / count)
+            cpu = (cpu_seconds(process.pid) / count, cpu_seconds(search_pid) / count)
             service.cancel(study, chief)
             while service.study(study).devices:
                 time.sleep(0.1)
@@ -133,8 +131,8 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
     """How a page of a finished study of so many trials of 20 epochs comes, by its visits.
 
     "unknown": no server has read the run before, as of one that came from elsewhere. "first": after that server was
-    killed, the first one of the next. "later": the ones after it. Of each: seconds until the head can be used, until the
-    best trials and the curves are there, and the seconds of the processor that the server has used until then. The
+    killed, the first one of the next. "later": the ones after it. Of each: seconds until the head can be used, until
+    the best trials and the curves are there, and the seconds of the processor that the server has used until then. The
     browser is started before.
     """
     import shutil
@@ -144,7 +142,7 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         run = written(Path(folder) / "cheap" / "1", trials, 20)
-        service, chief, token = _service(folder)
+        service, chief, token = service_of(folder)
         study = service.submit(Submission("x.py", {"x.py": b"study = None\n"}), chief).id
         with service.database.changing() as connection:
             for leaves, becomes in itertools.pairwise(_WAY):
@@ -157,7 +155,7 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
         found: dict[str, list[tuple[float, float, float]]] = {}
         try:
             for names in (("unknown",), ("first", *["later"] * repeats)):
-                with _served(folder) as (url, server):
+                with served(folder) as (url, server):
                     for name in names:
                         context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
                         visit = _visit(context.new_page(), f"{url}/studies/{study}", server)
@@ -170,148 +168,18 @@ def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]
         return found
 
 
-def _service(folder: str) -> tuple[Service, User, str]:
-    """A service that only looks, an admin of it, and a token of theirs."""
-    service = Service(folder)
-    access = Access(service.database)
-    chief = access.accept(str(access.first_secret()), "four words are enough", "chief", "here")
-    return service, chief, access.create_token(chief, "benchmark")[1]
-
-
-@contextmanager
-def _served(folder: str) -> Iterator[tuple[str, int]]:
-    """The address and the process of a server, which is killed in the end."""
-    command = [sys.executable, "-m", "tuner", "serve", "--storage", folder, "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        yield process.stderr.readline().split(" at ")[-1].strip(), process.pid
-    finally:
-        process.kill()
-        process.wait()
-
-
 _WAY = (State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING, State.FINISHED)
 
 
 def _visit(tab: Any, address: str, server: int) -> tuple[float, float, float]:
     tab.set_default_timeout(300_000)
-    used, begun = _cpu_seconds(server), time.monotonic()
+    used, begun = cpu_seconds(server), time.monotonic()
     tab.goto(address)
     tab.wait_for_selector("h2.study")
     head = time.monotonic() - begun
     tab.wait_for_selector("#trials tbody tr")
     tab.wait_for_selector("#curves.js-plotly-plot .trace")
-    return head, time.monotonic() - begun, _cpu_seconds(server) - used
-
-
-def adopted(kills: int) -> list[tuple[float, float]]:
-    """Seconds from the start of the next server, after one was killed, until it follows the search that went on.
-
-    And those of the processor that it has used until then.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        service, chief, token = _service(folder)
-        declared = {"name": "furnace", "space": _SPACE, "metric": "loss", "mode": "min", "warm_start": None}
-        study = service.submit(of_json(json.dumps(declared | {"budget": {"trials": 10}}).encode()), chief).id
-        found = []
-        for number in range(kills + 1):
-            begun = time.monotonic()
-            with _served(folder) as (url, server):
-                client = tuner.connect(url, token)
-                while client.ask("GET", f"/studies/{study}/row")["progress"] is None:  # which only who follows has
-                    time.sleep(0.05)
-                found += [(time.monotonic() - begun, _cpu_seconds(server))] if number else []
-        LocalProcesses(OF_SEARCHES).kill(service.folder.attempt(study, 1))
-        service.close()
-        return found
-
-
-def paused(times: int) -> list[tuple[float, float]]:
-    """How long a study of images that is paused keeps its devices, with ResNet18 on digits and one CPU.
-
-    Of each pause: seconds until the server has the devices back, and seconds of the processor that the driver, its
-    workers and Ray have used until then, as far as they were seen every 20 ms. Each time the search has reported an
-    epoch since it went on.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        service, chief, token = _service(folder)
-        study = service.submit(Submission("space.py", {"space.py": _IMAGES}, options={"concurrency": 1}), chief).id
-        found = []
-        with _served(folder) as (url, _):
-            client = tuner.connect(url, token)
-
-            def row() -> dict[str, Any]:
-                return dict(client.ask("GET", f"/studies/{study}/row"))
-
-            for number in range(times):
-                before = (row()["progress"] or {"epochs": 0})["epochs"]
-                while (row()["progress"] or {"epochs": 0})["epochs"] <= before:
-                    time.sleep(0.2)
-                attempt = service.folder.attempt(study, service.study(study).attempt)
-                watch = _Watch(json.loads((attempt / "process.json").read_text())["pid"])
-                begun = time.monotonic()
-                client.ask("POST", f"/studies/{study}:pause")
-                while service.study(study).devices:
-                    watch.look()
-                    time.sleep(0.02)
-                found.append((time.monotonic() - begun, watch.used()))
-                if number + 1 < times:
-                    client.ask("POST", f"/studies/{study}:resume")
-        service.close()
-        return found
-
-
-_IMAGES = b"""\
-from tuner import Budget, ImageClassifier, Study, loguniform
-
-study = Study(
-    name="digits", trial=ImageClassifier(data="digits", model="resnet18", weights=None), metric="val_accuracy",
-    space={"lr": loguniform(1e-4, 1e-1)}, budget=Budget(trials=1000, max_epochs=9),
-)
-"""
-
-
-class _Watch:
-    """The seconds of the processor that a process and all below it use from now on, as seen by `look`."""
-
-    def __init__(self, leader: int) -> None:
-        self._leader = leader
-        self._first: dict[int, float] = {}
-        self._last: dict[int, float] = {}
-        self.look(begin=True)
-
-    def look(self, *, begin: bool = False) -> None:
-        """Note what each has used until now."""
-        parents: dict[int, int] = {}
-        used: dict[int, float] = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError, IndexError, ValueError):  # it has ended
-                fields = path.read_text(errors="replace").rpartition(")")[2].split()
-                pid = int(path.parent.name)
-                parents[pid], used[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
-        below = {self._leader} | self._last.keys()
-        while more := {pid for pid, parent in parents.items() if parent in below} - below:
-            below |= more
-        for pid in below & used.keys():
-            self._first.setdefault(pid, used[pid] if begin else 0.0)
-            self._last[pid] = used[pid]
-
-    def used(self) -> float:
-        """Since it began, all together."""
-        return sum(last - self._first[pid] for pid, last in self._last.items())
-
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Of a process so far; proc(5), fields 14 and 15."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-_SPACE = {name: {"type": "uniform", "low": 0, "high": 1} for name in ("x", "y", "z")}
+    return head, time.monotonic() - begun, cpu_seconds(server) - used
 
 
 def _work(url: str, study: int, times: dict[str, list[float]], epoch_seconds: float, token: str) -> None:
@@ -413,25 +281,6 @@ def of_the_page(options: argparse.Namespace) -> list[tuple[str, str, str]]:
         what = f"{which} page of {options.page_trials} trials: head, trials and curves"
         rows += [(what, f"{head:.2f}, {whole:.2f} s", "2 s"), ("CPU of the server for it", f"{cpu:.2f} s", "none")]
     return rows
-
-
-def of_pauses(options: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Rows on how soon a paused study gives its devices back."""
-    times, cpu = zip(*paused(options.pauses), strict=True)
-    told = ", ".join(f"{seconds:.1f}" for seconds in times)
-    return [
-        (f"pause until the devices are free, {len(times)} times", f"{told} s", "15 s"),
-        ("CPU of driver, worker and Ray until then, median", f"{statistics.median(cpu):.1f} s", "none"),
-    ]
-
-
-def of_adoption(options: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Rows on the server after one that was killed."""
-    times, cpu = zip(*adopted(10), strict=True)
-    return [
-        ("adopted after kill -9: median, longest", f"{statistics.median(times):.2f}, {max(times):.2f} s", "3 s"),
-        ("CPU of the server until then", f"{statistics.median(cpu):.2f} s", "none"),
-    ]
 
 
 PARTS = {"queue": of_the_queue, "ask": of_workers, "page": of_the_page, "adopt": of_adoption, "pause": of_pauses}

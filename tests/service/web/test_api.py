@@ -13,6 +13,7 @@ from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.history.events import read_all
 from tuner.results import Run
+from tuner.service.database import studies
 from tuner.service.model import State
 
 
@@ -238,3 +239,12 @@ def test_a_caller_that_asks_too_often_waits(served: Served) -> None:
         served.access.requests.rate, served.access.requests.burst = before
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert int(answers[3].headers["retry-after"]) >= 1
+
+
+def test_who_asks_for_trials_of_a_refused_study_is_told_why(served: Served) -> None:
+    study = served.study("anne")
+    served.state(study, State.REFUSED)
+    with served.service.database.changing() as connection:
+        studies.update(connection, study, reason="lr needs low > 0")
+    told = problem(served.client("anne").get(f"/api/v1/studies/{study}/summary"), 404)
+    assert "which is refused; it was refused: lr needs low > 0" in told["detail"]

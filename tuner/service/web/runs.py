@@ -15,7 +15,7 @@ from tuner.history.records import RunRecord, TrialRecord
 from tuner.results import Run
 from tuner.results.run import RUN_FILE
 from tuner.service.errors import Code, ServiceError
-from tuner.service.model import SubmittedStudy
+from tuner.service.model import State, SubmittedStudy
 from tuner.service.records import Records
 from tuner.service.service import Service
 from tuner.service.web.event_reader import EventReader
@@ -165,9 +165,12 @@ class _Growing:
 
 
 def _without_run(study: SubmittedStudy) -> ServiceError:
+    hint = "wait for it to begin, or look where its run folder was moved"
+    if study.state is State.REFUSED and study.reason:
+        hint = f"it was refused: {study.reason}"
     return ServiceError(
         Code.NOT_FOUND,
         "only a study that has begun has trials and files",
         f"study {study.id}, which is {study.state}",
-        "wait for it to begin, or look where its run folder was moved",
+        hint,
     )

@@ -169,9 +169,7 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
-    with_value = [
-        trial for trial in ordered.values() if any(finite(e.metrics.get(metric)) for e in trial.epochs.values())
-    ]
+    with_value = [trial for trial in ordered.values() if _has_value(trial, metric)]
     told = Curves(
         metric,
         run.mode,
@@ -248,6 +246,10 @@ def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
     return max(value for _, value in values) - max(earlier) if earlier else None
 
 
+def _has_value(trial: TrialRecord, metric: str) -> bool:
+    return any(finite(epoch.metrics.get(metric)) for epoch in trial.epochs.values())
+
+
 def _curve(trial: TrialRecord, metric: str) -> Curve:
     points = trial.values(metric)
     return Curve(trial.trial, trial.status, [epoch for epoch, _ in points], [value for _, value in points])
@@ -258,7 +260,7 @@ def _with_bands(told: Curves, trials: Sequence[TrialRecord]) -> Curves:
     for trial in trials:
         for epoch in trial.epochs.values():
             value = epoch.metrics.get(told.metric)
-            if finite(value):
+            if value is not None and finite(value):
                 at[epoch.epoch].append(float(value))
     epochs = sorted(at)
     quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
