@@ -7,9 +7,10 @@ number of workers, fp32, no compilation. Both sides start from the same weights,
 the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
 mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
 full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio, augmentation_ratio.
-`--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are none. `--augmentation`
-measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else: microseconds of one thread's
-CPU time for an image, on whole batches and by torchvision v2's transforms image by image, in turns.
+`--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are
+none. `--augmentation` measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else:
+microseconds of one thread's CPU time for an image, on whole batches and by torchvision v2's transforms image by image,
+in turns.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
 
 
 def measure_augmentation(rows: Rows) -> None:
-    """Microseconds of CPU time for an image, each side's least of some turns; images are noise, which nothing favours."""
+    """Microseconds of CPU time for an image of noise, each side's least of some turns."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     ratios = []
@@ -127,21 +128,26 @@ def measure_augmentation(rows: Rows) -> None:
             "random resized crops": (v2.RandomResizedCrop(pixels), Augmentation(random_resized_crop=0.08)),
         }
         for name, (theirs, ours) in pairs.items():
-            plain, whole = [], []
-            for _ in range(TURNS):
-                plain.append(cpu_seconds(lambda: torch.stack([theirs(image) for image in images]).float()))
-                whole.append(cpu_seconds(lambda: ours(images, torch.Tensor.float)))
-            found = [1e6 * min(seconds) / count for seconds in (plain, whole)]
+            turns = [
+                (cpu_seconds(each_alone, theirs, images), cpu_seconds(ours, images, torch.Tensor.float))
+                for _ in range(TURNS)
+            ]
+            found = [1e6 * min(seconds) / count for seconds in zip(*turns, strict=True)]
             ratios.append(found[0] / found[1])
             rows.add(f"us an image, {name}, {pixels} pixels", *found, ratios[-1])
     rows.figures["augmentation_ratio"] = min(ratios)
     torch.set_num_threads(threads)
 
 
-def cpu_seconds(work: Callable[[], Any]) -> float:
+def each_alone(transform: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+    """The images as a data set's transform makes them, one after another."""
+    return torch.stack([transform(image) for image in images]).float()
+
+
+def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> float:
     """CPU time of work in this process."""
     begun = time.process_time()
-    work()
+    work(*arguments)
     return time.process_time() - begun
 
 
