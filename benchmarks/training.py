@@ -7,9 +7,10 @@ number of workers, fp32, no compilation. Both sides start from the same weights,
 the same number of threads. Images are Fashion-MNIST's where DIR has them, else random ones of its size (then accuracies
 mean nothing and are left out). The last line is one JSON object: loader_ratio, head_study_ratio, head_epoch_ratio,
 full_ratio, accuracy_gap_points, images_per_second, flop_share_of_limit, operators_ratio, augmentation_ratio.
-`--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are none. `--augmentation`
-measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else: microseconds of one thread's
-CPU time for an image, on whole batches and by torchvision v2's transforms image by image, in turns.
+`--operators` counts the operators of a step and nothing else: on a GPU each of them is a launch at least, views are
+none. `--augmentation` measures TrivialAugment, RandAugment and random resized crops on the CPU and nothing else:
+microseconds of one thread's CPU time for an image, on whole batches and by torchvision v2's transforms image by image,
+in turns.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,7 @@ def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
 
 
 def measure_augmentation(rows: Rows) -> None:
-    """Microseconds of CPU time for an image, each side's least of some turns; images are noise, which nothing favours."""
+    """Microseconds of CPU time for an image, each side's least of some turns; images are noise."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     ratios = []
@@ -129,13 +131,18 @@ def measure_augmentation(rows: Rows) -> None:
         for name, (theirs, ours) in pairs.items():
             plain, whole = [], []
             for _ in range(TURNS):
-                plain.append(cpu_seconds(lambda: torch.stack([theirs(image) for image in images]).float()))
-                whole.append(cpu_seconds(lambda: ours(images, torch.Tensor.float)))
+                plain.append(cpu_seconds(partial(one_by_one, theirs, images)))
+                whole.append(cpu_seconds(partial(ours, images, torch.Tensor.float)))
             found = [1e6 * min(seconds) / count for seconds in (plain, whole)]
             ratios.append(found[0] / found[1])
             rows.add(f"us an image, {name}, {pixels} pixels", *found, ratios[-1])
     rows.figures["augmentation_ratio"] = min(ratios)
     torch.set_num_threads(threads)
+
+
+def one_by_one(transform: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+    """A batch as a loader makes it of images that were each transformed."""
+    return torch.stack([transform(image) for image in images]).float()
 
 
 def cpu_seconds(work: Callable[[], Any]) -> float:
