@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def measure_loader(rows: Rows, folder: Path, sizes: Sizes) -> None:
 
 
 def measure_augmentation(rows: Rows) -> None:
-    """Microseconds of CPU time for an image of noise, each side's least of some turns."""
+    """Microseconds of CPU time for an image, each side's least of some turns; images are noise."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     ratios = []
@@ -128,26 +129,26 @@ def measure_augmentation(rows: Rows) -> None:
             "random resized crops": (v2.RandomResizedCrop(pixels), Augmentation(random_resized_crop=0.08)),
         }
         for name, (theirs, ours) in pairs.items():
-            turns = [
-                (cpu_seconds(each_alone, theirs, images), cpu_seconds(ours, images, torch.Tensor.float))
-                for _ in range(TURNS)
-            ]
-            found = [1e6 * min(seconds) / count for seconds in zip(*turns, strict=True)]
+            plain, whole = [], []
+            for _ in range(TURNS):
+                plain.append(cpu_seconds(partial(one_by_one, theirs, images)))
+                whole.append(cpu_seconds(partial(ours, images, torch.Tensor.float)))
+            found = [1e6 * min(seconds) / count for seconds in (plain, whole)]
             ratios.append(found[0] / found[1])
             rows.add(f"us an image, {name}, {pixels} pixels", *found, ratios[-1])
     rows.figures["augmentation_ratio"] = min(ratios)
     torch.set_num_threads(threads)
 
 
-def each_alone(transform: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
-    """The images as a data set's transform makes them, one after another."""
+def one_by_one(transform: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+    """A batch as a loader makes it of images that were each transformed."""
     return torch.stack([transform(image) for image in images]).float()
 
 
-def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> float:
+def cpu_seconds(work: Callable[[], Any]) -> float:
     """CPU time of work in this process."""
     begun = time.process_time()
-    work(*arguments)
+    work()
     return time.process_time() - begun
 
 

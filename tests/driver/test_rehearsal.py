@@ -103,4 +103,7 @@ def test_a_kind_that_was_not_measured_counts_like_the_one_most_like_it() -> None
 def test_kinds_are_told_by_what_changes_the_time_of_an_image() -> None:
     chosen = {"model": "resnet18", "finetune": "head", "image_size": 64, "lr": 0.1, "flip": 0.0, "mixup": 0.2}
     assert kind_of(chosen) == "model=resnet18 finetune=head image_size=64 mixup"
+    recipe = {**chosen, "auto_augment": "rand", "cutmix": 0.0, "test_time_flip": True}
+    assert kind_of(recipe) == "model=resnet18 finetune=head image_size=64 mixup auto_augment=rand test_time_flip"
+    assert kind_of({**chosen, "auto_augment": "none", "test_time_flip": False}) == kind_of(chosen)
     assert kind_of({**chosen, "lr": 0.2, "batch_size": 8}) == kind_of(chosen)

@@ -96,10 +96,20 @@ def same(found: Replayed, epochs: int) -> None:
         '{"lr": 0.01, "batch_size": 8, "ema_decay": 0.9}',
         '{"lr": 0.01, "batch_size": 8, "crop_padding": 2, "flip": 0.5, "color_jitter": 0.2, "random_erasing": 0.3}',
         '{"lr": 0.01, "batch_size": 8, "mixup": 0.4}',
+        '{"lr": 0.01, "batch_size": 8, "auto_augment": "trivial", "random_resized_crop": 0.3, "cutmix": 1.0}',
         '{"lr": 0.01, "batch_size": 8, "finetune": "gradual", "unfreeze_every": 1}',
         '{"lr": 0.01, "batch_size": 8, "epochs": 3}',
     ],
-    ids=["plain", "large batches, cosine", "EMA", "augmentation", "mixup", "gradual unfreezing", "epochs of its own"],
+    ids=[
+        "plain",
+        "large batches, cosine",
+        "EMA",
+        "augmentation",
+        "mixup",
+        "policies",
+        "gradual unfreezing",
+        "epochs of its own",
+    ],
 )
 def test_a_trial_gives_the_same_curve_again(tmp_path: Path, space: str) -> None:
     run = searched(tmp_path / "run", plain(space))
@@ -111,8 +121,13 @@ def test_a_trial_gives_the_same_curve_again(tmp_path: Path, space: str) -> None:
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "run").rglob("*")} == before
 
 
-def test_a_trial_that_was_promoted_gives_the_same_curve_again(tmp_path: Path) -> None:
-    space = '{"lr": loguniform(1e-3, 1e-1), "batch_size": 8}'
+@pytest.mark.parametrize(
+    "more",
+    ["", ', "auto_augment": "rand", "cutmix": 1.0, "mixup": 0.2, "test_time_flip": True'],
+    ids=["plain", "recipe"],
+)
+def test_a_trial_that_was_promoted_gives_the_same_curve_again(tmp_path: Path, more: str) -> None:
+    space = f'{{"lr": loguniform(1e-3, 1e-1), "batch_size": 8{more}}}'
     run = searched(tmp_path / "run", text(space, "ASHA(grace_epochs=1, reduction_factor=2)", trials=4))
     promoted = {event["trial"] for event in run.events if event["event"] == "trial_resumed"}
     assert promoted

@@ -78,6 +78,17 @@ def test_gradual_fine_tuning_takes_longer_from_epoch_to_epoch(tmp_path: Path, mo
     assert found.epoch(9) == found.epoch_seconds[-1]
 
 
+def test_the_epochs_of_a_linear_probe_are_short_all_alike_and_those_after_it_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
+    trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
+    found = measured(trial, finetune="lp-ft", probe_epochs=2, image_size=64, flip=0.5, test_time_flip=True)
+    assert found.once_seconds == pytest.approx((40 + 2 * 4) / found.images_per_second)
+    assert len(found.epoch_seconds) == 3
+    assert found.epoch_seconds[0] == found.epoch_seconds[1] < found.epoch_seconds[2]
+
+
 def test_data_by_name_is_loaded_as_a_trial_loads_it() -> None:
     found = measured(ImageClassifier("digits", "squeezenet1_1", None), image_size=32)
     assert sum(found.images) == 1797

@@ -156,7 +156,12 @@ def test_configurations_that_differ_in_what_takes_no_memory_are_estimated_once()
     assert len({alike(trial, config) for config in same}) == 1
     others = [{"batch_size": 8}, {"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.0}, {"ema_decay": 0.9}]
     others += [{"finetune": "gradual"}, {"finetune": "gradual", "unfreeze_every": 2}, {"precision": "bf16"}]
+    others += [{"auto_augment": "rand"}, {"cutmix": 1.0}, {"freeze_batch_norm": True}, {"test_time_flip": True}]
+    others += [{"finetune": "lp-ft"}, {"finetune": "lp-ft", "probe_epochs": 2}]
     assert len({alike(trial, config) for config in [*same, *others]}) == 1 + len(others)
+    policies = [{"auto_augment": kind, "rand_augment_magnitude": 5} for kind in ("none", "rand")]
+    assert [alike(trial, policy) == alike(trial, {}) for policy in policies] == [True, False]
+    assert alike(trial, {"probe_epochs": 2, "probe_lr": 0.1}) == alike(trial, {})
     estimator = MemoryEstimator(trial, epochs=1, split_seed=0, device="cpu", free_bytes=0)
     assert estimator({"lr": 0.1, "batch_size": 4}) is estimator({"lr": 0.2, "batch_size": 4})
 
