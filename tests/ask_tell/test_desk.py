@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.ask_tell.asked import PROMOTING, study
+from tests.searches import wait_for
 from tuner import Budget, Failures, Search
 from tuner.ask_tell.desk import Desk
 from tuner.ask_tell.leases import Leases, holders
@@ -275,7 +276,9 @@ def test_trials_whose_workers_keep_checkpoints_pause_and_come_again(tmp_path: Pa
     reports = office.events("epoch_reported")
     assert len(reports) == len(set(reports))
     assert run.best is not None
-    best = json.loads(Path(run.path, "best/checkpoint/elsewhere.json").read_text())
+    kept = Path(run.path, "best/checkpoint/elsewhere.json")
+    wait_for(kept.is_file)  # what follows a search is done beside its last answer
+    best = json.loads(kept.read_text())
     assert best == {"checkpoint": f"s3://mine/{run.best.trial}/{run.best_epoch}"}
 
 

@@ -68,6 +68,7 @@ def test_the_summary_is_the_contracts_and_nothing_else(tmp_path: Path) -> None:
             "over_epochs": [8, 9],
             "epoch": 9,
             "metrics": best.epochs[9].metrics,
+            "refit": None,
         },
         "trials": {
             "total": 6,

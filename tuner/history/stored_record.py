@@ -22,9 +22,9 @@ from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
 
 FORMAT = 1
-_OF_RUN = ("notices", "ended", "active_seconds", "active_since", "last_time", "configurations")
+_OF_RUN = ("notices", "ended", "active_seconds", "active_since", "last_time", "configurations", "refits")
 _INSIDE = ("_epochs", "_confirming_epochs", "_left_seconds", "_study_version")
-_MADE_ANEW = ("attempts", "epochs", "checkpoints", "stays", "due")
+_MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
 
 
@@ -120,6 +120,7 @@ def _told(trial: TrialRecord) -> list[Any]:
         asdict(trial.attempts) if trial.attempts != Attempts() else None,
         [asdict(stay) for stay in trial.stays],
         sorted(trial.checkpoints),
+        sorted(trial.saved),
         None if trial.due is None else trial.due.epoch,
         names,
         [epoch.metrics if names is None else list(epoch.metrics.values()) for epoch in epochs],
@@ -128,12 +129,12 @@ def _told(trial: TrialRecord) -> list[Any]:
 
 
 def _trial(told: list[Any]) -> TrialRecord:
-    plain, attempts, stays, checkpoints, due, names, values, epochs = told
+    plain, attempts, stays, checkpoints, saved, due, names, values, epochs = told
     trial = TrialRecord(**dict(zip(_PLAIN, plain, strict=True)))
     if attempts is not None:
         trial.attempts = Attempts(**attempts | {"failed": [Attempt(**each) for each in attempts["failed"]]})
     trial.stays = [Placement(**each) for each in stays]
-    trial.checkpoints = set(checkpoints)
+    trial.checkpoints, trial.saved = set(checkpoints), set(saved)
     metrics = values if names is None else [dict(zip(names, row, strict=True)) for row in values]
     trial.epochs = {
         number: EpochRecord(number, found, decision, time, ending)
