@@ -17,7 +17,8 @@ class Hyperparameter:
     """One row of the table: what a value may be, what it is when the space leaves it out, and what it does.
 
     `low` and `high` are inclusive and belong to the kinds `int` and `float`; `choices` belongs to `categorical`.
-    `default` is None if the data or the budget decides. `log` says that a search does well on a log scale.
+    `default` is None if the data or the budget decides. `log` says that a search does well on a log scale, `costs` that
+    memory depends on it, or the time that an image takes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Hyperparameter:
     choices: tuple[str, ...] = ()
     log: bool = False
     aliases: tuple[str, ...] = ()
+    costs: bool = True
 
     @property
     def range(self) -> str:

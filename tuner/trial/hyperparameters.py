@@ -67,6 +67,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=10,
         log=True,
         aliases=("head_lr", "linear_probe_lr"),
+        costs=False,
     ),
     Hyperparameter(
         "backbone_lr_scale",
@@ -77,6 +78,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=10,
         log=True,
         aliases=("backbone_lr", "backbone_lr_factor"),
+        costs=False,
     ),
     Hyperparameter(
         "layer_decay",
@@ -86,6 +88,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=0.01,
         high=1,
         aliases=("layerwise_decay", "layer_wise_decay", "lr_decay"),
+        costs=False,
     ),
     Hyperparameter(
         "freeze_batch_norm",
@@ -112,6 +115,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=10,
         log=True,
         aliases=("learning_rate", "learningrate", "eta", "step_size", "max_lr"),
+        costs=False,
     ),
     Hyperparameter(
         "batch_size",
@@ -145,6 +149,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "bool",
         False,
         "Nesterov's momentum for `sgd`.",
+        costs=False,
     ),
     Hyperparameter(
         "weight_decay",
@@ -155,6 +160,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=1,
         log=True,
         aliases=("wd", "l2", "decay"),
+        costs=False,
     ),
     Hyperparameter(
         "clip_norm",
@@ -175,6 +181,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "or `step` (times `step_factor` every `step_epochs`).",
         choices=("constant", "cosine", "one-cycle", "step"),
         aliases=("scheduler", "lr_schedule", "lr_scheduler"),
+        costs=False,
     ),
     Hyperparameter(
         "warmup_epochs",
@@ -184,6 +191,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=0,
         high=1_000,
         aliases=("warmup", "warm_up"),
+        costs=False,
     ),
     Hyperparameter(
         "step_epochs",
@@ -192,6 +200,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "Epochs between two steps of `step`, by default a third of the trial.",
         low=1,
         high=10_000,
+        costs=False,
     ),
     Hyperparameter(
         "step_factor",
@@ -202,6 +211,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=1,
         log=True,
         aliases=("gamma",),
+        costs=False,
     ),
     Hyperparameter(
         "ema_decay",
@@ -230,6 +240,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         low=0,
         high=0.9,
         aliases=("smoothing",),
+        costs=False,
     ),
     Hyperparameter(
         "class_weights",
@@ -238,6 +249,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "`balanced` weighs a class in the training loss by the inverse of its share of the images.",
         choices=("none", "balanced"),
         aliases=("class_weight", "weighted_loss"),
+        costs=False,
     ),
     Hyperparameter(
         "dropout",
@@ -267,6 +279,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "How the trial uses several devices, instead of what `Resources` says.",
         choices=tuple(STRATEGIES),
         aliases=("parallel", "parallelism"),
+        costs=False,
     ),
     Hyperparameter(
         "sync_batch_norm",
@@ -274,6 +287,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         False,
         "Batch norm over the images of all devices under `ddp`, instead of those of each device alone.",
         aliases=("synchronised_batch_norm", "sync_bn", "syncbn"),
+        costs=False,
     ),
     Hyperparameter(
         "pipeline_micro_batches",
@@ -284,6 +298,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         high=65_536,
         log=True,
         aliases=("micro_batches", "num_micro_batches", "chunks"),
+        costs=False,
     ),
     Hyperparameter(
         "pipeline_split",
@@ -292,6 +307,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "Names of the blocks that stages after the first begin with, as in `layer2.0 layer3.0`; by default tuner "
         "measures the blocks and chooses the split whose slowest stage is fastest.",
         aliases=("split", "split_points"),
+        costs=False,
     ),
 )
 

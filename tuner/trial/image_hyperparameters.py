@@ -76,6 +76,7 @@ IMAGES: tuple[Hyperparameter, ...] = (
         low=1,
         high=8,
         aliases=("num_ops", "rand_augment_ops"),
+        costs=False,
     ),
     Hyperparameter(
         "rand_augment_magnitude",
@@ -85,6 +86,7 @@ IMAGES: tuple[Hyperparameter, ...] = (
         low=0,
         high=30,
         aliases=("magnitude", "augment_magnitude"),
+        costs=False,
     ),
     Hyperparameter(
         "color_jitter",

@@ -9,6 +9,7 @@ from typing import Any
 from tuner.inspection.best import LoadedModel
 from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
+from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import Run
 from tuner.results.text import settings, trained_again, trials_and_repeats
 from tuner.trial.models import IMAGENET, find_model, looks_published
@@ -21,18 +22,6 @@ UNNAMED = (
     "torchvision names no licence for them beside its own (BSD 3-Clause); they were trained on ImageNet, whose images "
     "are for research that is not commercial"
 )
-USE = {
-    "onnx": "`model.onnx` takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives "
-    "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are inside; "
-    "the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, as JSON under "
-    "`tuner`.",
-    "torch-export": "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
-    "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation and "
-    "softmax are inside; the batch may have any size.",
-    "safetensors": "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
-    "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by `sd` "
-    "(both in `model.json`), and gives logits in the order of the labels.",
-}
 
 
 def model_card(
@@ -79,7 +68,7 @@ def _about(run: Run, loaded: LoadedModel) -> str:
 def _use(loaded: LoadedModel, form: str, facts: Mapping[str, Any], *, scripted: bool) -> Iterator[str]:
     if scripted:
         yield "```sh\npython predict.py photo.jpg\n```"
-    yield USE[form].format(**{"opset": None, **facts}, classes=len(facts["labels"]))
+    yield SHIPPED[form].use.format(**{"opset": None, **facts}, classes=len(facts["labels"]))
     if form == "safetensors" and loaded.card.networks > 1:
         yield (
             f"The names of its {loaded.card.networks} networks start with `networks.0.`, `networks.1.` and so on; the "

@@ -1,14 +1,15 @@
-"""The forms that a winner is written in, and how a file of each is asked."""
+"""The forms that a winner is written in, how a file of each is asked, and what its card says of its use."""
 
 from __future__ import annotations
 
 import io
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ from tuner.inspection.best import LoadedModel
 from tuner.inspection.shipping.whole import WholeModel, facts_of
 from tuner.train.models.mirrored import answer_for_both_views
 
+Form = Literal["onnx", "torch-export", "safetensors"]
+FORMS: tuple[str, ...] = get_args(Form)
+HALF = "model_fp16.onnx"
 BATCH = "batch"
 TRACED_IMAGES = 2  # a batch of one would be taken for a fixed size
 LARGEST_BATCH = 4096
@@ -133,3 +137,70 @@ def _cant_express(form: str, loaded: LoadedModel, error: Exception) -> RunFolder
         f"{form} needs a network that can be traced, got {loaded.card.model} with {describe_error(error)}; "
         "use --to safetensors"
     )
+
+
+def _write_onnx_and_its_half(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
+    write_onnx(loaded, file.with_name(HALF), half=True)
+    return {"opset": write_onnx(loaded, file)}
+
+
+def _write_torch_export(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
+    write_torch_export(loaded, file)
+    return {}
+
+
+def _write_safetensors(loaded: LoadedModel, file: Path) -> Mapping[str, Any]:
+    write_safetensors(loaded, file)
+    return {}
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """How a form is written and asked.
+
+    Attributes:
+        file: its name
+        write: writes the file, and others beside it; facts for model.json
+        answers: of such a file
+        use: what the card says of it; facts of model.json, and `classes`, stand in braces
+        others: files beside it, which answer like it, less exactly
+        libraries: without which it can't be written; the extra of the same name has them
+    """
+
+    file: str
+    write: Callable[[LoadedModel, Path], Mapping[str, Any]]
+    answers: Callable[[Path, LoadedModel], Answers]
+    use: str
+    others: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+SHIPPED: Mapping[str, Shipped] = {
+    "onnx": Shipped(
+        "model.onnx",
+        _write_onnx_and_its_half,
+        lambda file, loaded: onnx_answers(file),
+        "`model.onnx` takes `images`, uint8 [batch, {channels}, {image_size}, {image_size}], and gives "
+        "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are "
+        "inside; the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, "
+        "as JSON under `tuner`.",
+        others=(HALF,),
+        libraries=("onnx", "onnxscript", "onnxruntime"),
+    ),
+    "torch-export": Shipped(
+        "model.pt2",
+        _write_torch_export,
+        lambda file, loaded: torch_export_answers(file),
+        "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
+        "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation "
+        "and softmax are inside; the batch may have any size.",
+    ),
+    "safetensors": Shipped(
+        "model.safetensors",
+        _write_safetensors,
+        safetensors_answers,
+        "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
+        "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
+        "`sd` (both in `model.json`), and gives logits in the order of the labels.",
+    ),
+}

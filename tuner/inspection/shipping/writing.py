@@ -6,12 +6,11 @@ import json
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +19,10 @@ from tuner.inspection.best import LoadedModel, load_winner
 from tuner.inspection.shipping import forms
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import Examples, examples
+from tuner.inspection.shipping.forms import SHIPPED, Form
 from tuner.inspection.shipping.whole import facts_of
 from tuner.results.run import Run
 
-Form = Literal["onnx", "torch-export", "safetensors"]
-FORMS: tuple[str, ...] = get_args(Form)
-NAMES: Mapping[str, str] = {"onnx": "model.onnx", "torch-export": "model.pt2", "safetensors": "model.safetensors"}
-HALF = "model_fp16.onnx"
 CARD, FACTS, SCRIPT = "README.md", "model.json", "predict.py"
 MOST_APART = 1e-4  # probabilities of an export and of the original
 RUNS = 20  # of one image, whose median time is told
@@ -92,28 +88,22 @@ def ship(run: Run, form: Form, path: str | Path, *, trust: bool = False) -> list
 
 
 def _check_installed(form: Form) -> None:
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if form == "onnx" and find_spec(name) is None]
+    libraries = SHIPPED[form].libraries
+    missing = [name for name in libraries if find_spec(name) is None]
     if missing:
+        needed = f"{', '.join(libraries[:-1])} and {libraries[-1]}"
         raise RunFolderError(
-            f"an export to ONNX needs onnx, onnxscript and onnxruntime, got an installation without "
-            f"{', '.join(missing)}; pip install 'tuner[onnx]'"
+            f"an export to {form.upper()} needs {needed}, got an installation without {', '.join(missing)}; "
+            f"pip install 'tuner[{form}]'"
         )
 
 
 def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examples) -> None:
-    facts: dict[str, Any] = facts_of(loaded) | {"file": NAMES[form]}
+    shipped = SHIPPED[form]
+    file = folder / shipped.file
     original = forms.original_answers(loaded)
-    file = folder / NAMES[form]
-    if form == "onnx":
-        facts["opset"] = forms.write_onnx(loaded, file)
-        forms.write_onnx(loaded, folder / HALF, half=True)
-        answers = {file: forms.onnx_answers(file), folder / HALF: forms.onnx_answers(folder / HALF)}
-    elif form == "torch-export":
-        forms.write_torch_export(loaded, file)
-        answers = {file: forms.torch_export_answers(file)}
-    else:
-        forms.write_safetensors(loaded, file)
-        answers = {file: forms.safetensors_answers(file, loaded)}
+    facts: dict[str, Any] = facts_of(loaded) | {"file": shipped.file} | dict(shipped.write(loaded, file))
+    answers = {one: shipped.answers(one, loaded) for one in (file, *map(folder.joinpath, shipped.others))}
     checks = [_checked(one, asked, original, shown) for one, asked in answers.items()]
     if checks[0].apart > MOST_APART:
         raise RunFolderError(

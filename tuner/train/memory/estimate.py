@@ -37,16 +37,11 @@ from tuner.train.optimisation import (
 )
 from tuner.train.step import TrainingStep
 from tuner.trial import ImageClassifier, MemoryEstimate
+from tuner.trial.hyperparameters import TABLE
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES, is_on
 
 ROUNDED_TO = 512  # bytes: the least that CUDA's caching allocator hands out
 CPU = torch.device("cpu")  # where fake tensors lie: those of a GPU need a GPU
-WITHOUT_EFFECT = {  # on memory, or on the time that an image takes
-    *("lr", "weight_decay", "nesterov", "schedule", "warmup_epochs", "step_epochs", "step_factor"),
-    *("label_smoothing", "class_weights", "layer_decay", "backbone_lr_scale", "probe_lr"),
-    *("rand_augment_operations", "rand_augment_magnitude"),
-    *("strategy", "sync_batch_norm", "pipeline_micro_batches", "pipeline_split"),
-}
 MATTERS_MOST = ("batch_size", "image_size")
 ON_OR_OFF = ("momentum", "ema_decay", "clip_norm", "dropout", "stochastic_depth", *CHANGES_IMAGES)
 
@@ -99,7 +94,7 @@ def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
         del chosen["probe_epochs"]
     if kind not in ("gradual", LP_FT):
         del chosen["epochs"]
-    told = chosen.keys() - WITHOUT_EFFECT
+    told = chosen.keys() - {row.name for row in TABLE if not row.costs}
     kept = {name: chosen[name] for name in told if name in MATTERS_MOST or chosen[name] != default.get(name)}
     return json.dumps(kept, sort_keys=True, default=str)
 
