@@ -43,7 +43,7 @@ MAY_IMPORT = {
         set(),
     ),
     "train": (
-        {"trial", "machine", "nvml", "cache_folder", "techniques", "errors", "temporary", "orphans"},
+        {"trial", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary", "orphans"},
         {"torch", "torchvision"},
     ),
     "storage": ({"errors"}, {"obstore"}),
