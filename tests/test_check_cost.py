@@ -7,6 +7,7 @@ import pytest
 
 from tests.commands import run_main, study_file
 from tests.searches import RESUMABLE, study
+from tuner.driver import search_cost
 
 CLASSIFIER = """
 study = Study(
@@ -16,7 +17,10 @@ study = Study(
 """
 
 
-def test_the_cost_is_told_for_the_largest_optimizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_is_told_for_the_largest_optimizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_cost, "KIND_SECONDS", 0.2)
     space = study_file(tmp_path, CLASSIFIER)
     code, out, _ = run_main(capsys, "check", space, "--cost", "--storage", tmp_path)
     assert code == 0

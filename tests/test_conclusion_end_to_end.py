@@ -170,25 +170,6 @@ def test_a_trial_that_hangs_does_not_outlive_the_hours(tmp_path: Path) -> None:
     assert (info["status"], info["end_reason"]) == ("finished", "hours")
 
 
-def test_of_two_drivers_at_once_one_goes_on_with_the_run_and_the_other_is_refused_by_name(tmp_path: Path) -> None:
-    space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()"))
-    process = start("run", space, "--storage", "out", folder=tmp_path)
-    wait_for(lambda: epochs_reported(tmp_path / "out") >= 8)
-    refused = tuner("resume", "out", folder=tmp_path)
-    assert refused.code == 2
-    assert f"process {process.pid}" in refused.err
-    process.kill()
-    process.communicate(timeout=300)
-    both = [start("resume", "out", folder=tmp_path, EPOCH_SECONDS="0.05") for _ in range(2)]
-    ended = [(each.communicate(timeout=300)[1], each.returncode) for each in both]
-    assert sorted(code for _, code in ended) == [0, 2]
-    assert all("Traceback" not in err for err, _ in ended)
-    run = load_run(tmp_path / "out")
-    assert [sorted(trial.epochs) for trial in run.record.trials.values()] == [list(range(1, 10))] * 6
-    assert sum(event["event"] == "study_resumed" for event in run.events) == 1
-    assert run.status == "finished"
-
-
 @pytest.mark.slow
 def test_a_driver_whose_run_was_taken_over_says_so_and_writes_no_more(tmp_path: Path) -> None:
     space = study_file(tmp_path, study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping()", trials=12))

@@ -122,3 +122,17 @@ import xml.dom
 print(loaded, kept is dom, kept.Node is xml.dom.Node)
 """
     assert said(BEGINNING + code) == "False True True"
+
+
+def test_whoever_looks_through_all_modules_loads_none() -> None:
+    code = """
+import inspect
+with deferred(functions={"wave": "open"}):
+    from wave import open
+    inspect.getmodule(inspect.currentframe())
+    for module in list(sys.modules.values()):
+        hasattr(module, "__file__")
+    print("wave" in sys.modules, type(sys.modules["wave"]).__name__)
+print("wave" in sys.modules)
+"""
+    assert said(BEGINNING + code).split() == ["True", "_Deferred", "False"]

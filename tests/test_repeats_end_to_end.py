@@ -79,6 +79,7 @@ def check_nothing_is_lost(run: Run) -> None:
     assert (Path(run.path) / "best" / "checkpoint" / "epoch").read_text() == str(run.best_epoch)
 
 
+@pytest.mark.slow
 def test_a_confirm_that_is_killed_goes_on_by_resume(tmp_path: Path) -> None:
     (tmp_path / "space.py").write_text(STUDY % "")
     assert tuner("run", "space.py", folder=tmp_path, **ENVIRONMENT).code == 0

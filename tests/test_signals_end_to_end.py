@@ -1,4 +1,7 @@
-"""A search is told to end, by whatever tells it, or loses Ray under its feet: it saves, says how to go on, and goes on."""
+"""A search is told to end, by whatever tells it, or loses Ray under its feet: it saves, says how to go on, and goes on.
+
+With the search algorithm and the early stopping that a study has which names none.
+"""
 
 import os
 import signal
@@ -16,11 +19,12 @@ from tuner.results import load_run
 pytestmark = pytest.mark.ray
 
 SECONDS_TO_END = 30  # also where Ray is gone
-ONE_BY_ONE = study(RESUMABLE, "search=Random(), scheduler=NoEarlyStopping(), resources=Resources(cpus=1)", trials=4)
+TRIALS = 8
+SMALL = study(RESUMABLE, "resources=Resources(cpus=1)", trials=TRIALS)
 
 
 def started(folder: Path, reports: int = 6, **environment: str) -> "subprocess.Popen[str]":
-    space = study_file(folder, ONE_BY_ONE)
+    space = study_file(folder, SMALL)
     process = start("run", space, "--storage", "out", folder=folder, **environment)
     wait_for(lambda: epochs_reported(folder / "out") >= reports or process.poll() is not None)
     return process
@@ -46,16 +50,48 @@ def assert_saved(finished: Finished, folder: Path, reason: str) -> None:
     assert (Path(run.path) / "trials.csv").is_file()
 
 
+def reported(folder: Path) -> set[tuple[str, int]]:
+    trials = load_run(folder / "out").record.trials.values()
+    return {(trial.trial, epoch) for trial in trials for epoch in trial.epochs}
+
+
+def assert_whole(folder: Path, before: set[tuple[str, int]]) -> None:
+    """Every trial has ended, each of its epochs is there, those reported before among them, and some trial was whole."""
+    trials = list(load_run(folder / "out").record.trials.values())
+    assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(TRIALS)]
+    assert not [trial.trial for trial in trials if trial.live]
+    assert all(sorted(trial.epochs) == list(range(1, trial.epoch + 1)) for trial in trials)
+    assert any(trial.status == "completed" and trial.epoch == 9 for trial in trials)
+    assert before <= reported(folder)
+
+
 def assert_resumed(folder: Path) -> None:
-    before = {
-        (trial.trial, epoch) for trial in load_run(folder / "out").record.trials.values() for epoch in trial.epochs
-    }
+    before = reported(folder)
     finished = tuner("resume", "out", "--json", folder=folder, EPOCH_SECONDS="0")
     assert finished.code == 0, finished.err
-    trials = list(load_run(folder / "out").record.trials.values())
-    assert [trial.trial for trial in trials] == [f"{number:05d}" for number in range(4)]
-    assert all(trial.status == "completed" and sorted(trial.epochs) == list(range(1, 10)) for trial in trials)
-    assert before <= {(trial.trial, epoch) for trial in trials for epoch in trial.epochs}
+    assert_whole(folder, before)
+
+
+def assert_resumed_by_one_of_two(folder: Path) -> None:
+    """Two drivers at once: one goes on with the run, the other is refused by its name."""
+    before = reported(folder)
+    both = [start("resume", "out", folder=folder, EPOCH_SECONDS="0.05") for _ in range(2)]
+    errors = {process.returncode: err for process, (_, err) in [(each, each.communicate(timeout=300)) for each in both]}
+    assert sorted(errors) == [0, 2]
+    assert f"process {next(each.pid for each in both if each.returncode == 0)}" in errors[2]
+    assert all("Traceback" not in err for err in errors.values())
+    assert_whole(folder, before)
+
+
+def assert_confirmed(folder: Path) -> None:
+    """The best configuration is trained again under another seed, as a trial of the run."""
+    best = load_run(folder / "out").record.best_trial()
+    confirmed = tuner("confirm", "out", "--top", "1", "--seeds", "1", folder=folder, EPOCH_SECONDS="0")
+    assert confirmed.code == 0, confirmed.err
+    assert " over 2 seeds " in confirmed.out
+    *_, again = load_run(folder / "out").record.trials.values()
+    assert best is not None
+    assert (again.repeats, again.status, again.epoch) == (best.trial, "completed", 9)
 
 
 def assert_ended_in_order(process: "subprocess.Popen[str]", folder: Path, end: Callable[[int], None], why: str) -> None:
@@ -85,7 +121,7 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_killed_driver_leaves_nothing_and_a_signalled_one_and_one_that_loses_ray_save_and_each_goes_on(
+def test_a_killed_driver_leaves_nothing_a_signalled_one_and_one_without_ray_save_and_one_of_two_at_once_goes_on(
     tmp_path: Path, temporary: Path
 ) -> None:
     process = started(tmp_path, TMPDIR=str(temporary))
@@ -99,7 +135,8 @@ def test_a_killed_driver_leaves_nothing_and_a_signalled_one_and_one_that_loses_r
     process = resumed(tmp_path, until=14)
     assert_ended_in_order(process, tmp_path, lambda driver: os.killpg(driver, signal.SIGTERM), "SIGTERM")
     assert_ended_in_order(resumed(tmp_path, until=22), tmp_path, kill_raylet, "Ray is gone")
-    assert_resumed(tmp_path)
+    assert_resumed_by_one_of_two(tmp_path)
+    assert_confirmed(tmp_path)
 
 
 def resumed(folder: Path, until: int) -> "subprocess.Popen[str]":

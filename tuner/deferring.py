@@ -21,7 +21,8 @@ class _Deferred(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name in self._functions and sys.modules.get(self.__name__) is self:
             return _called_later(self.__name__, name)
-        if name == "__path__" and self._functions:  # asked by `from … import …`, which does without
+        # `from … import …` asks for `__path__`, and `inspect` asks every module for `__file__`
+        if self._functions and name.startswith("__"):
             raise AttributeError(name)
         _unbind(self)
         return getattr(importlib.import_module(self.__name__), name)

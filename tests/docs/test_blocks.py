@@ -41,6 +41,9 @@ REASONS = (
     "needs a container engine",
 )
 
+# Pages whose blocks resume searches or train trials again: run by `make test-all`, their lines are parsed by `make test`.
+LONG = ("docs/how-to/disk.md", "docs/how-to/replay.md", "docs/how-to/resume.md")
+
 NOT_RUN = [block for page in PAGES for block in blocks(page) if block.not_run is not None]
 
 
@@ -53,10 +56,15 @@ def test_blocks_that_are_not_run_say_why() -> None:
     )  # whose benchmarks take minutes
 
 
-@pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: block.place)
+ONLY_READ = [*NOT_RUN, *(block for name in LONG for block in blocks(ROOT / name) if block.not_run is None)]
+
+
+@pytest.mark.parametrize("block", ONLY_READ, ids=lambda block: block.place)
 def test_a_block_that_is_not_run_is_at_least_well_formed(block: Block) -> None:
     if block.language == "python":
         compile(block.text, block.place, "exec")
+        return
+    if block.language != "sh":
         return
     subprocess.run(["bash", "-n", "-c", block.text], check=True, capture_output=True)
     for command in block.commands():
@@ -84,17 +92,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def with_runnable_blocks(*, runs: bool) -> list[Path]:
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def with_runnable_blocks(*, runs: bool) -> list[Any]:
     return [
-        page
+        pytest.param(page, marks=pytest.mark.slow) if page_name(page) in LONG else page
         for page in PAGES
         if bool(runs_wanted(page)) is runs
         and any(block.language in RUNNABLE and block.not_run is None for block in blocks(page))
     ]
-
-
-def page_name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize("page", with_runnable_blocks(runs=False), ids=page_name)

@@ -51,6 +51,7 @@ def test_this_machine_is_fit_without_network_compiler_or_gpu(tmp_path: Path) -> 
         assert found[name].status == "ok", found[name]
 
 
+@pytest.mark.slow
 def test_a_broken_cache_is_a_failure_with_its_fix(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file, not a folder")
     changed = {"TUNER_CACHE": str(tmp_path / "cache")}

@@ -94,7 +94,7 @@ class SearchCost:
 
 
 def measured_speeds(
-    study: Study, workers: int, *, seconds: float = KIND_SECONDS, tell: Callable[[str], None] = lambda said: None
+    study: Study, workers: int, *, seconds: float, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[Speeds | None, list[str]]:
     """What the study's trials cost on this machine, and why that isn't known where it isn't."""
     first, counted = kinds_of(study)
@@ -128,7 +128,7 @@ def measure(
     configs: list[dict[str, Any]],
     workers: int,
     *,
-    seconds: float = KIND_SECONDS,
+    seconds: float,
     tell: Callable[[str], None] = lambda said: None,
 ) -> Measured:
     """What trials of these configurations cost while as many train as the machine lets."""
@@ -155,7 +155,7 @@ def measured_cost(
         return None, [f"what trials on several devices take isn't measured (strategy {', '.join(study.strategies)})"]
     if not implementation_of(study.declared_trial).scores:
         return None, [f"what {study.declared_trial.described} takes is known after its first epochs"]
-    speeds, notes = measured_speeds(study, workers, tell=tell)
+    speeds, notes = measured_speeds(study, workers, seconds=KIND_SECONDS, tell=tell)
     if speeds is None:
         return None, notes
     cost = search_cost(study, workers, speeds, notes)

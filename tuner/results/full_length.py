@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.one_thread import on_one_thread
 from tuner.results.importance import Importance, importance
 from tuner.space import Config, Space
 
@@ -133,6 +134,7 @@ class _Model:
         lower, self._middle, upper = np.percentile(everything, [25, 50, 75])
         self._unit = float(max((upper - lower) / 1.35, 1e-12))
 
+    @on_one_thread()
     def expected(self, places: npt.NDArray[np.int64]) -> Floats:
         """What trials would reach after the last level [1 + DRAWS, places]: the mean, then draws."""
         found = np.empty((DRAWS + 1, len(places)))
@@ -144,6 +146,7 @@ class _Model:
             found[1:, first : first + AT_ONCE] = process.draw(rows, DRAWS, np.random.default_rng(first))
         return np.asarray(self._middle + self._unit * found)
 
+    @on_one_thread()
     def of_new(self, unit: Floats) -> tuple[float, float]:
         """Mean and standard deviation of a trial that there isn't, given by its row of the encoding."""
         point = self._features.points(unit[None])

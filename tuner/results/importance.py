@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.one_thread import on_one_thread
 from tuner.results.leading import chances_to_lead
 from tuner.search.features import unordered_options
 from tuner.space import Config, Space
@@ -78,6 +79,7 @@ def headline(found: Sequence[Importance]) -> Headline:
     return Headline(None, rivals, f"{together} can't be told apart")
 
 
+@on_one_thread()
 def importance(
     space: Space,
     configs: Sequence[Config],
@@ -106,8 +108,8 @@ def importance(
     units = np.nan_to_num([space.encode(configs[index]) for index in drawn], nan=0.5)[:, columns]
     told = np.array(draws if len(draws) else [values], dtype=float)[:, drawn]
     trees = _forests(units, told, generator)
-    points = _spread(len(names), generator)
-    predictions = np.array([[tree.predict(points) for tree in forest] for forest in trees])
+    points = _spread(len(names), generator).astype(np.float32)  # as trees take them
+    predictions = np.array([[tree.tree_.predict(points)[:, 0] for tree in forest] for forest in trees])
     marginals = np.array([[_marginals(tree.tree_, len(names)) for tree in forest] for forest in trees])
     shares = _shares(np.concatenate(marginals), np.concatenate(predictions))
     each = np.array([_shares(*resample) for resample in zip(marginals, predictions, strict=True)])
@@ -171,17 +173,19 @@ def _marginals(tree: Any, dimensions: int) -> Floats:
 
 def _leaves(tree: Any, dimensions: int) -> tuple[Floats, Floats, Floats]:
     """The boxes [leaves, dimensions] of a tree's leaves in the unit cube, and their values [leaves]."""
-    lower, upper, values = [], [], []
-    waiting = [(0, np.zeros(dimensions), np.ones(dimensions))]
+    features, thresholds = tree.feature.tolist(), tree.threshold.tolist()
+    lefts, rights = tree.children_left.tolist(), tree.children_right.tolist()
+    lower, upper, leaves = [], [], []
+    waiting = [(0, [0.0] * dimensions, [1.0] * dimensions)]
     while waiting:
         node, low, high = waiting.pop()
-        feature = tree.feature[node]
+        feature = features[node]
         if feature < 0:
             lower.append(low)
             upper.append(high)
-            values.append(tree.value[node].item())
+            leaves.append(node)
             continue
         left_high, right_low = high.copy(), low.copy()
-        left_high[feature] = right_low[feature] = tree.threshold[node]
-        waiting += [(tree.children_left[node], low, left_high), (tree.children_right[node], right_low, high)]
-    return np.array(lower), np.array(upper), np.array(values)
+        left_high[feature] = right_low[feature] = thresholds[node]
+        waiting += [(lefts[node], low, left_high), (rights[node], right_low, high)]
+    return np.array(lower), np.array(upper), tree.value[leaves, 0, 0]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tuner.one_thread import on_one_thread
+
 Floats = npt.NDArray[np.float64]
 MOST_TRIALS = 100  # that the process is fitted to; a draw of more
 CHAINS, STEPS = 48, 10  # of the kernel's settings, each on another draw of the values
@@ -24,6 +26,7 @@ WEIGHT = 2.0  # trials that the guess of the variance, 1 for values that are sta
 MATERN, EXPONENTIAL = False, True
 
 
+@on_one_thread()
 def chances_to_lead(units: Floats, options: list[int], draws: Floats, seed: int = 0) -> Floats:
     """For each dimension the chance that its main effect has the largest variance: [dimensions], 1 together.
 

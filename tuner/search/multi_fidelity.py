@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.errors import StudyError, shown
+from tuner.one_thread import on_one_thread
 from tuner.search.base import (
     COUNT_RULE,
     EndStatus,
@@ -196,7 +196,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
 
     def expect(self, units: Floats) -> Floats:
         """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
-        with _single_threaded():
+        with on_one_thread():
             return self._model(self._observations())[0].mean(self._places(units, self._problem.max_epochs))
 
     # Inside
@@ -210,7 +210,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         """The candidates for a trial; ranked once, until something else is known."""
         key = (number, self._told)
         if self._ranked is None or self._ranked.key != key:
-            with _single_threaded():
+            with on_one_thread():
                 self._ranked = _Ranked(key, *self._rank(number))
         return self._ranked
 
@@ -340,15 +340,3 @@ def scale(values: Floats) -> tuple[Floats, float]:
     lower, middle, upper = np.percentile(values, [25, 50, 75])
     unit = float(max((upper - lower) / 1.35, 0.25 * (values.max() - middle), 1e-6 * max(1.0, abs(middle)), 1e-12))
     return np.asarray(np.maximum((values - middle) / unit, FLOOR)), unit
-
-
-@cache
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-def _single_threaded() -> Any:
-    """Linear algebra on one thread: these matrices are small, and the other cores are the trials'."""
-    return _controller().limit(limits=1, user_api="blas")

@@ -8,6 +8,7 @@ while not trainer.finished:
     print(trainer.run_epoch())
 """
 
+import tuner.train.without_compiler  # noqa: F401  # the first import of torchvision: see there
 from tuner.train.cross_validation import CrossValidation, trainer_of
 from tuner.train.data import HeldSplit, Normalisation, Split, Splits, StreamedSplit, load_splits
 from tuner.train.download import download_missing

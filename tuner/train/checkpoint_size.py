@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from tuner.train.fine_tuning import FineTuning
 from tuner.train.models import Network, empty_network
@@ -56,7 +57,7 @@ def _key(trial: ImageClassifier, config: dict[str, Any]) -> str:
 
 
 def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, channels: int, classes: int) -> int:
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         network = empty_network(trial.of(chosen), channels=channels, classes=classes, config=chosen)
     model = list(network.module.state_dict().values())
     learning = _learning(network, chosen, epochs)
@@ -65,6 +66,13 @@ def _bytes(trial: ImageClassifier, chosen: dict[str, Any], *, epochs: int, chann
     tensors = len(model) * (2 if chosen["ema_decay"] else 1)
     tensors += STATE_NAMES[chosen["optimizer"]] * len(learning) if _copies(chosen) else 0
     return max(1, trial.folds) * (size + HEADER_BYTES * tensors)
+
+
+class _Undrawn(TorchFunctionMode):
+    """No random values for tensors without contents: torch loads its compiler to work out their shape."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func in (Tensor.normal_, Tensor.uniform_) else func(*args, **(kwargs or {}))
 
 
 def _copies(chosen: dict[str, Any]) -> int:

@@ -27,7 +27,7 @@ class Classification(Implementation[ImageClassifier]):
     @property
     def modules(self) -> tuple[str, ...]:
         """See `Implementation.modules`."""
-        return (*WORKER, "torch", "torchvision", "safetensors.torch")
+        return (*WORKER, "tuner.train")
 
     def train(self, trial: ImageClassifier, assignment: Assignment, session: WorkerSession) -> None:
         """See `Implementation.train`."""

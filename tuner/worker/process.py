@@ -74,7 +74,8 @@ def _set_up_torch(seed: int, threads: int) -> None:
     torch.set_default_dtype(torch.float32)
     torch.set_default_device(None)
     torch.set_float32_matmul_precision("highest")
-    torch.use_deterministic_algorithms(False)
+    if torch.are_deterministic_algorithms_enabled():  # to say so loads torch's compiler
+        torch.use_deterministic_algorithms(False)
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = False
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchvision.transforms.v2.functional import resized_crop_image
 
 ASPECT = (3 / 4, 4 / 3)  # width over height
 ATTEMPTS = 10  # at a crop that fits into the image
@@ -52,6 +51,8 @@ def resized_crops(images: Tensor, boxes: Tensor) -> Tensor:
     height, width = images.shape[2:]
     if images.device.type == "cpu" and len(images):  # by the kernel of torchvision, three times as fast there
         each = zip(images, boxes.T.int().tolist(), strict=True)
+        from torchvision.transforms.v2.functional import resized_crop_image  # it loads torch's compiler
+
         return torch.stack([resized_crop_image(image, *box, [height, width]) for image, box in each])
     top, left, tall, wide = boxes[:, :, None]
     down, across = _places(top, tall, height), _places(left, wide, width)

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch import Tensor, nn, optim
+from torch.optim import Optimizer
+
+from tuner.train.without_compiler import uncompiled
 
 Group = dict[str, Any]  # "params", "lr_scale", "weight_decay"
+
+SGD, Adam, AdamW = uncompiled(optim.SGD), uncompiled(optim.Adam), uncompiled(optim.AdamW)
 
 
 def parameter_groups(parameters: Iterable[tuple[nn.Parameter, float]], weight_decay: float) -> list[Group]:
@@ -64,7 +68,7 @@ def begin_state(optimizer: Optimizer) -> None:
 
 def _first_state(optimizer: Optimizer, group: Group, parameter: Tensor) -> dict[str, Tensor]:
     """What torch's fused optimizers start from."""
-    if isinstance(optimizer, SGD):
+    if isinstance(optimizer, optim.SGD):
         return {"momentum_buffer": torch.zeros_like(parameter)} if group["momentum"] else {}
     return {
         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),

@@ -1,0 +1,50 @@
+"""How many epochs the minutes pay for, at speeds that are made up."""
+
+import pytest
+
+from tests.first_study.test_planning import speed
+from tuner.budget import Budget
+from tuner.driver.search_cost import Speeds, search_cost
+from tuner.first_study.drafting import MOST_TRIALS, SHARE, _budget, _fitted, _needed_minutes
+from tuner.first_study.planning import Wishes, least_epochs
+from tuner.space import loguniform
+from tuner.study import Study
+from tuner.trial import ImageClassifier
+
+WORKERS = 2
+STUDY = Study(
+    "photos",
+    trial=ImageClassifier("digits", weights=None),
+    space={"lr": loguniform(1e-4, 1e-2)},
+    budget=Budget(trials=None, total_epochs=100, max_epochs=9),
+)
+SPEEDS = Speeds({"any": speed(20.0)}, lambda config: "any", ready_seconds=3.0)  # an epoch takes a tenth of a second
+
+
+def foreseen_minutes(total: int) -> float:
+    cost = search_cost(STUDY.with_options(total_epochs=total), WORKERS, SPEEDS)
+    assert cost is not None
+    return cost.minutes[1]
+
+
+@pytest.mark.parametrize("minutes", [0.8, 1.2])
+def test_as_many_epochs_as_the_minutes_pay_for(minutes: float) -> None:
+    total = _fitted(STUDY, WORKERS, SPEEDS, Wishes(minutes))
+    assert total > least_epochs(9)
+    assert foreseen_minutes(total) <= SHARE * minutes < foreseen_minutes(total + 9)
+    written = _budget(STUDY, SPEEDS, Wishes(minutes), total, short=False)
+    assert f"total_epochs={total}" in written.value
+    assert f"{total} epochs of all trials are foreseen to fit 80% of the minutes" in written.reason
+
+
+def test_never_more_trials_than_are_worth_it() -> None:
+    cost = search_cost(
+        STUDY.with_options(total_epochs=_fitted(STUDY, WORKERS, SPEEDS, Wishes(10_000))), WORKERS, SPEEDS
+    )
+    assert cost is not None
+    assert cost.trials[1] in (MOST_TRIALS - 1, MOST_TRIALS)
+
+
+def test_the_fewest_epochs_where_the_minutes_are_too_few() -> None:
+    assert _fitted(STUDY, WORKERS, SPEEDS, Wishes(0.01)) == least_epochs(9)
+    assert _needed_minutes(STUDY, WORKERS, SPEEDS) == pytest.approx(foreseen_minutes(least_epochs(9)) / SHARE)

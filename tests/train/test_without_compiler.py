@@ -1,0 +1,87 @@
+"""Training leaves torch's compiler unloaded, and is the same as with it: in a process of its own, as it stays loaded."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from tests.commands import ROOT
+from tuner.train.without_compiler import uncompiled
+from tuner.trial import ImageClassifier
+
+IN_A_WORKER = """
+import sys
+
+from tuner.trial import ImageClassifier
+from tuner.worker.process import clean_process
+
+with clean_process(seed=0, threads=1):
+    from tests.train.conftest import small_model
+    from tuner.inspection import scoring
+    from tuner.train import Trainer
+
+    trial = ImageClassifier(sys.argv[1], model=small_model, weights=None)
+    for optimizer in ("sgd", "adam", "adamw"):
+        Trainer(trial, {"optimizer": optimizer, "image_size": 12}, epochs=1, seed=0, split_seed=0).run_epoch()
+loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+
+import torch
+from torch import nn
+from torchvision.ops import roi_align
+
+network = nn.Linear(2, 2)
+compiled = torch.compile(network, backend="eager")(torch.ones(1, 2))
+boxes = roi_align(torch.ones(1, 1, 4, 4), torch.tensor([[0.0, 0, 0, 2, 2]]), 1)
+print(loaded, torch.equal(compiled, network(torch.ones(1, 2))), float(boxes), "torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_worker_trains_without_the_compiler_which_is_there_when_it_is_wanted(colours: ImageClassifier) -> None:
+    command = [sys.executable, "-c", IN_A_WORKER, str(colours.data)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.stdout.strip() == "[] True 1.0 True", finished.stderr
+
+
+def trained(kind: type[optim.Optimizer], options: dict[str, float | bool]) -> tuple[list[Tensor], optim.Optimizer]:
+    torch.manual_seed(0)
+    network = nn.Linear(5, 3)
+    optimizer = kind(network.parameters(), **options)  # type: ignore[arg-type]
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))], "lr": 0.5})
+    for _ in range(3):
+        optimizer.zero_grad()
+        network(torch.randn(4, 5)).square().sum().backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in network.parameters()], optimizer
+
+
+KINDS = [
+    (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "fused": True}),
+    (optim.Adam, {"lr": 0.1, "fused": True}),
+    (optim.AdamW, {"lr": 0.1, "weight_decay": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=["sgd", "adam", "adamw"])
+def test_an_optimizer_without_guards_does_what_torchs_own_does(kind, options):
+    expected, own = trained(kind, options)
+    result, bare = trained(uncompiled(kind), options)
+    assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
+    assert isinstance(bare, kind)
+    assert torch.is_grad_enabled()
+    assert [str(state) for state in bare.state.values()] == [str(state) for state in own.state.values()]
+    bare.load_state_dict(copy.deepcopy(own.state_dict()))
+    assert bare.state_dict()["param_groups"] == own.state_dict()["param_groups"]
+
+
+def test_the_guards_are_taken_away_also_where_torch_counts_the_steps_already() -> None:
+    trained(optim.SGD, {"lr": 0.1})  # the first optimizer of a kind wraps its step once more
+    bare = uncompiled(optim.SGD)
+    assert {"step", "zero_grad", "add_param_group"} <= set(vars(bare))
+    steps: list[str] = []
+    _, optimizer = trained(bare, {"lr": 0.1})
+    optimizer.register_step_post_hook(lambda *_: steps.append("step"))
+    optimizer.step()
+    assert steps == ["step"]  # what counts is put around the bare step again
