@@ -58,7 +58,10 @@ print(json.dumps(told))
 @pytest.mark.parametrize(
     ("limit", "size", "free", "told"),
     [
-        (None, 1_000_000, 9_000_000, "a search needs room for its next checkpoints and events, 4 MB, got "),
+        pytest.param(
+            *(None, 1_000_000, 9_000_000, "a search needs room for its next checkpoints and events, 4 MB, got "),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             *(0.012, 3_000_000, 40_000_000, "disk_gb needs to hold the checkpoints that the search goes on from"),
             marks=pytest.mark.slow,

@@ -230,6 +230,7 @@ def simulated(space: Path, folder: Path, *, saves: bool = True) -> list[tuple[Co
     return outcomes(loop.record.trials)
 
 
+@pytest.mark.slow
 def test_one_trial_at_a_time_the_same_seed_gives_the_same_search(tmp_path: Path) -> None:
     """Also where trials never save, and are stopped instead of paused, with a notice."""
     space = 'space={"x": quniform(0, 1, 0.1), "k": choice(["a", None, True])}'

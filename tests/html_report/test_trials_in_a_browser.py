@@ -33,12 +33,22 @@ def browser() -> Iterator[Any]:
         yield found
 
 
-@pytest.fixture
-def visit(browser: Any, written: str) -> Iterator[Visit]:
+@pytest.fixture(scope="module")
+def reader(browser: Any, written: str) -> Iterator[Visit]:
+    """Of one page, which is drawn once, as for somebody who reads for a while."""
     found = opened(browser, written)
     yield found
-    assert found.complaints == []
     found.page.context.close()
+
+
+@pytest.fixture
+def visit(reader: Visit) -> Iterator[Visit]:
+    """The page without a chosen trial and a filter."""
+    yield reader
+    assert reader.complaints == []
+    reader.page.locator("input[type=search]").fill("")
+    reader.page.keyboard.press("Escape")
+    reader.page.wait_for_selector("#trial-panel", state="hidden")
 
 
 def panel(visit: Visit) -> str:
