@@ -64,14 +64,8 @@ def assert_fits(visit: Visit, width: int, *, dark: bool) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (390, "light"),
-        pytest.param(390, "dark", marks=pytest.mark.slow),
-        pytest.param(1400, "light", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # `make test` has one width, and a phone in test_kinds_in_a_browser.py
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "light")])
 def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme: Any) -> None:
     visit = opened(browser, written, width=width, scheme=scheme)
     assert visit.drawn()
