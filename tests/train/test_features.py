@@ -14,6 +14,7 @@ from tuner.train.features import backbone_key, head_is_last
 from tuner.train.models import random_network
 from tuner.trial import ImageClassifier
 
+SMALL = "shufflenet_v2_x0_5"  # a tenth of a ResNet18
 CONFIG = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "finetune": "head"}
 
 
@@ -22,12 +23,22 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
 
 
+def state_of_seven_classes() -> dict[str, torch.Tensor]:
+    """Random weights whose norms have seen images: without that, features of all images are nearly the same."""
+    module = random_network(SMALL, channels=3, classes=7, seed=9).module.train()
+    for norm in (layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm2d)):
+        norm.momentum = None  # the mean over all batches
+    with torch.inference_mode():
+        module(torch.randn(64, 3, 12, 12, generator=torch.Generator().manual_seed(0)))
+    return module.state_dict()
+
+
 @pytest.fixture
 def pretrained(colours: ImageClassifier, tmp_path: Path) -> ImageClassifier:
     """The three colours, with weights saved by another trial."""
     path = tmp_path / "saved.pt"
-    torch.save(random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict(), path)
-    return replace(colours, weights=path)
+    torch.save(state_of_seven_classes(), path)
+    return replace(colours, model=SMALL, weights=path)
 
 
 def trainer(trial: ImageClassifier, *, seed: int = 0, epochs: int = 3, **config: Any) -> Trainer:
@@ -53,7 +64,7 @@ def images_through(module: torch.nn.Module) -> Iterator[list[int]]:
 @pytest.mark.parametrize("config", [{}, {"dropout": 0.3, "label_smoothing": 0.1, "ema_decay": 0.9}])
 def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier, config: dict[str, Any]) -> None:
     fast, slow = trainer(pretrained, **config), plain(pretrained, **config)
-    with images_through(slow.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(slow.parts.network.module.get_submodule("conv5")) as sizes:
         slow.train(1)
     assert sizes == [16]
     results = []
@@ -72,12 +83,12 @@ def test_heads_on_features_answer_as_heads_on_images(pretrained: ImageClassifier
 
 def test_the_backbone_sees_every_image_once_in_all_trials_together(pretrained: ImageClassifier) -> None:
     first = trainer(pretrained)
-    with images_through(first.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(first.parts.network.module.get_submodule("conv5")) as sizes:
         while not first.finished:
             first.run_epoch()
     assert sum(sizes) == 2 + 48 + 6  # two to see that the head is last
     second = trainer(pretrained, seed=1, lr=1e-3)
-    with images_through(second.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(second.parts.network.module.get_submodule("conv5")) as sizes:
         while not second.finished:
             second.run_epoch()
     assert sum(sizes) == 2
@@ -125,8 +136,8 @@ def test_other_weights_another_model_and_another_cut_are_other_entries(
 ) -> None:
     trainer(pretrained).run_epoch()
     other = tmp_path / "other.pt"
-    state = random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict()
-    state["layer1.0.conv1.weight"][0, 0, 0, 0] += 1e-6
+    state = state_of_seven_classes()
+    state["conv1.0.weight"][0, 0, 0, 0] += 1e-6
     torch.save(state, other)
     trainer(replace(pretrained, weights=other)).run_epoch()
     assert len(keys(tmp_path)) == 2
@@ -135,16 +146,16 @@ def test_other_weights_another_model_and_another_cut_are_other_entries(
 
 
 def test_the_key_is_of_everything_but_the_head() -> None:
-    first, second = (random_network("resnet18", channels=3, classes=classes, seed=0) for classes in (3, 9))
+    first, second = (random_network(SMALL, channels=3, classes=classes, seed=0) for classes in (3, 9))
     assert backbone_key(first) == backbone_key(second)
     with torch.no_grad():
-        second.module.get_buffer("bn1.running_var")[0] += 1e-3
+        second.module.get_buffer("conv1.1.running_var")[0] += 1e-3
     assert backbone_key(first) != backbone_key(second)
 
 
 def test_random_weights_leave_nothing_in_the_shared_cache(colours: ImageClassifier, tmp_path: Path) -> None:
-    running = trainer(colours)
-    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+    running = trainer(replace(colours, model=SMALL))
+    with images_through(running.parts.network.module.get_submodule("conv5")) as sizes:
         while not running.finished:
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6
@@ -162,7 +173,7 @@ def test_images_that_change_go_through_the_backbone_in_every_epoch(
     pretrained: ImageClassifier, config: dict[str, Any]
 ) -> None:
     running = trainer(pretrained, **config)
-    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("conv5")) as sizes:
         running.run_epoch()
         running.run_epoch()
     assert sum(sizes) == 2 * (48 + 6)
@@ -170,11 +181,11 @@ def test_images_that_change_go_through_the_backbone_in_every_epoch(
 
 def test_a_new_stem_trains_and_says_that_nothing_can_be_kept(tmp_path: Path) -> None:
     path = tmp_path / "saved.pt"
-    torch.save(random_network("resnet18", channels=3, classes=7, seed=9).module.state_dict(), path)
-    digits = ImageClassifier("digits", weights=path)
+    torch.save(state_of_seven_classes(), path)
+    digits = ImageClassifier("digits", SMALL, weights=path)
     running = Trainer(digits, {"finetune": "head"}, epochs=1, seed=0, split_seed=0)
     assert running.notes[-1] == (
-        "finetune='head' also trains conv1, which has no pretrained weights, so the whole network runs in every epoch; "
+        "finetune='head' also trains conv1.0, which has no pretrained weights, so the whole network runs in every epoch; "
         "with stem='sum' the backbone stays frozen and its features are computed once"
     )
     summed = Trainer(digits, {"finetune": "head", "stem": "sum"}, epochs=1, seed=0, split_seed=0)
@@ -183,7 +194,7 @@ def test_a_new_stem_trains_and_says_that_nothing_can_be_kept(tmp_path: Path) -> 
 
 def test_gradual_uses_features_until_more_than_the_head_learns(pretrained: ImageClassifier) -> None:
     running = trainer(pretrained, finetune="gradual", unfreeze_every=2, epochs=3)
-    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("conv5")) as sizes:
         running.run_epoch()
         running.run_epoch()
         assert sum(sizes) == 2 + 48 + 6
@@ -196,7 +207,7 @@ def test_a_linear_probe_uses_features_of_images_that_arent_augmented_then_all_la
 ) -> None:
     augmented = {"flip": 0.5, "auto_augment": "rand", "cutmix": 1.0, "mixup": 0.2}
     running = trainer(pretrained, finetune="lp-ft", probe_epochs=2, epochs=3, **augmented)
-    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("conv5")) as sizes:
         running.run_epoch()
         running.run_epoch()
         assert sum(sizes) == 2 + 48 + 6
@@ -269,7 +280,7 @@ def test_without_room_for_the_cache_features_live_in_the_process(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "file" / "cache"))
     running = trainer(pretrained)
-    with images_through(running.parts.network.module.get_submodule("layer4")) as sizes:
+    with images_through(running.parts.network.module.get_submodule("conv5")) as sizes:
         while not running.finished:
             running.run_epoch()
     assert sum(sizes) == 2 + 48 + 6
