@@ -22,6 +22,7 @@ from tuner import (
     MedianStopping,
     MultiFidelityGP,
     NoEarlyStopping,
+    Optuna,
     Random,
     Resources,
     Study,
@@ -60,7 +61,10 @@ DOMAINS = st.one_of(
     st.builds(choice, st.lists(PLAIN, min_size=1, max_size=4, unique_by=repr)),
     st.builds(grid_search, st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True)),
 )
-SEARCHES = [Random(), Random(sobol=False), MultiFidelityGP(startup_trials=6), BOHB(min_points=5), Grid(), HyperOpt()]
+SEARCHES = [
+    *(Random(), Random(sobol=False), Grid(), HyperOpt(), BOHB(min_points=5), MultiFidelityGP(startup_trials=6)),
+    *(Optuna(), Optuna("TPESampler", options={"n_startup_trials": 3})),
+]
 SCHEDULERS = [NoEarlyStopping(), ASHA(rule="stop", reduction_factor=4), HyperBand(), MedianStopping(min_trials=5)]
 
 

@@ -35,11 +35,12 @@ def end_drivers(storage: Path) -> None:
         executor.kill(folder)
 
 
-def wait_for(what: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+def wait_for(what: Callable[[], object], seconds: float = PATIENCE_SECONDS, every: float = 0.02) -> None:
+    """Until it is so; a server is asked less often than by `every` as it is here: 20 requests a second are its limit."""
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def wait_until(service: Service, study: int, *states: State) -> SubmittedStudy:

@@ -45,7 +45,7 @@ def submitted(served: Served, folder: Path, study: dict[str, object]) -> RemoteS
     file = folder / "furnace.json"
     file.write_text(json.dumps(study))
     found = client(served, "anne").submit(file)
-    wait_for(lambda: found.refresh().state == State.RUNNING)
+    wait_for(lambda: found.refresh().state == State.RUNNING, every=0.2)
     return found
 
 
@@ -121,14 +121,14 @@ def test_a_paused_study_keeps_its_workers_which_go_on_after_it(served: Served, t
     assert trial is not None
     assert trial.report(1, 0.5) == "continue"
     study.pause()
-    wait_for(lambda: study.refresh().state == State.PAUSED)
+    wait_for(lambda: study.refresh().state == State.PAUSED, every=0.2)
     assert study.record["reason"] == "paused by anne"
     answers: list[str] = []
     waiting = threading.Thread(target=lambda: answers.append(trial.report(2, 0.4)))
     waiting.start()  # which is sent again until the study runs
     study.change(concurrency=1)
     study.resume()
-    wait_for(lambda: study.refresh().state == State.RUNNING)
+    wait_for(lambda: study.refresh().state == State.RUNNING, every=0.2)
     waiting.join(300)
     assert answers == ["continue"]
     assert hand.request("POST", ":ask", {"worker": "w2"})["outcome"] == "wait"  # one trial at once, now

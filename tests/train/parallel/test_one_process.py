@@ -1,10 +1,11 @@
 """One process for several GPUs: `dp` and `balanced_dp`."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.train.parallel.test_group import TRIAL
 from tuner.train import Trainer
@@ -24,6 +25,22 @@ def test_the_losses_of_parts_add_up_to_the_whole() -> None:
     assert parts.shape == (2,)
     assert parts.sum().item() == pytest.approx(objective.total(network(images), labels).item())
     assert dict(losses.named_buffers()).keys() == {"class_weights"}  # so that each GPU gets them
+
+
+@dataclass(frozen=True)
+class Doubled(Objective):
+    """An objective with a setting more."""
+
+    factor: float = 1.0
+
+    def total(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return self.factor * super().total(logits, targets)
+
+
+def test_each_gpu_has_all_settings_of_the_objective() -> None:
+    images, labels, objective = torch.randn(7, 3), torch.arange(7) % 3, Doubled(0.1, torch.ones(3), factor=2.0)
+    losses = Losses(nn.Identity(), objective, Precision("fp32", CPU))
+    assert losses(images, labels).item() == pytest.approx(objective.total(images, labels).item())
 
 
 @pytest.mark.parametrize(("images", "shares"), [(10, [3, 3, 2, 2]), (9, [3, 2, 2, 2]), (3, [1, 1, 1])])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -145,7 +146,7 @@ class Losses(nn.Module):
 
     def __init__(self, forward: Callable[[Tensor], Tensor], objective: Objective, precision: Precision) -> None:
         super().__init__()
-        self.module, self._smoothing, self._precision = forward, objective.label_smoothing, precision
+        self.module, self._objective, self._precision = forward, objective, precision
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", objective.class_weights)  # goes to each GPU
 
@@ -153,4 +154,4 @@ class Losses(nn.Module):
         """Of images [B, ...] and targets [B] int64 or [B, classes]."""
         with self._precision.arithmetic():
             logits = self.module(images)
-        return Objective(self._smoothing, self.class_weights).total(logits, targets)[None]
+        return replace(self._objective, class_weights=self.class_weights).total(logits, targets)[None]
