@@ -67,7 +67,7 @@ def test_workers_of_image_classifiers_import_torch_and_those_of_functions_what_e
         metric="val_accuracy",
     )
     assert _workers(study(), EIGHT, (), None).modules == ("ray.tune",)
-    assert {"ray.tune", "torch", "torchvision"} <= set(_workers(classifier, EIGHT, (), None).modules)
+    assert {"ray.tune", "tuner.train"} <= set(_workers(classifier, EIGHT, (), None).modules)
 
 
 @pytest.mark.parametrize(("cpus", "threads"), [(0.5, "1"), (1, "1"), (2.5, "2"), (4, "4")])

@@ -48,7 +48,7 @@ def test_every_group_gets_its_share_of_the_rate() -> None:
 def test_each_name_is_torchs_optimizer(config: dict[str, object], kind: type, nesterov: bool | None) -> None:
     parameter = nn.Parameter(torch.ones(1))
     optimizer = build_optimizer(parameter_groups([(parameter, 1.0)], 0.0), ImageClassifier().hyperparameters(config))
-    assert type(optimizer) is kind
+    assert type(optimizer).__bases__ == (kind,)  # with the same methods, see `uncompiled`
     assert optimizer.param_groups[0].get("nesterov") == nesterov
 
 
