@@ -7,6 +7,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tuner.service import logins
 from tuner.service.client import RequestError
 from tuner.service.connection import Connection, checked_url
 from tuner.service.database import studies
-from tuner.service.model import State
+from tuner.service.model import Change, State
 from tuner.storage.folder import LocalFolder
 
 
@@ -172,7 +173,7 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert (code, out) == (0, "")
     assert err == f"logged in to {served.url} as emil, submitter; the token is in {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2")
+    code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2", "--no-wait")
     study = int(out.split()[1].removeprefix("@"))
     assert (code, out, err) == (0, f"study @{study} parabola.py is checking\n", "")
     lines = run_main(capsys, "queue")[1].splitlines()
@@ -188,6 +189,50 @@ def test_a_user_logs_in_by_a_link_and_works(
     code, out, err = run_main(capsys, "user", "add", "bob")
     assert (code, out) == (2, "")
     assert err == "tuner: this takes the role admin, got 'emil', who is a submitter; ask an admin\n"
+
+
+@contextmanager
+def verdicts(served: Served, becomes: State, **columns: str) -> Iterator[None]:
+    """What the check of each study that is submitted meanwhile comes to, a moment after the submission's answer."""
+
+    def come(change: Change) -> None:
+        if change.state is State.CHECKING:
+            later = threading.Timer(0.2, leave, [change.study])
+            later.start()
+
+    def leave(study: int) -> None:
+        with served.service.database.changing() as connection:
+            studies.change(connection, study, State.CHECKING, becomes, 1.0, **columns)
+
+    end = served.service.subscribe(come)
+    yield
+    end()
+
+
+def test_submit_waits_for_the_check_and_says_what_it_found(
+    served: Served, study_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins.keep(served.url, served.tokens["anne"])
+    reason = "a study needs data and weights that the server has, got one that lacks folder:photos; put them there"
+    with verdicts(served, State.REFUSED, reason=reason):
+        code, out, err = run_main(capsys, "submit", study_file)
+        assert (code, out) == (2, "")
+        assert err.splitlines()[0].endswith("parabola.py is checking")
+        assert err.splitlines()[1:] == [f"tuner: {reason}"]
+        code, out, err = run_main(capsys, "submit", study_file, "--json", "--wait")
+        assert (code, json.loads(out)["state"], json.loads(out)["reason"]) == (2, "refused", reason)
+        with pytest.raises(tuner.StudyError, match="one that lacks folder:photos"):
+            tuner.connect().submit(study_file).checked()
+    with verdicts(served, State.QUEUED):
+        code, out, err = run_main(capsys, "submit", study_file)
+    assert (code, out.endswith("parabola.py is queued\n"), err.count("\n")) == (0, True, 1)
+    monkeypatch.setattr("tuner.cli.submit.CHECK_SECONDS", 0.1)
+    code, out, err = run_main(capsys, "submit", study_file)  # nobody checks it
+    study = out.split()[1]
+    assert (code, out) == (0, f"study {study} parabola.py is checking\n")
+    assert err.splitlines()[1] == f"its check takes longer; `tuner queue --why {study}` says what it finds"
+    code, _, err = run_main(capsys, "submit", study_file, "--wait", "--no-wait")
+    assert (code, "not allowed with argument --wait" in err) == (2, True)
 
 
 def test_the_queue_tells_what_finished_studies_found(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -237,7 +237,9 @@ def test_a_cluster_that_refuses_jobs_fails_the_study_with_its_words(
         cluster.answers = [(400, b"runtime_env is bad\x1b[2J")]
         study = service.submit(submission(), ANNE).id
         wait_for(lambda: cluster.bodies)
-        wait_for(lambda: "answers 400: runtime_env is bad" in executor.log(service.folder.attempt(study, 1), 1_000).decode())
+        wait_for(
+            lambda: "answers 400: runtime_env is bad" in executor.log(service.folder.attempt(study, 1), 1_000).decode()
+        )
         cluster.answers.clear()
         wait_until(service, study, State.FINISHED)  # by a later attempt
 
