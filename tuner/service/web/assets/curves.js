@@ -17,6 +17,7 @@ export function curvesOf(study, choose) {
     note,
   );
   let found = null;
+  let asked = 0; // an answer that a later one has overtaken is not shown
   choice.addEventListener("change", () => load());
   onTheme(() => found && draw());
 
@@ -26,8 +27,12 @@ export function curvesOf(study, choose) {
     choice.value = metrics.includes(before) ? before : metrics[0]; // browsers choose the last that was put in
   }
 
-  async function load() {
-    found = await get(path(["studies", study, "curves"], { metric: choice.value }));
+  async function load(head) {
+    const number = (asked += 1);
+    const told = await get(path(["studies", study, "curves"], { metric: choice.value }));
+    await head; // what the figure stands in
+    if (number !== asked) return;
+    found = told;
     await draw();
   }
 
