@@ -18,6 +18,7 @@ from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.cli import at_service
 from tuner.history.events import EventLog, read_all
+from tuner.quoting import command
 from tuner.service import logins
 from tuner.service.client import RequestError
 from tuner.service.connection import Connection, checked_url
@@ -326,8 +327,20 @@ def test_verbs_about_runs_take_studies_too(
         2,
         f"tuner: a download needs a new file, got 'study-{study[1:]}.html' (File"[:60],
     )
+    refined = run_main(capsys, "refine", study, "-o", "next.py")
+    assert (refined[0], f"needs a run of a study file, got {study}, which" in refined[2]) == (2, True)
     missing = run_main(capsys, "show", "@999")
     assert missing[2] == "tuner: a study is named by its number, got 999; `tuner queue` lists them\n"
+
+
+def test_messages_name_the_study_and_not_the_folder_of_its_copy() -> None:
+    told = f"got 2 in '/tmp/a b'; let it go on: {command('resume', '/tmp/a b', '--trials', '12')}"
+    with pytest.raises(tuner.StudyError) as refused, at_service.named("@6", "/tmp/a b"):
+        raise tuner.StudyError(told)
+    assert str(refused.value) == "got 2 in @6; let it go on: python -m tuner set @6 --trials 12"
+    with pytest.raises(tuner.StudyError) as refused, at_service.named("runs/a b", "/tmp/a b"):
+        raise tuner.StudyError(told)
+    assert str(refused.value) == told
 
 
 def test_an_archive_that_leads_elsewhere_leaves_nothing_there(tmp_path: Path) -> None:

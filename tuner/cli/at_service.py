@@ -6,12 +6,15 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
+from tuner.errors import StudyError
 from tuner.foreign_text import printable
+from tuner.quoting import command
 
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy
@@ -39,6 +42,24 @@ def located(run: str) -> str:
     if (here := _run_here(study)) is not None:
         return here
     return str(_fetched(study))
+
+
+@contextmanager
+def named(run: str, path: str) -> Iterator[None]:
+    """Messages about a study's run name the study and what goes on with it, not the folder where its run lies."""
+    try:
+        yield
+    except StudyError as error:
+        if not is_study(run):
+            raise
+        text = str(error)
+        for told, instead in (
+            (command("resume", path, "--trials"), command("set", run, "--trials")),
+            (command("resume", path), command("resume", run)),
+            (repr(path), run),
+        ):
+            text = text.replace(told, instead)
+        raise StudyError(text) from error
 
 
 def _run_here(study: RemoteStudy) -> str | None:

@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from tuner.cli.at_service import located
+from tuner.cli.at_service import located, named
 from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_trust, count, positive
@@ -49,9 +49,9 @@ def perform(options: argparse.Namespace) -> int:
     check_new(path, "-o", force=options.force)
     with redirect_stdout(sys.stderr):
         run = load_run(located(options.run))
-        found = refine(
-            run, options.kind, quantile=options.quantile, configurations=options.configurations, trust=options.trust
-        )
+        settings = {"quantile": options.quantile, "configurations": options.configurations, "trust": options.trust}
+        with named(options.run, run.path):
+            found = refine(run, options.kind, **settings)
         text = found.text(path)
     write_new(path, text, "-o", force=options.force)
     print_refinement(found, path)
