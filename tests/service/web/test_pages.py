@@ -171,20 +171,6 @@ def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object,
     assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
 
 
-def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "with space")
-    info = json.loads((Path(run.path) / "run.json").read_text())
-    told = {"study_file": str(tmp_path / "space.py"), "end_reason": "trials"}
-    (Path(run.path) / "run.json").write_text(json.dumps(info | told))
-    study = served.study("anne", State.RUNNING, run)
-    found = served.client("guest", timeout=60).get(f"/api/v1/studies/{study}/advice").json()["items"]
-    by_verb = {one["verb"]: one for one in found}
-    assert by_verb["refine"]["command"] == f"python -m tuner refine @{study} -o next.py"
-    assert all(run.path not in (one["command"] or "") for one in found)
-    if "extend" in by_verb:
-        assert by_verb["extend"]["command"] == f"python -m tuner set @{study} --trials {by_verb['extend']['trials']}"
-
-
 def test_a_study_has_the_record_of_the_time_left(served: Served, tmp_path: Path) -> None:
     """Told with the time left alone."""
     study = served.study("anne", State.RUNNING, a_run(tmp_path))

@@ -24,6 +24,7 @@ from tuner.service.web.routes.bodies import LARGEST_ID, Advised, Id, Listed, Ref
 
 router = APIRouter(tags=["studies"])
 _COMMAND = "python -m tuner "
+OF_STUDIES = ("resume", "refine", "show", "report", "export", "compare", "set", "pause", "stop", "try", "note")
 _SUMMARY, _CURVES, _ADVICE = TypeAdapter(summary.Summary), TypeAdapter(summary.Curves), TypeAdapter(list[Advice])
 Metric = Annotated[str | None, Query(max_length=200, description="of those that trials report; by default the study's")]
 Most = Annotated[int, Query(ge=1, le=200, description="curves at most")]
@@ -92,11 +93,16 @@ async def show_advice(study: Id, web: Shown, user: Viewer) -> Listed[Advised]:
 
 
 def _at_service(advised: Advice, study: str) -> str:
-    """The command for a study of the service: what goes on there is set."""
+    """The command for a study of the service: what goes on there is set.
+
+    A call in Python, and a verb that takes no studies, name the run's folder: for the server's own machine.
+    """
     told = advised.command or ""
-    if not told.startswith(_COMMAND):  # a call in Python
+    if not told.startswith(_COMMAND):
         return told
     verb, _, *options = shlex.split(told.removeprefix(_COMMAND))
+    if advised.verb is None and verb not in OF_STUDIES:
+        return told
     return _COMMAND + shlex.join(["set" if advised.verb == "extend" else verb, study, *options])
 
 
