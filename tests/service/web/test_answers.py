@@ -106,6 +106,7 @@ def test_what_changes_while_it_is_answered_is_not_kept(served: Served, tmp_path:
         return asked.work()
 
     assert asked.answers.get(asked.study, "how many", NUMBER, work) == 1
+    assert list(served.service.folder.answers.iterdir()) == []
     assert asked() == 2
 
 

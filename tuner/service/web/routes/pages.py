@@ -140,12 +140,10 @@ def _modules() -> list[str]:
 
 @cache
 def _looks() -> str:
-    from tuner.plots import base, curves
+    from tuner.plots import base
 
-    found = {name: getattr(base, name) for name in ("CATEGORIES", "COLOURS", "FONT", "GREY", "THEMES")}
-    return "".join(
-        f"export const {name} = {json.dumps(one)};\n" for name, one in (found | {"BANDS": curves.BANDS}).items()
-    )
+    found = {name: getattr(base, name) for name in ("CATEGORIES", "FONT", "THEMES")}
+    return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 
 @cache
