@@ -321,6 +321,13 @@ def test_verbs_about_runs_take_studies_too(
     assert served.service.study(int(study[1:])).options["concurrency"] == 3
     assert run_main(capsys, "note", study, "look here")[1].startswith(f"study {study[1:]} is running: the order waits")
     assert run_main(capsys, "pause", study)[1] == f"study {study} parabola.py is pausing\n"
+    told(served, int(study[1:]), State.PAUSED)
+    assert run_main(capsys, "resume", study, "--trials", "50") == (0, f"study {study} parabola.py is queued\n", "")
+    assert served.service.study(int(study[1:])).limits == {"trials": 50}
+    over = f"@{served.study(state=State.RUNNING, run=run)}"
+    told(served, int(over[1:]), State.FINISHED)
+    assert run_main(capsys, "resume", over, "--trials", "70") == (0, f"study {over} parabola.py is queued\n", "")
+    assert run_main(capsys, "refit", study)[2].startswith(f"tuner: refit needs the folder of a run, got '{study}'; ")
     assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
     again = run_main(capsys, "report", study)
     assert (again[0], again[2][:60]) == (

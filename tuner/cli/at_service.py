@@ -73,7 +73,10 @@ def _run_here(study: RemoteStudy) -> str | None:
 def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) -> int:
     """Send an order to a study of a service, and print what it answers; the exit code."""
     study = study_of(options.run)
-    answer = _sent(study, verb, arguments)
+    return _told(options, study, _sent(study, verb, arguments))
+
+
+def _told(options: argparse.Namespace, study: RemoteStudy, answer: dict[str, Any]) -> int:
     if options.json:
         print(json.dumps(answer))
     elif "outcome" in answer:
@@ -81,6 +84,15 @@ def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) 
     else:
         print(printable(f"study @{study.id} {answer['name']} is {answer['state']}"))
     return SUCCESS
+
+
+def go_on(options: argparse.Namespace, limits: Mapping[str, Any]) -> int:
+    """Let a study of a service go on, with higher limits where some are given; the exit code."""
+    if limits:
+        changed = study_of(options.run).change(**limits)
+        if changed.state not in ("paused", "failed"):  # one that was finished waits for devices by that alone
+            return _told(options, changed, changed.record)
+    return steer(options, "resume", {})
 
 
 def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
