@@ -174,6 +174,9 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert (code, out) == (0, "")
     assert err == f"logged in to {served.url} as emil, submitter; the token is in {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
+    again = json.loads(run_main(capsys, "login", served.url, "--user", "emil", "--json")[1])
+    assert again == {"server": served.url, "user": "emil", "role": "submitter", "file": str(file)}
     code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2", "--no-wait")
     study = int(out.split()[1].removeprefix("@"))
     assert (code, out, err) == (0, f"study @{study} parabola.py is checking\n", "")
@@ -329,6 +332,9 @@ def test_verbs_about_runs_take_studies_too(
     assert run_main(capsys, "resume", over, "--trials", "70") == (0, f"study {over} parabola.py is queued\n", "")
     assert run_main(capsys, "refit", study)[2].startswith(f"tuner: refit needs the folder of a run, got '{study}'; ")
     assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
+    assert json.loads(run_main(capsys, "report", over, "--json")[1]) == {"report": f"study-{over[1:]}.html"}
+    exported = json.loads(run_main(capsys, "export", study, "--to", "csv", "tables", "--json")[1])
+    assert sorted(exported["files"]) == ["tables/history.csv", "tables/trials.csv"]
     again = run_main(capsys, "report", study)
     assert (again[0], again[2][:60]) == (
         2,

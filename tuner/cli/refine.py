@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -35,6 +36,7 @@ def add(verbs: Verbs) -> None:
         "--configurations", type=count, default=30, metavar="N", help="of a grid, at most (default: 30)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_trust(parser)
 
 
@@ -54,6 +56,9 @@ def perform(options: argparse.Namespace) -> int:
             found = refine(run, options.kind, **settings)
         text = found.text(path)
     write_new(path, text, "-o", force=options.force)
-    print_refinement(found, path)
+    if options.json:
+        print(json.dumps({"study": str(path), "summary": found.summary, "trials": found.study.trials}))
+    else:
+        print_refinement(found, path)
     tell_damages(run)
     return SUCCESS
