@@ -175,8 +175,9 @@ def test_a_search_is_refined_to_a_grid_that_finds_better(tmp_path: Path) -> None
         2,
         "tuner: -o names a new file, got 'grid.py', which exists; choose another, or add --force\n",
     )
-    forced = tuner("refine", "runs/simple", "-o", "grid.py", "--as", "narrowed", "--force", folder=tmp_path)
+    forced = tuner("refine", "runs/simple", "-o", "grid.py", "--as", "narrowed", "--force", "--json", folder=tmp_path)
     assert forced.code == 0, forced.err
+    assert (forced.json["study"], forced.json["summary"][:10]) == ("grid.py", "The region")
     checked = tuner("check", "grid.py", "--json", folder=tmp_path)
     assert checked.json["samples"][0] == first.best.config
     share = tuner("refine", "runs/simple", "-o", "x.py", "--quantile", "2", folder=tmp_path)

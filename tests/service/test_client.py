@@ -7,6 +7,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,12 @@ from tests.service.submissions import STUDY
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tuner.cli import at_service
 from tuner.history.events import EventLog, read_all
+from tuner.quoting import command
 from tuner.service import logins
 from tuner.service.client import RequestError
 from tuner.service.connection import Connection, checked_url
 from tuner.service.database import studies
-from tuner.service.model import State
+from tuner.service.model import Change, State
 from tuner.storage.folder import LocalFolder
 
 
@@ -172,7 +174,10 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert (code, out) == (0, "")
     assert err == f"logged in to {served.url} as emil, submitter; the token is in {file}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{PASSWORD}\n"))
+    again = json.loads(run_main(capsys, "login", served.url, "--user", "emil", "--json")[1])
+    assert again == {"server": served.url, "user": "emil", "role": "submitter", "file": str(file)}
+    code, out, err = run_main(capsys, "submit", study_file, "--priority", "-3", "--trials", "2", "--no-wait")
     study = int(out.split()[1].removeprefix("@"))
     assert (code, out, err) == (0, f"study @{study} parabola.py is checking\n", "")
     lines = run_main(capsys, "queue")[1].splitlines()
@@ -188,6 +193,50 @@ def test_a_user_logs_in_by_a_link_and_works(
     code, out, err = run_main(capsys, "user", "add", "bob")
     assert (code, out) == (2, "")
     assert err == "tuner: this takes the role admin, got 'emil', who is a submitter; ask an admin\n"
+
+
+@contextmanager
+def verdicts(served: Served, becomes: State, **columns: str) -> Iterator[None]:
+    """What the check of each study that is submitted meanwhile comes to, a moment after the submission's answer."""
+
+    def come(change: Change) -> None:
+        if change.state is State.CHECKING:
+            later = threading.Timer(0.2, leave, [change.study])
+            later.start()
+
+    def leave(study: int) -> None:
+        with served.service.database.changing() as connection:
+            studies.change(connection, study, State.CHECKING, becomes, 1.0, **columns)
+
+    end = served.service.subscribe(come)
+    yield
+    end()
+
+
+def test_submit_waits_for_the_check_and_says_what_it_found(
+    served: Served, study_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins.keep(served.url, served.tokens["anne"])
+    reason = "a study needs data and weights that the server has, got one that lacks folder:photos; put them there"
+    with verdicts(served, State.REFUSED, reason=reason):
+        code, out, err = run_main(capsys, "submit", study_file)
+        assert (code, out) == (2, "")
+        assert err.splitlines()[0].endswith("parabola.py is checking")
+        assert err.splitlines()[1:] == [f"tuner: {reason}"]
+        code, out, err = run_main(capsys, "submit", study_file, "--json", "--wait")
+        assert (code, json.loads(out)["state"], json.loads(out)["reason"]) == (2, "refused", reason)
+        with pytest.raises(tuner.StudyError, match="one that lacks folder:photos"):
+            tuner.connect().submit(study_file).checked()
+    with verdicts(served, State.QUEUED):
+        code, out, err = run_main(capsys, "submit", study_file)
+    assert (code, out.endswith("parabola.py is queued\n"), err.count("\n")) == (0, True, 1)
+    monkeypatch.setattr("tuner.cli.submit.CHECK_SECONDS", 0.1)
+    code, out, err = run_main(capsys, "submit", study_file)  # nobody checks it
+    study = out.split()[1]
+    assert (code, out) == (0, f"study {study} parabola.py is checking\n")
+    assert err.splitlines()[1] == f"its check takes longer; `tuner queue --why {study}` says what it finds"
+    code, _, err = run_main(capsys, "submit", study_file, "--wait", "--no-wait")
+    assert (code, "not allowed with argument --wait" in err) == (2, True)
 
 
 def test_the_queue_tells_what_finished_studies_found(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,14 +324,35 @@ def test_verbs_about_runs_take_studies_too(
     assert served.service.study(int(study[1:])).options["concurrency"] == 3
     assert run_main(capsys, "note", study, "look here")[1].startswith(f"study {study[1:]} is running: the order waits")
     assert run_main(capsys, "pause", study)[1] == f"study {study} parabola.py is pausing\n"
-    assert run_main(capsys, "report", study)[1] == f"study-{study[1:]}.html\n"
+    told(served, int(study[1:]), State.PAUSED)
+    assert run_main(capsys, "resume", study, "--trials", "50") == (0, f"study {study} parabola.py is queued\n", "")
+    assert served.service.study(int(study[1:])).limits == {"trials": 50}
+    over = f"@{served.study(state=State.RUNNING, run=run)}"
+    told(served, int(over[1:]), State.FINISHED)
+    assert run_main(capsys, "resume", over, "--trials", "70") == (0, f"study {over} parabola.py is queued\n", "")
+    assert run_main(capsys, "refit", study)[2].startswith(f"tuner: refit needs the folder of a run, got '{study}'; ")
+    assert json.loads(run_main(capsys, "report", study, "--json")[1]) == {"report": f"study-{study[1:]}.html"}
+    exported = json.loads(run_main(capsys, "export", study, "--to", "csv", "tables", "--json")[1])
+    assert sorted(exported["files"]) == ["tables/history.csv", "tables/trials.csv"]
     again = run_main(capsys, "report", study)
     assert (again[0], again[2][:60]) == (
         2,
         f"tuner: a download needs a new file, got 'study-{study[1:]}.html' (File"[:60],
     )
+    refined = run_main(capsys, "refine", study, "-o", "next.py")
+    assert (refined[0], f"needs a run of a study file, got {study}, which" in refined[2]) == (2, True)
     missing = run_main(capsys, "show", "@999")
     assert missing[2] == "tuner: a study is named by its number, got 999; `tuner queue` lists them\n"
+
+
+def test_messages_name_the_study_and_not_the_folder_of_its_copy() -> None:
+    told = f"got 2 in '/tmp/a b'; let it go on: {command('resume', '/tmp/a b', '--trials', '12')}"
+    with pytest.raises(tuner.StudyError) as refused, at_service.named("@6", "/tmp/a b"):
+        raise tuner.StudyError(told)
+    assert str(refused.value) == "got 2 in @6; let it go on: python -m tuner set @6 --trials 12"
+    with pytest.raises(tuner.StudyError) as refused, at_service.named("runs/a b", "/tmp/a b"):
+        raise tuner.StudyError(told)
+    assert str(refused.value) == told
 
 
 def test_an_archive_that_leads_elsewhere_leaves_nothing_there(tmp_path: Path) -> None:

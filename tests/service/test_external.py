@@ -107,7 +107,7 @@ def test_an_external_study_runs_without_devices_to_its_end(
     assert "trial 0 runs outside the service, whose worker has what it printed" in err
     file = tmp_path / "furnace.json"
     file.write_text(tuner.study_to_json(declared))
-    code, out, _ = run_main(capsys, "submit", file, "--trials", "9", "--json")
+    code, out, _ = run_main(capsys, "submit", file, "--trials", "9", "--json", "--no-wait")
     assert (code, json.loads(out)["options"], json.loads(out)["name"]) == (0, {"trials": 9}, "furnace")
     file.write_text("{")
     code, _, err = run_main(capsys, "submit", file)

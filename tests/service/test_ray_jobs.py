@@ -230,14 +230,16 @@ def test_a_cluster_that_refuses_jobs_fails_the_study_with_its_words(
     folder = tmp_path / "1-1"
     with pytest.raises(JobRefusedError, match=r"doesn't take the token \(401\); set \$RAY_AUTH_TOKEN"):
         executor.start(Task(None, None, str(tmp_path)), folder)
-    assert b"the cluster refused the job: " in executor.log(folder)
+    assert b"the cluster refused the job: " in executor.log(folder, 1_000)
     assert "doesn't take the token" in str(executor.look(folder).problem)  # nothing is known of it
     cluster.answers = [(400, b"runtime_env is bad\x1b[2J")]
     with serving(tmp_path, cluster) as service:
         cluster.answers = [(400, b"runtime_env is bad\x1b[2J")]
         study = service.submit(submission(), ANNE).id
         wait_for(lambda: cluster.bodies)
-        wait_for(lambda: "answers 400: runtime_env is bad" in executor.log(service.folder.attempt(study, 1)).decode())
+        wait_for(
+            lambda: "answers 400: runtime_env is bad" in executor.log(service.folder.attempt(study, 1), 1_000).decode()
+        )
         cluster.answers.clear()
         wait_until(service, study, State.FINISHED)  # by a later attempt
 

@@ -1,5 +1,6 @@
 """`tuner serve` as a process: it answers, refuses a second one, ends in order, and is copied while it runs."""
 
+import json
 import re
 import signal
 import sqlite3
@@ -31,6 +32,17 @@ def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
+def test_a_program_reads_where_a_server_listens_and_who_becomes_its_admin(tmp_path: Path) -> None:
+    with subprocess.Popen([*SERVE, "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+    assert told["storage"] == str(tmp_path / "runs")
+    assert told["link"].startswith(f"{told['url']}/welcome#tuner_")
+
+
 def test_a_server_answers_alone_and_ends_in_order(served: tuple[subprocess.Popen[str], str], tmp_path: Path) -> None:
     process, address = served
     with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
@@ -38,7 +50,8 @@ def test_a_server_answers_alone_and_ends_in_order(served: tuple[subprocess.Popen
     second = tuner("serve", "--port", "0", "--cpus", "1", folder=tmp_path)
     assert second.code == 2
     assert f"has one server at a time, got {str(tmp_path / 'runs')!r}, which process {process.pid} on" in second.err
-    assert tuner("serve", "--backup", "copy.sqlite3", folder=tmp_path).code == 0
+    told = tuner("serve", "--backup", "copy.sqlite3", "--json", folder=tmp_path)
+    assert (told.code, json.loads(told.out)) == (0, {"backup": "copy.sqlite3"})
     with closing(sqlite3.connect(tmp_path / "copy.sqlite3")) as copy:
         assert copy.execute("SELECT count(*) FROM studies").fetchone() == (0,)
     assert tuner("runs", folder=tmp_path).code == 0

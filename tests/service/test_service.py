@@ -234,6 +234,18 @@ def test_an_order_to_a_search_that_rests_says_how_the_service_goes_on(
         service.stop_trial(study, ANNE, 3)
 
 
+def test_an_order_to_a_study_whose_driver_starts_waits_for_it(service: Service, tmp_path: Path) -> None:
+    """As of one that goes on: it has a run, and nobody works on that yet."""
+    study = service.submit(submission(), ANNE).id
+    bring(service, study, State.QUEUED, State.STARTING)
+    with service.database.changing() as connection:
+        run = simulated(tmp_path / "parabola" / "1").path
+        studies.update(connection, study, run=run, devices=(Device("cpu", 0),))
+    answer = service.try_(study, ANNE, {"lr": 0.01})
+    told = "study 1 is starting: the order waits, and is obeyed once its search runs"
+    assert (answer.outcome, answer.message) == ("waiting", told)
+
+
 def test_a_cancelled_study_takes_no_order(service: Service, tmp_path: Path) -> None:
     study = service.submit(submission(), ANNE).id
     with service.database.changing() as connection:

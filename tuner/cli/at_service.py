@@ -6,12 +6,15 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
+from tuner.errors import StudyError
 from tuner.foreign_text import printable
+from tuner.quoting import command
 
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy
@@ -41,6 +44,24 @@ def located(run: str) -> str:
     return str(_fetched(study))
 
 
+@contextmanager
+def named(run: str, path: str) -> Iterator[None]:
+    """Messages about a study's run name the study and what goes on with it, not the folder where its run lies."""
+    try:
+        yield
+    except StudyError as error:
+        if not is_study(run):
+            raise
+        text = str(error)
+        for told, instead in (
+            (command("resume", path, "--trials"), command("set", run, "--trials")),
+            (command("resume", path), command("resume", run)),
+            (repr(path), run),
+        ):
+            text = text.replace(told, instead)
+        raise StudyError(text) from error
+
+
 def _run_here(study: RemoteStudy) -> str | None:
     """The run's folder, where the service is one of this machine."""
     from tuner.service.connection import is_loopback
@@ -52,7 +73,10 @@ def _run_here(study: RemoteStudy) -> str | None:
 def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) -> int:
     """Send an order to a study of a service, and print what it answers; the exit code."""
     study = study_of(options.run)
-    answer = _sent(study, verb, arguments)
+    return _told(options, study, _sent(study, verb, arguments))
+
+
+def _told(options: argparse.Namespace, study: RemoteStudy, answer: dict[str, Any]) -> int:
     if options.json:
         print(json.dumps(answer))
     elif "outcome" in answer:
@@ -60,6 +84,15 @@ def steer(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any]) 
     else:
         print(printable(f"study @{study.id} {answer['name']} is {answer['state']}"))
     return SUCCESS
+
+
+def go_on(options: argparse.Namespace, limits: Mapping[str, Any]) -> int:
+    """Let a study of a service go on, with higher limits where some are given; the exit code."""
+    if limits:
+        changed = study_of(options.run).change(**limits)
+        if changed.state not in ("paused", "failed"):  # one that was finished waits for devices by that alone
+            return _told(options, changed, changed.record)
+    return steer(options, "resume", {})
 
 
 def _sent(study: RemoteStudy, verb: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

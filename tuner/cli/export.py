@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from tuner.cli.at_service import located
 from tuner.cli.outcome import SUCCESS, tell_damages
@@ -24,6 +25,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "path", metavar="PATH", help="a folder for tables, a new one for a model; for optuna a new SQLite file"
     )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_trust(parser)
 
 
@@ -39,7 +41,9 @@ def perform(options: argparse.Namespace) -> int:
         files = ship(run, options.kind, options.path, trust=options.trust)
     else:
         files = export(run, options.kind, options.path)
-    for file in files:
+    if options.json:
+        print(json.dumps({"run": run.path, "files": [str(file) for file in files]}))
+    for file in () if options.json else files:
         print(printable(file))
     tell_damages(run)
     return SUCCESS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import platform
 import sys
 
@@ -19,6 +20,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("url", metavar="URL", help="the service's address")
     parser.add_argument("--link", action="store_true", help="set the password by a link that works once; asks for it")
     parser.add_argument("--user", metavar="NAME", help="the user's name (default: it is asked for)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--days", type=float, metavar="N", help="how long the login is valid (default: 30)")
 
 
@@ -40,6 +42,9 @@ def perform(options: argparse.Namespace) -> int:
             raise StudyError("a new password is written twice, got two different ones; try again")
         name = accept(options.url, secret, name, password)
     login = log_in(options.url, name, password, platform.node(), options.days)
+    if options.json:
+        print(json.dumps({"server": login.url, "user": login.user, "role": login.role, "file": str(login.file)}))
+        return SUCCESS
     print(f"logged in to {login.url} as {login.user}, {login.role}; the token is in {login.file}", file=sys.stderr)
     return SUCCESS
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from tuner.cli.at_service import located
+from tuner.cli.at_service import located, named
 from tuner.cli.new_files import check_new, write_new
 from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_trust, count, positive
@@ -35,6 +36,7 @@ def add(verbs: Verbs) -> None:
         "--configurations", type=count, default=30, metavar="N", help="of a grid, at most (default: 30)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_trust(parser)
 
 
@@ -49,11 +51,14 @@ def perform(options: argparse.Namespace) -> int:
     check_new(path, "-o", force=options.force)
     with redirect_stdout(sys.stderr):
         run = load_run(located(options.run))
-        found = refine(
-            run, options.kind, quantile=options.quantile, configurations=options.configurations, trust=options.trust
-        )
+        settings = {"quantile": options.quantile, "configurations": options.configurations, "trust": options.trust}
+        with named(options.run, run.path):
+            found = refine(run, options.kind, **settings)
         text = found.text(path)
     write_new(path, text, "-o", force=options.force)
-    print_refinement(found, path)
+    if options.json:
+        print(json.dumps({"study": str(path), "summary": found.summary, "trials": found.study.trials}))
+    else:
+        print_refinement(found, path)
     tell_damages(run)
     return SUCCESS

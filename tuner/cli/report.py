@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from tuner.cli.at_service import is_study, study_of
 from tuner.cli.outcome import SUCCESS, tell_damages
@@ -17,18 +18,23 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("report")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help=HELP)
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     if is_study(options.run):
         study = study_of(options.run)
-        print(printable(study.download("report", f"study-{study.id}.html")))
-        return SUCCESS
+        return _tell(options, study.download("report", f"study-{study.id}.html"))
     from tuner.html_report import write_report
     from tuner.results import load_run
 
     run = load_run(options.run)
-    print(printable(write_report(run)))
+    written = write_report(run)
     tell_damages(run)
+    return _tell(options, written)
+
+
+def _tell(options: argparse.Namespace, report: object) -> int:
+    print(json.dumps({"report": str(report)}) if options.json else printable(report))
     return SUCCESS

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
-from tuner.cli.at_service import is_study, steer
+from tuner.cli.at_service import go_on, is_study
 from tuner.cli.outcome import conclude, tell_damages
 from tuner.cli.parsing import RUN_OR_STUDY, add_driver_options, add_limits, add_take_over, driver_options, limits
 from tuner.cli.plans import plan_of
 from tuner.cli.verbs import Verbs
+from tuner.errors import StudyError
 from tuner.installation import check_trains
+from tuner.quoting import command
 from tuner.starting import release_interrupt
 
 
@@ -40,7 +42,12 @@ def perform(
     `refit` has the winner trained again on training and validation images together.
     """
     if is_study(options.run):
-        return steer(options, "resume", {})
+        if refit:
+            raise StudyError(
+                f"refit needs the folder of a run, got {options.run!r}; name the one that "
+                f"`{command('show', options.run, '--json')}` tells, on the service's machine"
+            )
+        return go_on(options, limits(options))
     check_trains("a search")
     from tuner.console.progress import display
     from tuner.loop.confirming import check_asked, cost_of

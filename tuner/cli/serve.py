@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from tuner.installation import check_serves
 
 if TYPE_CHECKING:
     from tuner.service.executors import Executor
+    from tuner.service.web.server import Opened
 
 
 def add(verbs: Verbs) -> None:
@@ -34,6 +37,7 @@ def add(verbs: Verbs) -> None:
         metavar="NAME=VALUE",
         help="in place of a default, as queued_per_user=50; may be repeated",
     )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, once it listens")
     group = parser.add_argument_group("address")
     group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at (default: 127.0.0.1)")
     group.add_argument("--port", type=port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
@@ -78,7 +82,7 @@ def add(verbs: Verbs) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     if options.backup is not None:
-        return _back_up(options.storage, Path(options.backup))
+        return _back_up(options, Path(options.backup))
     check_serves()
     from tuner.service.devices import devices_here, devices_of_cluster
     from tuner.service.limiting import limits_of
@@ -106,8 +110,15 @@ def perform(options: argparse.Namespace) -> int:
     if not devices:
         raise StudyError("a server needs a device for its studies, got --cpus 0 and no GPU; leave --cpus out")
     with Service(options.storage, limits=limits, devices=devices, executor=executor, passed=passed) as service:
-        serve(service, settings, say=lambda text: print(text, file=sys.stderr, flush=True))
+        serve(service, settings, say=lambda opened: _say(options, opened))
     return SUCCESS
+
+
+def _say(options: argparse.Namespace, opened: Opened) -> None:
+    if options.json:
+        print(json.dumps(asdict(opened)), flush=True)
+    else:
+        print(opened, file=sys.stderr, flush=True)
 
 
 def _ray_jobs(options: argparse.Namespace) -> Executor:
@@ -128,20 +139,23 @@ def _ray_jobs(options: argparse.Namespace) -> Executor:
     return RayJobs(JobsApi(options.ray_jobs, token_here()))
 
 
-def _back_up(storage: str, file: Path) -> int:
+def _back_up(options: argparse.Namespace, file: Path) -> int:
     from tuner.service.data_folder import DataFolder
     from tuner.service.database import Database
 
-    folder = DataFolder(storage)
+    folder = DataFolder(options.storage)
     if not folder.database.is_file():
         raise StudyError(
-            f"--backup needs a storage folder that was served, got {storage!r}, which has no database; check --storage"
+            f"--backup needs a storage folder that was served, got {options.storage!r}, which has no database; "
+            "check --storage"
         )
     database = Database(folder.database)
     try:
         database.backup(file)
     finally:
         database.close()
+    if options.json:
+        print(json.dumps({"backup": str(file)}))
     return SUCCESS
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from tuner.cli.outcome import NO_WINNER, SUCCESS
 from tuner.cli.parsing import add_study_options, count, study_options
 from tuner.cli.remote import add_server, client_of, show_study
 from tuner.cli.verbs import Verbs
+from tuner.errors import StudyError
 from tuner.foreign_text import printable
+
+if TYPE_CHECKING:
+    from tuner.service.client import RemoteStudy
+
+CHECK_SECONDS = 120.0  # that its check is waited for
 
 
 def add(verbs: Verbs) -> None:
@@ -29,7 +36,11 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--after", action="append", default=[], metavar="ID", help="begin once this study has finished; may be repeated"
     )
-    parser.add_argument("--wait", action="store_true", help="wait until it is over; exit code 1 if it didn't finish")
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument("--wait", action="store_true", help="wait until it is over; exit code 1 if it didn't finish")
+    waiting.add_argument(
+        "--no-wait", action="store_true", help="return before the service has checked it (default: wait for its check)"
+    )
     add_study_options(parser)
     add_server(parser)
 
@@ -49,9 +60,24 @@ def perform(options: argparse.Namespace) -> int:
         after=[number_of(each) for each in options.after],
         options=given,
     )
+    if options.no_wait:
+        return show_study(options, study)
+    _wait_for_its_check(options, study)
     if not options.wait:
         return show_study(options, study)
-    print(printable(f"study @{study.id} {study.record['name']} is {study.state}"), file=sys.stderr)
     state = study.wait()
     show_study(options, study)
     return SUCCESS if state == "finished" else NO_WINNER
+
+
+def _wait_for_its_check(options: argparse.Namespace, study: RemoteStudy) -> None:
+    """Raises StudyError where the service refuses the study."""
+    print(printable(f"study @{study.id} {study.record['name']} is {study.state}"), file=sys.stderr)
+    try:
+        study.checked(CHECK_SECONDS)
+    except TimeoutError:
+        print(f"its check takes longer; `tuner queue --why @{study.id}` says what it finds", file=sys.stderr)
+    except StudyError:
+        if options.json and study.state == "refused":
+            show_study(options, study)
+        raise

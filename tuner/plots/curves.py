@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
-from tuner.plots.base import BEST, COLOURS, GREY, SECOND, Plot, escaped, ids, label, new_figure, style_axes
+from tuner.plots.base import BEST, GREY, SECOND, Plot, escaped, label, new_figure, style_axes
+from tuner.plots.learning import (
+    MOST_TICKS,
+    OneCurve,
+    Quantiles,
+    learning_traces,
+    points_of,
+    quantiles_of,
+    rung_shapes,
+)
 from tuner.plots.value_axes import draw_values
 from tuner.results.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
     from tuner.results.run import Run
 
 MOST_CURVES = 100  # more are shown as bands
 ON_TOP = 10  # of the best trials, drawn over the bands
-BANDS = ((10, 90, 0.14), (25, 75, 0.22))  # percentiles, and how opaque
-QUANTILES = tuple(sorted({50, *(share for low, high, _ in BANDS for share in (low, high))}))
-MOST_TICKS = 20
 
 Curve = list[tuple[int, float]]  # epoch, value
 
@@ -41,12 +43,11 @@ def learning_curves(run: Run) -> Plot | None:
     best = [trial.trial for trial, _ in run.record.ranked()]
     shown = best[:ON_TOP] if many else [*best, *(trial for trial in curves if trial not in best)]
     figure = new_figure(_title(run, many=many), x="epoch", y=label(run.metric))
-    table = _add_bands(figure, list(curves.values())) if many else _points(run, curves)
-    for trial in reversed(shown):  # the best over the others
-        _add_curve(figure, run, trial, curves[trial], is_best=trial == best[0] if best else False)
-    _one_legend_entry_each(figure)
-    for rung in run.info.get("rungs") or []:
-        figure.add_vline(x=rung, line={"color": GREY, "dash": "dot", "width": 1})
+    others = quantiles_of(list(curves.values())) if many else None
+    drawn = [OneCurve(trial, run.record.trials[trial].status, curves[trial]) for trial in shown]
+    figure.add_traces(learning_traces(drawn, best[0] if best else None, others))
+    figure.update_layout(shapes=rung_shapes(run.info.get("rungs") or []))
+    table = _points(run, curves) if others is None else _table(others)
     if max(curve[-1][0] for curve in curves.values()) <= MOST_TICKS:
         figure.update_xaxes(dtick=1)
     values = [value for curve in curves.values() for _, value in curve]
@@ -68,7 +69,7 @@ def winner_curves(run: Run) -> Plot | None:
     for column, pair in enumerate(pairs, start=1):
         for name, colour, dash in zip(pair, (SECOND, BEST), ("dash", "solid"), strict=True):
             grid.add_scatter(
-                **_line(best.trial, curves[name]),
+                **points_of(best.trial, curves[name]),
                 name=label(name),
                 line={"color": colour, "dash": dash, "width": 2},
                 row=1,
@@ -92,30 +93,6 @@ def _title(run: Run, *, many: bool) -> str:
     return f"{which} {'was' if stopped < 2 else 'were'} stopped early; {drawn}"
 
 
-def _line(trial: str, curve: Curve) -> dict[str, Any]:
-    return {
-        "x": [epoch for epoch, _ in curve],
-        "y": [value for _, value in curve],
-        "customdata": ids([trial] * len(curve)),
-        "mode": "lines+markers" if len(curve) == 1 else "lines",
-        "hovertemplate": "trial %{customdata[0]}, epoch %{x}: %{y:.5g}<extra></extra>",
-    }
-
-
-def _add_curve(figure: go.Figure, run: Run, trial: str, curve: Curve, *, is_best: bool) -> None:
-    status = run.record.trials[trial].status
-    line = {"color": COLOURS[status], "width": 4 if is_best else 1.2}
-    figure.add_scatter(**_line(trial, curve), name=status, legendgroup=status, line=line)
-
-
-def _one_legend_entry_each(figure: go.Figure) -> None:
-    shown: set[str] = set()
-    for trace in figure.data:
-        if trace.legendgroup:
-            trace.showlegend = trace.legendgroup not in shown
-            shown.add(trace.legendgroup)
-
-
 def _points(run: Run, curves: dict[str, Curve]) -> pd.DataFrame:
     import pandas as pd
 
@@ -124,38 +101,12 @@ def _points(run: Run, curves: dict[str, Curve]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["trial", "status", "epoch", run.metric])
 
 
-def _add_bands(figure: go.Figure, curves: Sequence[Curve]) -> pd.DataFrame:
+def _table(found: Quantiles) -> pd.DataFrame:
     """Percentiles after each epoch over the trials that have a value there."""
     import pandas as pd
 
-    at: dict[int, list[float]] = {}
-    for curve in curves:
-        for epoch, value in curve:
-            at.setdefault(epoch, []).append(value)
-    epochs = sorted(at)
-    quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
-    table = pd.DataFrame({"epoch": epochs, "trials": [len(at[epoch]) for epoch in epochs]})
-    table = table.assign(**{f"{share} %": quantiles[:, index] for index, share in enumerate(QUANTILES)})
-    for low, high, opacity in BANDS:
-        figure.add_scatter(
-            x=[*epochs, *reversed(epochs)],
-            y=[*table[f"{high} %"], *reversed(table[f"{low} %"].tolist())],
-            name=f"{low} to {high} % of trials",
-            mode="lines",
-            fill="toself",
-            fillcolor=f"rgba(128,128,128,{opacity})",
-            line={"color": GREY, "width": 1},
-            hoverinfo="skip",
-        )
-    figure.add_scatter(
-        x=epochs,
-        y=table["50 %"],
-        name="median of trials",
-        mode="lines",
-        line={"color": GREY, "width": 3, "dash": "dash"},
-        hovertemplate="median after epoch %{x}: %{y:.5g}<extra></extra>",
-    )
-    return table
+    table = pd.DataFrame({"epoch": found.epochs, "trials": found.counts})
+    return table.assign(**{f"{share} %": values for share, values in found.shares.items()})
 
 
 def _pairs(trial: TrialRecord) -> list[tuple[str, str]]:

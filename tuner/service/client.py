@@ -8,7 +8,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,14 +188,29 @@ class RemoteStudy:
 
     def wait(self, seconds: float | None = None) -> str:
         """Wait until it is over; returns its state. Raises TimeoutError after `seconds`."""
+        self._poll(lambda: self.state in OVER, seconds)
+        return self.state
+
+    def checked(self, seconds: float | None = None) -> RemoteStudy:
+        """Wait until the service has checked it; returns itself.
+
+        Raises:
+            StudyError: the study is refused, as data that the service lacks, for the reason that the message says.
+            TimeoutError: it is still being checked after `seconds`.
+        """
+        self._poll(lambda: self.state != "checking", seconds)
+        if self.state == "refused":
+            raise StudyError(printable(self.record["reason"] or f"study @{self.id} is refused"))
+        return self
+
+    def _poll(self, reached: Callable[[], bool], seconds: float | None) -> None:
         end, pause = None if seconds is None else time.monotonic() + seconds, POLL_SECONDS
-        while self.refresh().state not in OVER:
+        while self.refresh() and not reached():
             left = LONGEST_POLL if end is None else end - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"study @{self.id} is {self.state} after {seconds:g} s")
             time.sleep(min(pause, left))
             pause = min(LONGEST_POLL, pause * 1.5)
-        return self.state
 
     def events(self, last: str | None = None) -> Iterator[dict[str, Any]]:
         """The events of its run from the beginning, and then each as it happens, until the study is over."""

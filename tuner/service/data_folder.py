@@ -17,7 +17,7 @@ FOLDER = ".service"
 
 
 class DataFolder:
-    """`STORAGE/.service`: the database, bundles, what drivers are told and say, records of long runs, and the lock.
+    """`STORAGE/.service`: the database, bundles, what drivers are told and say, what is kept of runs, and the lock.
 
     The lock is the kernel's and ends with the process that holds it, however that ends.
     """
@@ -29,6 +29,7 @@ class DataFolder:
         self.bundles = self.path / "bundles"
         self.drivers = self.path / "drivers"
         self.records = self.path / "records"
+        self.answers = self.path / "answers"
         self._lock: int | None = None
 
     def make(self) -> None:

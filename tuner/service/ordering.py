@@ -31,8 +31,12 @@ def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mappin
         raise ServiceError(Code.CONFLICT, str(error)) from error
     except StudyError as error:
         raise ServiceError(Code.REFUSED, str(error)) from error
-    if answer.outcome != "waiting" or study.devices:
+    if answer.outcome != "waiting":
         return answer
+    if study.devices:  # its driver is starting or ending just now
+        return replace(
+            answer, message=f"study {study.id} is {study.state}: the order waits, and is obeyed once its search runs"
+        )
     told = f"study {study.id} is {study.state}: the order waits, and is obeyed first once its search goes on"
     return replace(answer, message=f"{told}; {_going_on(study)}")
 

@@ -55,6 +55,13 @@ def after(study: SubmittedStudy, look: Look, run: RunEnd | None, log: str, now: 
     return _died(study, stopped_by or _last_words(look, log), now)
 
 
+def unreadable(study: SubmittedStudy, why: str, now: float) -> Next:
+    """What becomes of a study of whose driver nothing can be read; `resume` tries again."""
+    if study.state is State.CANCELLED:
+        return Next(None, "ended")
+    return Next(State.FAILED, "failed", {"reason": f"what its driver left can't be read: {why}", "ended": now})
+
+
 def _may_pass(look: Look, run: RunEnd | None) -> bool:
     """Whether an error may be gone next time: one that is no fault of the study, or another driver that still works."""
     kind = look.ended.error[0] if look.ended is not None and look.ended.error is not None else ""

@@ -27,6 +27,7 @@ from tuner.service.devices import DeviceWatch, devices_here, slots
 from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, LocalProcesses
 from tuner.service.executors.local import OF_SEARCHES
+from tuner.service.executors.told import log_part
 from tuner.service.following import Followed
 from tuner.service.model import (
     OVER,
@@ -51,6 +52,7 @@ from tuner.service.telling import Listener, Listeners
 from tuner.storage.locations import open_folder
 
 CHECKS_AT_ONCE = 4  # that users wait for
+LOG_BYTES = 1_000_000  # of a log that are read at once
 Kind = Literal["state", "progress", "priority", "deleted"]
 
 
@@ -221,16 +223,9 @@ class Service:
         """The search of a study that ended here lately, as its events told it to the end."""
         return self._supervisor.ended(study)
 
-    def driver_log(self, study: int, start: int = 0) -> bytes:
+    def driver_log(self, study: int, start: int = 0, most: int = LOG_BYTES) -> bytes:
         """What the study's newest driver printed, after the first `start` bytes; trials have logs of their own."""
-        found = self.study(study)
-        path = self.folder.attempt(study, found.attempt) / "log"
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, start))
-                return file.read()
-        except FileNotFoundError:
-            return b""
+        return log_part(self.folder.attempt(study, self.study(study).attempt), start, most)
 
     def history(
         self, study: int | None = None, *, cursor: str | None = None, limit: int | None = None

@@ -13,20 +13,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Literal
+from functools import partial
 
-from tuner.errors import RunFolderError, TunerError, describe_error
+from tuner.errors import RunFolderError, describe_error
 from tuner.orders.inbox import put
 from tuner.results import load_run
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, foretold, studies, usage, webhooks
-from tuner.service.errors import Code, ServiceError
 from tuner.service.executors import Executor, Look, Task
+from tuner.service.executors.told import note_end
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driver, of_study
-from tuner.service.outcomes import RunEnd, after
+from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.records import Records
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
+from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
 
 LOOK_SECONDS = 0.3  # between two passes
@@ -34,12 +35,10 @@ PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but
 PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
-WARN_SECONDS = 60.0
 LOG_END_BYTES = 4_000
 ENDED_LATELY = 4  # searches that are kept in memory: reading a long one anew takes seconds
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
 _log = logging.getLogger(__name__)
-Tell = Callable[[int, Literal["state", "progress"]], None]
 
 
 class Supervisor:
@@ -63,11 +62,10 @@ class Supervisor:
     ) -> None:
         self._database, self._folder, self._devices = database, folder, tuple(devices)
         self._executor, self._searches, self._tell, self._clock = executor, searches, tell, clock
-        self._records = records
+        self._records, self._troubles = records, Troubles(database, tell, clock)
         self._followed: dict[int, Followed] = {}
         self._ended_lately: OrderedDict[int, Followed] = OrderedDict()
         self._ordered: set[tuple[int, int, str]] = set()  # study, attempt and verb of the orders that were given
-        self._warned: dict[tuple[int, str], float] = {}
         self._best: dict[int, float] = {}  # by study, as webhooks were told last
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
@@ -116,7 +114,7 @@ class Supervisor:
         with self._database.reading() as connection:
             holders = studies.holding(connection)
         for study in holders:
-            self._guarded(study.id, lambda study=study: self._watch(study))  # type: ignore[misc]
+            self._troubles.guarded(study.id, "look after its driver", partial(self._watch, study))
         for gone in self._followed.keys() - {study.id for study in holders}:
             del self._followed[gone]
         changed = self._database.commits != self._planned_for and time.monotonic() > self._rest_until
@@ -155,24 +153,6 @@ class Supervisor:
             self._come.wait(LOOK_SECONDS)
             self._come.clear()
 
-    def _guarded(self, study: int, work: Callable[[], None]) -> None:
-        """What goes wrong with one study holds up no other."""
-        try:
-            work()
-        except ServiceError as error:
-            if error.code is not Code.CONFLICT:  # somebody changed it meanwhile: the next pass sees that
-                self._warn(study, str(error))
-        except (OSError, TunerError) as error:
-            self._warn(study, describe_error(error))
-
-    def _warn(self, study: int, problem: str) -> None:
-        """Into the server's log, once a minute: the next pass may find the same."""
-        now = time.monotonic()
-        if now > self._warned.get((study, problem), 0.0):
-            self._warned = {known: until for known, until in self._warned.items() if until > now}
-            self._warned[study, problem] = now + WARN_SECONDS
-            _log.warning("study %d: %s", study, problem)
-
     # Drivers that run
 
     def _runs(self, study: SubmittedStudy) -> Executor:
@@ -183,10 +163,10 @@ class Supervisor:
         look = self._runs(study).look(folder)
         if look.run is not None and study.state is not State.CANCELLED:
             study = self._begun(study, look.run)
-            with suppress(RunFolderError, OSError):  # deleted under it
-                self._follow(study, look.run)
-        if study.state in (State.STARTING, State.RUNNING) and study.reason != look.problem and look.state != "gone":
-            self._explain(study, look.problem)
+            self._troubles.guarded(study.id, "read its run", partial(self._follow, study, look.run))
+        problem = look.problem or self._troubles.of(study.id)
+        if study.state in (State.STARTING, State.RUNNING) and study.reason != problem and look.state != "gone":
+            self._explain(study, problem)
         if look.state == "gone":
             self._end(study, look)
         elif study.state is State.CANCELLED:
@@ -216,11 +196,14 @@ class Supervisor:
         return found
 
     def _follow(self, study: SubmittedStudy, run: str) -> None:
-        followed = self._followed.get(study.id)
-        if followed is None or followed.path != run:
-            followed = self._followed[study.id] = Followed(run, self._clock)
-        if not followed.new():
-            return
+        with suppress(RunFolderError, OSError):  # deleted under it
+            followed = self._followed.get(study.id)
+            if followed is None or followed.path != run:
+                followed = self._followed[study.id] = Followed(run, self._clock)
+            if followed.new():
+                self._came_on(study, followed)
+
+    def _came_on(self, study: SubmittedStudy, followed: Followed) -> None:
         if study.deaths and followed.has_come_on:
             with self._database.changing() as connection:
                 studies.update(connection, study.id, deaths=0)
@@ -265,25 +248,15 @@ class Supervisor:
     # Drivers that are gone
 
     def _end(self, study: SubmittedStudy, look: Look) -> None:
-        folder = self._folder.attempt(study.id, study.attempt)
-        log = self._runs(study).log(folder)[-LOG_END_BYTES:].decode(errors="replace")
         run = look.run or study.run
-        end = _run_end(run)
-        if end is not None and look.run is None and end.status in ("finished", "failed"):
-            end = None  # what an earlier driver left
-        following = after(study, look, end, log, self._clock())
+        following = self._following(study, look)
         if study.state is State.ENDING and following.state is State.QUEUED:
             self._order(study, replace(look, run=run))
         columns = {**following.columns, "devices": (), **({"run": run} if run is not None else {})}
         followed = self._followed.pop(study.id, None)
+        self._troubles.forget(study.id)
         if followed is not None:
-            followed.close()
-            self._tell_best(study, followed)
-            self._best.pop(study.id, None)
-            columns["progress"] = asdict(followed.progress())
-            self._ended_lately[study.id] = followed
-            while len(self._ended_lately) > ENDED_LATELY:
-                self._ended_lately.popitem(last=False)
+            self._troubles.tried(study.id, "read its run to the end", partial(self._close, study, followed, columns))
         with self._database.changing() as connection:
             now = self._clock()
             if following.state is None:
@@ -298,17 +271,40 @@ class Supervisor:
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
         if followed is not None:
-            followed.keep(self._records)
+            self._troubles.tried(study.id, "keep what it came to", partial(followed.keep, self._records))
+
+    def _following(self, study: SubmittedStudy, look: Look) -> Next:
+        """What becomes of a study whose driver is gone; it doesn't keep its devices though nobody can tell."""
+        try:
+            folder = self._folder.attempt(study.id, study.attempt)
+            log = self._runs(study).log(folder, LOG_END_BYTES).decode(errors="replace")
+            end = _run_end(look.run or study.run)
+            if end is not None and look.run is None and end.status in ("finished", "failed"):
+                end = None  # what an earlier driver left
+            return after(study, look, end, log, self._clock())
+        except Exception as error:
+            _log.exception("study %d: what its driver left can't be read", study.id)
+            return unreadable(study, describe_error(error), self._clock())
+
+    def _close(self, study: SubmittedStudy, followed: Followed, columns: dict[str, object]) -> None:
+        """Take the last words of a search, and what it came to."""
+        followed.close()
+        self._tell_best(study, followed)
+        self._best.pop(study.id, None)
+        columns["progress"] = asdict(followed.progress())
+        self._ended_lately[study.id] = followed
+        while len(self._ended_lately) > ENDED_LATELY:
+            self._ended_lately.popitem(last=False)
 
     # The plan
 
     def _apply(self, found: Plan) -> None:
         for study, reason in found.hopeless:
-            self._guarded(study, lambda study=study, reason=reason: self._give_up(study, reason))  # type: ignore[misc]
+            self._troubles.guarded(study, "end it", partial(self._give_up, study, reason))
         for pause in found.pauses:
-            self._guarded(pause.study, lambda pause=pause: self._make_room(pause.study, pause.room_for))  # type: ignore[misc]
+            self._troubles.guarded(pause.study, "pause it", partial(self._make_room, pause.study, pause.room_for))
         for start in found.starts:
-            self._guarded(start.study, lambda start=start: self._start(start))  # type: ignore[misc]
+            self._troubles.guarded(start.study, "start its driver", partial(self._start, start))
 
     def _give_up(self, study: int, reason: str) -> None:
         self._change(study, State.FAILED, "failed", reason=reason, ended=self._clock())
@@ -337,10 +333,14 @@ class Supervisor:
                 connection, now, None, "starting", study.id, devices=[list(vars(d).values()) for d in start.devices]
             )
         self._tell(study.id, "state")
+        folder = self._folder.attempt(study.id, number)
         try:
-            self._runs(study).start(self._task(study, start.devices), self._folder.attempt(study.id, number))
+            self._runs(study).start(self._task(study, start.devices), folder)
         except OSError as error:  # too many processes, or a full disk
-            self._warn(study.id, f"its driver could not be started: {describe_error(error)}")
+            self._troubles.warn(study.id, f"its driver could not be started: {describe_error(error)}")
+        except Exception as error:  # what nobody foresaw: it counts as a death, too
+            _log.exception("study %d: its driver could not be started", study.id)
+            note_end(folder, f"it could not be started: {describe_error(error)}")
 
     def _task(self, study: SubmittedStudy, devices: tuple[Device, ...]) -> Task:
         goes_on = study.run is not None

@@ -232,7 +232,7 @@ def test_a_body_that_is_packed_is_never_unpacked(served: Served) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     headers = {"content-encoding": "gzip", "content-type": "application/json"}
     answer = served.client("anne", headers=headers).post("/api/v1/studies", content=bomb)
-    assert answer.status_code == 400
+    assert answer.status_code == 422
     files = {"parabola.py": base64.b64encode(b"study = None").decode(), "bomb.gz": base64.b64encode(bomb).decode()}
     sent = served.client("anne", timeout=60).post("/api/v1/studies", json={"main": "parabola.py", "files": files})
     assert sent.status_code == 201

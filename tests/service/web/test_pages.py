@@ -18,12 +18,11 @@ from tests.searches import wait_for
 from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
-from tuner.plots import base, curves
+from tuner.plots import base
 from tuner.results.text import with_error
 from tuner.service.database import foretold
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State
-from tuner.service.web import summary
 from tuner.service.web.routes.pages import ASSETS
 from tuner.service.web.settings import WebSettings
 
@@ -86,11 +85,13 @@ def test_a_study_in_brief_has_what_its_page_shows(served: Served, tmp_path: Path
     assert sum(found["trials"].values()) == len(run.record.trials)
     assert (found["metrics"][0], found["rungs"]) == ("loss", [3])
     curves = guest.get(f"{study}/curves").json()
-    assert curves["curves"][0]["trial"] == best.trial
-    assert curves["count"] == len(curves["curves"])
+    assert curves["figure"]["data"][-1]["customdata"][0] == [best.trial]  # over the others
+    assert curves["count"] == curves["shown"] == len(curves["figure"]["data"])
     few = guest.get(f"{study}/curves", params={"most": 5}).json()
-    assert (len(few["curves"]), few["count"]) == (5, curves["count"])
-    assert few["bands"]["10"] <= few["bands"]["50"] <= few["bands"]["90"]
+    assert (few["shown"], few["count"]) == (5, curves["count"])
+    names = [trace["name"] for trace in few["figure"]["data"]]
+    assert names[:3] == ["10 to 90 % of trials", "25 to 75 % of trials", "median of trials"]
+    assert len(names) == 3 + 5
     assert guest.get(f"{study}/curves", params={"metric": "los"}).json()["fix"] == "did you mean 'loss'?"
 
 
@@ -171,20 +172,6 @@ def test_a_search_is_found_at_wandb(served: Served, tmp_path: Path, url: object,
     assert served.client("guest").get(f"/api/v1/studies/{study}/summary").json()["wandb_url"] == shown
 
 
-def test_advice_names_the_study_and_what_the_page_can_do(served: Served, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "with space")
-    info = json.loads((Path(run.path) / "run.json").read_text())
-    told = {"study_file": str(tmp_path / "space.py"), "end_reason": "trials"}
-    (Path(run.path) / "run.json").write_text(json.dumps(info | told))
-    study = served.study("anne", State.RUNNING, run)
-    found = served.client("guest", timeout=60).get(f"/api/v1/studies/{study}/advice").json()["items"]
-    by_verb = {one["verb"]: one for one in found}
-    assert by_verb["refine"]["command"] == f"python -m tuner refine @{study} -o next.py"
-    assert all(run.path not in (one["command"] or "") for one in found)
-    if "extend" in by_verb:
-        assert by_verb["extend"]["command"] == f"python -m tuner set @{study} --trials {by_verb['extend']['trials']}"
-
-
 def test_a_study_has_the_record_of_the_time_left(served: Served, tmp_path: Path) -> None:
     """Told with the time left alone."""
     study = served.study("anne", State.RUNNING, a_run(tmp_path))
@@ -219,10 +206,8 @@ def test_figures_of_the_page_look_as_those_of_reports_and_notebooks(served: Serv
     """Colours stood in two files, and bands in three."""
     script = served.client().get("/assets/looks.js").text
     told = {line.split()[2]: json.loads(line.split(" = ", 1)[1].rstrip(";")) for line in script.splitlines()}
-    assert told["COLOURS"] == base.COLOURS
     assert told["THEMES"] == base.THEMES
-    assert [tuple(band) for band in told["BANDS"]] == list(curves.BANDS)
-    assert {share for low, high, _ in told["BANDS"] for share in (low, high)} < set(summary.QUANTILES)
+    assert tuple(told["CATEGORIES"]) == base.CATEGORIES
     for path in ASSETS.glob("*.js"):
         assert not re.search(r"#[0-9a-fA-F]{6}\b", path.read_text()), path.name  # no colour of its own
 

@@ -179,3 +179,16 @@ def test_in_a_browser_who_was_away_is_told_what_happened_since(served: Served, t
     page.wait_for_selector("#since", state="detached")
     assert complaints == []
     page.context.close()
+
+
+@needs_browser
+def test_in_a_browser_a_trial_on_a_phone_names_what_its_epochs_reported(
+    served: Served, tmp_path: Path, browser: Any
+) -> None:
+    study = served.study("anne", State.RUNNING, a_run(tmp_path, reports=6))
+    page, _ = logged_in(browser, served, "guest", f"/studies/{study}#trial=00000", width=390)
+    page.wait_for_selector("dialog[open] td[data-name=loss]")
+    named = "cell => getComputedStyle(cell, '::before').content"
+    assert page.locator("dialog td[data-name=loss]").first.evaluate(named) == '"loss "'
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.context.close()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from tuner.errors import describe_error
 from tuner.service.checking.facts import Facts, demand_of, refuse_missing
 from tuner.service.checking.parent import check
 from tuner.service.data_folder import DataFolder
 from tuner.service.database import Database, audit, studies
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import Device, Limits, State, SubmittedStudy, of_study
+from tuner.service.troubles import Troubles
 
 LOOK_SECONDS = 1.0  # between looks at the queue where nobody says that a study has come
 AT_ONCE = 2
-_log = logging.getLogger(__name__)
+_STEP = "check it"
 
 
 class Checks:
@@ -32,7 +32,7 @@ class Checks:
         tell: Callable[[int], None],
     ) -> None:
         self._database, self._folder, self._limits, self._devices = database, folder, limits, devices
-        self._tell = tell
+        self._tell, self._troubles = tell, Troubles(database, lambda study, _: tell(study))
         self._come, self._ended = threading.Event(), threading.Event()
         self._taking, self._taken = threading.Lock(), set[int]()
         self._threads = [
@@ -60,19 +60,14 @@ class Checks:
                 self._come.wait(LOOK_SECONDS)
                 self._come.clear()
                 continue
-            try:
-                self._check(study)
-            except Exception:
-                _log.exception("study %d could not be checked", study.id)
-                self._ended.wait(LOOK_SECONDS)
-            finally:
-                with self._taking:
-                    self._taken.discard(study.id)
+            self._troubles.guarded(study.id, _STEP, partial(self._check, study), expected=())
+            with self._taking:
+                self._taken.discard(study.id)
 
     def _next(self) -> SubmittedStudy | None:
         with self._taking, self._database.reading() as connection:
             for study in studies.in_states(connection, [State.CHECKING]):
-                if study.id not in self._taken:
+                if study.id not in self._taken and not self._troubles.rests(study.id, _STEP):
                     self._taken.add(study.id)
                     return studies.get(connection, study.id)
         return None
@@ -87,14 +82,10 @@ class Checks:
             if not self._ended.is_set():
                 self._refuse(study, str(error))
             return
-        except OSError as error:  # of this machine, such as too many processes
-            _log.warning("study %d is checked again later: %s", study.id, describe_error(error))
-            self._ended.wait(LOOK_SECONDS)
-            return
         self._pass(study, name=facts.name, facts=facts.record(), demand=demand)
 
     def _pass(self, study: SubmittedStudy, **columns: object) -> None:
-        self._leave(study, State.QUEUED, "checked", columns)
+        self._leave(study, State.QUEUED, "checked", {"reason": None, **columns})
 
     def _refuse(self, study: SubmittedStudy, reason: str) -> None:
         self._leave(study, State.REFUSED, "refused", {"reason": reason, "ended": time.time()})

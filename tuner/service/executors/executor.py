@@ -85,5 +85,5 @@ class Executor(Protocol):
     def kill(self, folder: Path) -> None:
         """End it and what belongs to it at once."""
 
-    def log(self, folder: Path, start: int = 0) -> bytes:
-        """What it printed, after the first `start` bytes."""
+    def log(self, folder: Path, most: int) -> bytes:
+        """The end of what it printed, at most so many bytes."""

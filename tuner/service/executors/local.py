@@ -23,8 +23,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from tuner.errors import describe_error
 from tuner.service.executors.executor import Look, Task
-from tuner.service.executors.told import ended_of, read, run_of
+from tuner.service.executors.told import LOG, ended_of, log_end, note_end, read, run_of
 from tuner.service.model import Device
 from tuner.service.processes import clean_environment, kill_session
 from tuner.storage.folder import LocalFolder
@@ -51,8 +52,19 @@ class LocalProcesses:
         """See `Executor`; the folder is a new one."""
         folder.mkdir(parents=True)
         (folder / "task.json").write_text(task.as_json(), encoding="utf-8")
-        with (folder / "log").open("ab") as log:
-            child = subprocess.Popen(
+        try:
+            child = self._started(task, folder)
+        except OSError as error:  # there is nobody whom to wait for
+            note_end(folder, f"it could not be started: {describe_error(error)}")
+            LocalFolder(folder).create("process.json", b"{}")
+            raise
+        self._children[folder] = child
+        identity = ProcessIdentity.of(child.pid)
+        LocalFolder(folder).create("process.json", json.dumps(asdict(identity)).encode())
+
+    def _started(self, task: Task, folder: Path) -> subprocess.Popen[bytes]:
+        with (folder / LOG).open("ab") as log:
+            return subprocess.Popen(
                 [*self._command, str(folder / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -60,9 +72,6 @@ class LocalProcesses:
                 env=clean_environment(self._passed) | visible_gpus(task.devices),
                 start_new_session=True,
             )
-        self._children[folder] = child
-        identity = ProcessIdentity.of(child.pid)
-        LocalFolder(folder).create("process.json", json.dumps(asdict(identity)).encode())
 
     def look(self, folder: Path) -> Look:
         """See `Executor`."""
@@ -86,14 +95,9 @@ class LocalProcesses:
         if identity is not None and identity.lives():
             kill_session(identity.pid)
 
-    def log(self, folder: Path, start: int = 0) -> bytes:
+    def log(self, folder: Path, most: int) -> bytes:
         """See `Executor`."""
-        try:
-            with (folder / "log").open("rb") as file:
-                file.seek(max(0, start))
-                return file.read()
-        except FileNotFoundError:
-            return b""
+        return log_end(folder, most) or b""
 
     def _lives(self, folder: Path) -> bool:
         child = self._children.get(folder)

@@ -22,7 +22,7 @@ from typing import Any
 from tuner.foreign_text import printable
 from tuner.service.executors.executor import Look, Task
 from tuner.service.executors.jobs_api import ClusterAwayError, JobRefusedError, JobsApi
-from tuner.service.executors.told import ended_of, read, run_of
+from tuner.service.executors.told import LOG, ended_of, log_end, read, run_of
 from tuner.storage.folder import LocalFolder
 
 COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpreter
@@ -31,7 +31,6 @@ ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer
 STOP_AGAIN_SECONDS = 5.0  # a job that is still pending passes over an order to stop
 SURE_SECONDS = 60.0  # after which a job that the cluster doesn't know isn't on its way there any more
-LOG_BYTES = 100_000
 _OVER = ("STOPPED", "SUCCEEDED", "FAILED")
 
 
@@ -65,12 +64,12 @@ class RayJobs:
         (folder / "task.json").write_text(json.dumps(told, indent=2), encoding="utf-8")
         job = f"tuner-{uuid.uuid4().hex}"
         LocalFolder(folder).create("job.json", json.dumps({"job": job}).encode())
-        log = shlex.quote(str(folder / "log"))
+        log = shlex.quote(str(folder / LOG))
         command = f"exec {shlex.join([*self._command, str(folder / 'task.json')])} >> {log} 2>&1"
         try:
             self._api.submit(job, command, {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)})
         except JobRefusedError as error:
-            (folder / "log").write_text(f"the cluster refused the job: {error}\n", encoding="utf-8")
+            (folder / LOG).write_text(f"the cluster refused the job: {error}\n", encoding="utf-8")
             _give_up(folder)
             raise
         except ClusterAwayError as error:
@@ -126,19 +125,16 @@ class RayJobs:
         """See `Executor`; a cluster has no harder way than `interrupt`."""
         self.interrupt(folder)
 
-    def log(self, folder: Path, start: int = 0) -> bytes:
+    def log(self, folder: Path, most: int) -> bytes:
         """See `Executor`: what it wrote to the storage, or else what the cluster has of a job that came to nothing."""
-        try:
-            with (folder / "log").open("rb") as file:
-                file.seek(max(0, start))
-                return file.read()
-        except FileNotFoundError:
-            pass
+        stored = log_end(folder, most)
+        if stored is not None:
+            return stored
         job = _job(folder)
         if job is None or self._clock() < self._rest_until:
             return b""
         try:
-            return self._api.logs(job)[-LOG_BYTES:].encode()[max(0, start) :]
+            return self._api.logs(job)[-most:].encode()[-most:]
         except (ClusterAwayError, JobRefusedError):
             return b""
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tuner.service.executors.executor import Ended
+from tuner.service.inside import opened_file
 from tuner.storage.folder import LocalFolder
 
 LARGEST_FILE = 1_000_000  # bytes that are read of what a driver wrote
+LOG = "log"
 
 
 def run_of(folder: Path) -> str | None:
     """Its run folder, once it has one."""
     begun = read(folder, "begun.json")
     run = begun.get("run") if begun else None
-    return run if isinstance(run, str) else None
+    return run if isinstance(run, str) and _has_utf8(run) else None
 
 
 def ended_of(folder: Path) -> Ended | None:
@@ -36,3 +41,40 @@ def read(folder: Path, name: str) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return told if isinstance(told, dict) else None
+
+
+def log_end(folder: Path, most: int) -> bytes | None:
+    """The last bytes of what it printed, at most so many; None where there is no such file."""
+    return _log_from(folder, lambda size: max(0, size - most), most)
+
+
+def log_part(folder: Path, start: int, most: int) -> bytes:
+    """Up to `most` bytes of what it printed, after the first `start`."""
+    return _log_from(folder, lambda _: max(0, start), most) or b""
+
+
+def note_end(folder: Path, words: str) -> None:
+    """Write why a driver could not be started where its log would be, as far as the disk lets us."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOG).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{words}\n")
+
+
+def _log_from(folder: Path, start: Callable[[int], int], most: int) -> bytes | None:
+    try:
+        descriptor, found = opened_file(folder, LOG)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(start(found.st_size))
+        return file.read(most)
+
+
+def _has_utf8(text: str) -> bool:
+    """Whether a database takes it: lone surrogates have no encoding."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from tuner.history.event_lines import EVENTS, DamagedLineError, Event, parsed
-from tuner.service.web.inside import opened_file, opened_folder
+from tuner.service.inside import opened_file, opened_folder
 from tuner.storage.folder import Folder, LocalFolder
 
 READ_BYTES = 262_144  # at once, so that a long log takes no more memory than a short one

@@ -100,10 +100,9 @@ def of_validation(errors: Sequence[Mapping[str, Any]]) -> Response:
     place = [str(part) for part in first.get("loc", ())]
     field = ".".join(place[1:]) or (place[0] if place else "body")
     is_json = first.get("type") in ("json_invalid", "value_error.jsondecode")
-    status = 400 if is_json else 422
     rule = "a body is JSON" if is_json else f"{field}: {_sentence(str(first.get('msg', 'is wrong')))}"
     return problem(
-        status, rule, _got(first, field), "see /api/v1/openapi.json for what a request has", field=field, code="refused"
+        422, rule, _got(first, field), "see /api/v1/openapi.json for what a request has", field=field, code="refused"
     )
 
 
@@ -127,11 +126,12 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return _failed()
+    if error.status_code == 400:  # of a body that is no JSON at all, as one that is nested too deeply
+        return problem(422, "a body is JSON that can be read", "another", "check it", field="body", code="refused")
     path = without_secrets(shown(request.url.path))
     rule, got, fix = {
         404: ("an address is one that /api/v1/openapi.json names", path, "check it"),
         405: ("an address has its own methods", f"{request.method} of {path}", "see /api/v1/openapi.json"),
-        400: ("a body is JSON that can be read", "another", "check it"),
     }.get(error.status_code, (str(error.detail), None, None))
     return problem(error.status_code, rule, got, fix, headers=error.headers)
 

@@ -7,22 +7,27 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.history.events import EventFollower
 from tuner.history.records import RunRecord, TrialRecord
+from tuner.history.scored import BEST, METRICS
 from tuner.results import Run
 from tuner.results.run import RUN_FILE
+from tuner.results.text import REPORT
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import State, SubmittedStudy
 from tuner.service.records import Records
 from tuner.service.service import Service
 from tuner.service.web.event_reader import EventReader
-from tuner.storage.folder import Folder
+from tuner.service.web.summary import WANDB_STATE
+from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
 
 KEPT = 4
+BESIDE_THE_LOG = (RUN_FILE, f"{BEST}/{METRICS}", REPORT, WANDB_STATE)  # what answers on a run are made of
 
 
 class Runs:
@@ -77,6 +82,20 @@ class Runs:
             raise _without_run(found) from error
         raise _without_run(found)
 
+    def stamp(self, study: int) -> str | None:
+        """What all answers on the run of a study rest on: the same as long as these are; None while it may change."""
+        found = self._service.study(study).run
+        if found is None or self._service.followed(study) is not None or self._service.ended(study) is not None:
+            return None
+        try:
+            folder = open_folder(found)
+            digest = self._grown(study, folder).digest()
+        except RunFolderError:
+            return None
+        if digest is None or not isinstance(folder, LocalFolder):
+            return None
+        return repr((found, digest, [_stamp_of(folder.path / name) for name in BESIDE_THE_LOG]))
+
     def _grown(self, study: int, folder: Folder) -> _Growing:
         with self._lock:
             kept = self._growing.get(study)
@@ -129,6 +148,24 @@ class _Growing:
             run.record = self._up_to_date(run)
             yield run
 
+    def digest(self) -> str | None:
+        """Of the log of a run that is over, for which it need not be folded; None where it runs, or has damages."""
+        with self._using:
+            run = Run(self.folder)
+            if run.alive:
+                return None
+            if self._record is not None and not self._over:
+                self._up_to_date(run)
+            follower = self._skipped()
+            return None if follower.damages else follower.digest
+
+    def _skipped(self) -> EventFollower:
+        """A follower of the whole log of a run that is over."""
+        if self._follower is None or self._follower.new():
+            self._follower, self._record, self._over = EventFollower(self.folder), None, False
+            self._follower.skip()
+        return self._follower
+
     def _up_to_date(self, run: Run) -> RunRecord:
         alive, follower, record = run.alive, self._follower, self._record
         if follower is None or record is None or (self._over and (alive or follower.new())):
@@ -146,8 +183,7 @@ class _Growing:
     def _begun(self, run: Run, alive: bool) -> tuple[EventFollower, RunRecord]:
         self._over = False
         if not alive:
-            follower = EventFollower(self.folder)
-            follower.skip()
+            follower = self._skipped()
             record = self._records.find(follower.digest, run.metric, run.mode)
             if record is not None:
                 follower.know(record.trials)
@@ -162,6 +198,14 @@ class _Growing:
             threading.Thread(
                 target=self._records.keep, args=(record, digest, lambda: follower.digest == digest), daemon=True
             ).start()
+
+
+def _stamp_of(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _without_run(study: SubmittedStudy) -> ServiceError:

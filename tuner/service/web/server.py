@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -41,10 +41,25 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(service: Service, settings: WebSettings, say: Callable[[str], None] = print) -> None:
+@dataclass(frozen=True)
+class Opened:
+    """A server that listens: at `url`, and the `link` that makes the first admin where there is none."""
+
+    storage: str
+    url: str
+    link: str | None
+
+    def __str__(self) -> str:
+        told = f"tuner serves {self.storage} at {self.url}"
+        return (
+            told if self.link is None else f"{told}\nmake the first admin with this link, which works once: {self.link}"
+        )
+
+
+def serve(service: Service, settings: WebSettings, say: Callable[[Opened], None] = print) -> None:
     """Serve until a signal ends it; `service` has been started, and is closed by the caller.
 
-    `say` is told the address, and the link that makes the first admin where there is none.
+    `say` is told the address once it listens.
 
     Raises:
         StudyError: the settings can't work, or the address is taken.
@@ -53,9 +68,9 @@ def serve(service: Service, settings: WebSettings, say: Callable[[str], None] = 
     with listening(settings) as listener:
         settings = replace(settings, port=listener.getsockname()[1])
         access = Access(service.database, service.limits)
-        say(f"tuner serves {service.folder.storage} at {settings.url}")
-        if (secret := access.first_secret()) is not None:
-            say(f"make the first admin with this link, which works once: {settings.url}/welcome#{secret}")
+        secret = access.first_secret()
+        link = None if secret is None else f"{settings.url}/welcome#{secret}"
+        say(Opened(str(service.folder.storage), settings.url, link))
         server(service, settings, access).run(sockets=[listener])
 
 

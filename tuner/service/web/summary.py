@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
-
-import numpy as np
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.foreign_text import in_utf8, printable
@@ -17,7 +14,7 @@ from tuner.history.events import finite
 from tuner.history.failures import failure_groups
 from tuner.history.records import RunRecord, TrialRecord, flat_config, saved_epochs, saved_share
 from tuner.history.scored import BEST, METRICS
-from tuner.plots.curves import QUANTILES
+from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results import Run
 from tuner.results.text import averaged, report_of, with_error
 from tuner.service.errors import ServiceError
@@ -139,27 +136,19 @@ def metric_names(record: RunRecord) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One trial's metric by epoch."""
-
-    trial: str
-    status: str
-    epochs: list[int]
-    values: list[float]
-
-
-@dataclass(frozen=True)
 class Curves:
-    """Learning curves of the best trials and of those that run; of all others the quantiles at each epoch."""
+    """Learning curves of the best trials and of those that run; of all others the quantiles at each epoch.
+
+    `count` trials have a value, `shown` of them a curve. The figure is plotly's JSON, drawn as in reports.
+    """
 
     metric: str
     mode: str
     rungs: list[int]
     longest: int
-    count: int  # trials with a value
-    curves: list[Curve]
-    band_epochs: list[int] = field(default_factory=list)
-    bands: dict[str, list[float]] = field(default_factory=dict)  # by percentile; empty where all curves are there
+    count: int
+    shown: int
+    figure: dict[str, Any]
 
 
 def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
@@ -169,16 +158,15 @@ def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
     running = [trial for trial in record.trials.values() if trial.status == "running"]
     ordered = {trial.trial: trial for trial in (*best[: most // 2], *running[: most // 4], *best, *running)}
     ordered |= {trial.trial: trial for trial in record.trials.values() if trial.trial not in ordered}
-    with_value = [trial for trial in ordered.values() if _has_value(trial, metric)]
-    told = Curves(
-        metric,
-        run.mode,
-        [int(rung) for rung in run.info.get("rungs") or []],
-        run.longest_trial,
-        len(with_value),
-        [_curve(trial, metric) for trial in with_value[:most]],
-    )
-    return told if len(with_value) <= most else _with_bands(told, with_value)
+    with_value = [(trial, points) for trial in ordered.values() if (points := trial.values(metric))]
+    drawn = [OneCurve(trial.trial, trial.status, points) for trial, points in with_value[:most]]
+    others = quantiles_of([points for _, points in with_value]) if len(with_value) > most else None
+    rungs = [int(rung) for rung in run.info.get("rungs") or []]
+    figure = {
+        "data": learning_traces(drawn, best[0].trial if best else None, others),
+        "layout": live_layout(metric, run.mode, rungs, run.longest_trial, drawn, others),
+    }
+    return Curves(metric, run.mode, rungs, run.longest_trial, len(with_value), len(drawn), in_utf8(figure))
 
 
 # Inside
@@ -244,25 +232,3 @@ def _gained(record: RunRecord, hours_a_device_hour: float) -> float | None:
     ]
     earlier = [value for time, value in values if time <= before]
     return max(value for _, value in values) - max(earlier) if earlier else None
-
-
-def _has_value(trial: TrialRecord, metric: str) -> bool:
-    return any(finite(epoch.metrics.get(metric)) for epoch in trial.epochs.values())
-
-
-def _curve(trial: TrialRecord, metric: str) -> Curve:
-    points = trial.values(metric)
-    return Curve(trial.trial, trial.status, [epoch for epoch, _ in points], [value for _, value in points])
-
-
-def _with_bands(told: Curves, trials: Sequence[TrialRecord]) -> Curves:
-    at: dict[int, list[float]] = defaultdict(list)
-    for trial in trials:
-        for epoch in trial.epochs.values():
-            value = epoch.metrics.get(told.metric)
-            if value is not None and finite(value):
-                at[epoch.epoch].append(float(value))
-    epochs = sorted(at)
-    quantiles = np.array([np.percentile(at[epoch], QUANTILES) for epoch in epochs])
-    bands = {str(share): quantiles[:, place].tolist() for place, share in enumerate(QUANTILES)}
-    return Curves(told.metric, told.mode, told.rungs, told.longest, told.count, told.curves, epochs, bands)

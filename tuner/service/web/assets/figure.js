@@ -1,12 +1,10 @@
 // Figures, drawn by the script that the installed plotly brings; it comes once a figure is to be seen.
 import { el } from "./dom.js";
-import { CATEGORIES, COLOURS, FONT, GREY, THEMES } from "./looks.js"; // those of the report's figures
+import { CATEGORIES, FONT, THEMES } from "./looks.js"; // those of the report's figures
 
 export const LINES = CATEGORIES;
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 let loading = null;
-
-export const colourOf = (status) => COLOURS[status] ?? GREY;
 
 // The script takes a second to start: time in which the server reads. Where it doesn't come, `plot` tells.
 export function prepare() {

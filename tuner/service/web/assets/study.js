@@ -56,15 +56,19 @@ export function studyPage(study, again) {
       row.role = user.role;
       if (first) draw(); // reading a long run for the first time takes seconds
       if (first && row.has_run) prepare();
-      found = row.has_run ? await get(path(["studies", study, "summary"])) : null;
-      draw();
-      if (!found) return;
-      trials.columns(found);
-      curves.names(found.metrics);
-      await trials.load();
-      if (first) await panel.follow();
-      else await panel.refresh();
-      await curves.load();
+      if (!row.has_run) {
+        found = null;
+        draw();
+        return;
+      }
+      const head = get(path(["studies", study, "summary"])).then((told) => {
+        found = told;
+        draw();
+        trials.columns(found);
+        curves.names(found.metrics);
+      });
+      const panels = () => (first ? panel.follow() : panel.refresh());
+      await Promise.all([head, trials.load(head).then(panels), curves.load(head)]); // answers come while the head is drawn
       advice.ready(row, found);
     },
   };

@@ -35,7 +35,7 @@ export function trialsOf(study, choose) {
   let timer = null;
   let columns = { metrics: [], hyperparameters: [], metric: "" };
 
-  async function load() {
+  async function load(head) {
     const number = (asked += 1);
     const found = [];
     let cursor = null;
@@ -45,6 +45,7 @@ export function trialsOf(study, choose) {
       found.push(...page.items);
       cursor = page.cursor;
     } while (cursor && found.length < shown);
+    await head; // which says what columns there are
     if (number !== asked) return;
     more.hidden = !cursor;
     draw(found);
@@ -73,7 +74,7 @@ export function trialsOf(study, choose) {
   function anew() {
     shown = PAGE;
     clearTimeout(timer);
-    timer = setTimeout(load, PATIENCE);
+    timer = setTimeout(() => load(), PATIENCE);
   }
 
   section.addEventListener("submit", (event) => event.preventDefault());

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from fastapi import Depends, Path, Query, Request
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
 
 from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
+from tuner.service.web.encoding import Base64Content
 
 T = TypeVar("T")
 LARGEST_ID = 2**53
@@ -42,7 +43,7 @@ class SubmissionBody(Body):
     """A study file and the modules beside it that it imports, and how it should run."""
 
     main: str = Field(max_length=255, description="the study file's name among `files`")
-    files: dict[str, Base64Bytes] = Field(max_length=1000, description="contents in base64 by their relative paths")
+    files: dict[str, Base64Content] = Field(max_length=1000, description="contents in base64 by their relative paths")
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
     devices: int | None = Field(None, ge=1, le=10_000, description="so many at once; null: what the study says")

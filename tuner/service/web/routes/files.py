@@ -12,13 +12,13 @@ from tuner.foreign_text import in_utf8
 from tuner.history.logs import decoded, log_name
 from tuner.plots import Plots
 from tuner.service.errors import Code, ServiceError
+from tuner.service.service import LOG_BYTES
 from tuner.service.web import files
 from tuner.service.web.context import Shown, Viewer, Web
 from tuner.service.web.routes.bodies import Id
 from tuner.service.web.runs import trial_of
 
 router = APIRouter(tags=["files"])
-LOG_BYTES = 1_000_000
 REPORT = "report.html"
 _REPORT_BYTES = 100_000_000
 TEXT: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
@@ -36,7 +36,7 @@ Start = Annotated[int, Query(ge=0, le=2**40, description="bytes to pass over")]
 def logs(study: Id, web: Shown, user: Viewer, trial: Trial = None, start: Start = 0) -> Response:
     """What its driver printed, or one of its trials; the header Log-End is where to go on."""
     if trial is None:
-        content = web.service.driver_log(study, start)[:LOG_BYTES]
+        content = web.service.driver_log(study, start, LOG_BYTES)
     else:
         with web.runs.looking(study) as run:
             name, folder = log_name(trial_of(run, trial).trial), run.folder

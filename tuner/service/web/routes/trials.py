@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import TypeAdapter
 
 from tuner.foreign_text import in_utf8
 from tuner.history.records import Status, TrialRecord
@@ -20,6 +21,8 @@ from tuner.service.web.routes.cursors import number_of
 from tuner.service.web.runs import trial_of
 
 router = APIRouter(tags=["trials"])
+FIRST_PAGE = 50  # trials that a study's page asks for first
+_LISTED = TypeAdapter(Listed[dict[str, Any]])
 TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
 
 
@@ -36,10 +39,16 @@ def list_trials(
 ) -> Listed[dict[str, Any]]:
     """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
     start = number_of(cursor)
-    with web.runs.looking(study) as run:
-        trials = chosen(run, order, status or (), text)
-        items = [_brief(run, trial) for trial in trials[start : start + limit]]
-    return Listed(items=items, cursor=str(start + limit) if start + limit < len(trials) else None)
+
+    def work() -> Listed[dict[str, Any]]:
+        with web.runs.looking(study) as run:
+            trials = chosen(run, order, status or (), text)
+            items = [_brief(run, trial) for trial in trials[start : start + limit]]
+        return Listed(items=items, cursor=str(start + limit) if start + limit < len(trials) else None)
+
+    if order == "best" and not (status or text or start) and limit == FIRST_PAGE:
+        return web.answers.get(study, "best trials", _LISTED, work)
+    return work()
 
 
 @router.get("/studies/{study}/trials/{trial}")

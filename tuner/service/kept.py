@@ -1,0 +1,108 @@
+"""Files that a server keeps for the next one: a cache, of which any may be deleted at any time.
+
+They lie in the service's own folder. Who may write there could change what a page shows; so one that others than the
+server's user may write to counts for none, and so does one that is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_SUM_BYTES = 9  # of the last line, a CRC-32
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Kept:
+    """Those in a folder, by keys of any length; may be used from several threads and processes.
+
+    At most so many are kept, those used last, and none where the disk is nearly full.
+    """
+
+    def __init__(self, folder: Path, free_bytes: int, most: int) -> None:
+        self._folder, self._free_bytes, self._most = folder, free_bytes, most
+
+    def find(self, key: str) -> bytes | None:
+        """What was kept under the key; None where there is nothing that can be used."""
+        path = self._path(key)
+        try:
+            content = _read(path)
+        except OSError:
+            return None
+        body, told = content[:-_SUM_BYTES], content[-_SUM_BYTES:]
+        if told != _sum(zlib.crc32(body)):
+            self.forget(key)
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return body
+
+    def has(self, key: str) -> bool:
+        """Whether there is something under the key."""
+        return self._path(key).exists()
+
+    def forget(self, key: str) -> None:
+        """Delete what is kept under the key."""
+        with suppress(OSError):
+            self._path(key).unlink(missing_ok=True)
+
+    def keep(self, key: str, lines: Iterable[bytes], still: Callable[[], bool] = lambda: True) -> None:
+        """Write the lines down; they count if they are `still` right afterwards. Does nothing where that can't be."""
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if shutil.disk_usage(self._folder).free < self._free_bytes:
+                return
+            temporary = self._written(lines)
+            try:
+                if still():
+                    temporary.replace(self._path(key))
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._forget_old()
+
+    def _path(self, key: str) -> Path:
+        return self._folder / hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+
+    def _written(self, lines: Iterable[bytes]) -> Path:
+        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=".")  # which only this user may read
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                crc = 0
+                for line in lines:
+                    crc = zlib.crc32(line, crc)
+                    file.write(line)
+                file.write(_sum(crc))
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return Path(name)
+
+    def _forget_old(self) -> None:
+        """All but those used last; what a killed server was writing goes in its turn."""
+        found = [(path.lstat().st_mtime, path) for path in self._folder.iterdir()]
+        for _, path in sorted(found, reverse=True)[self._most :]:
+            path.unlink(missing_ok=True)
+
+
+def _sum(crc: int) -> bytes:
+    return b"%08x\n" % crc
+
+
+def _read(path: Path) -> bytes:
+    """A regular file of this user's that nobody else may write to, nor put another one in its place. Raises OSError."""
+    for each in (path.parent, path):
+        mode = each.lstat()
+        if mode.st_uid != os.geteuid() or mode.st_mode & _OTHERS_MAY_WRITE:
+            raise PermissionError(f"others may write to {each}")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PermissionError(f"no regular file: {path}")
+        return file.read()

@@ -1,0 +1,74 @@
+"""What a run that is over was asked before: kept from one server to the next, so that its page needs no reckoning.
+
+An answer is found by the digest of the very log that it was made from, and by the other files that it rests on.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner import __version__
+from tuner.service.kept import Kept
+from tuner.service.web.runs import Runs
+
+T = TypeVar("T")
+WORTH_SECONDS = 0.05  # of the processor: what took less is reckoned again
+MOST_ANSWERS = 200  # those used last
+REST, LONGEST_REST = 10.0, 60.0  # times as long as it took, and seconds: how old a heavy answer on a search may be
+
+
+class Answers:
+    """By study and question; may be used from several threads."""
+
+    def __init__(self, runs: Runs, folder: Path, free_bytes: int = 0) -> None:
+        self._runs, self._kept = runs, Kept(folder, free_bytes, MOST_ANSWERS)
+        self._lately: dict[tuple[int, str], tuple[float, object]] = {}
+        self._locks: WeakValueDictionary[tuple[int, str], threading.Lock] = WeakValueDictionary()
+        self._making = threading.Lock()
+
+    def get(self, study: int, question: str, kind: TypeAdapter[T], work: Callable[[], T], *, rests: bool = False) -> T:
+        """The answer, as `work` finds it now or found it for the same run before.
+
+        While a search runs every question is answered anew; one that `rests` not more often than worth it: then ten
+        times as long as the answer took goes by, a minute at most.
+        """
+        with self._making:
+            lock = self._locks.setdefault((study, question), threading.Lock())
+        with lock:  # who asks the same meanwhile waits for the answer
+            stamp = self._runs.stamp(study)
+            if stamp is None:
+                return self._lately_found(study, question, work) if rests else work()
+            return self._found(study, question, stamp, kind, work)
+
+    def _found(self, study: int, question: str, stamp: str, kind: TypeAdapter[T], work: Callable[[], T]) -> T:
+        key = "\0".join((__version__, question, stamp))
+        content = self._kept.find(key)
+        if content is not None:
+            try:
+                return kind.validate_json(content)
+            except ValidationError:
+                self._kept.forget(key)
+        begun = time.thread_time()
+        found = work()
+        if time.thread_time() - begun > WORTH_SECONDS:
+            self._kept.keep(key, [kind.dump_json(found)], lambda: self._runs.stamp(study) == stamp)
+        return found
+
+    def _lately_found(self, study: int, question: str, work: Callable[[], T]) -> T:
+        until, found = self._lately.get((study, question), (0.0, None))
+        if time.monotonic() < until:
+            return found  # type: ignore[return-value]
+        begun = time.thread_time()
+        answer = work()
+        now = time.monotonic()
+        rest = min(LONGEST_REST, REST * (time.thread_time() - begun))
+        self._lately = {one: kept for one, kept in self._lately.items() if kept[0] > now}
+        self._lately[study, question] = (now + rest, answer)
+        return answer
