@@ -1,6 +1,7 @@
 """What a trial prints, by whatever way, and how it ends: with the real process that writes the log."""
 
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -50,6 +51,7 @@ def test_descriptors_and_streams_are_put_back_whatever_the_trial_did_to_them(tmp
     streams, descriptors = (sys.stdout, sys.stderr), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     with captured("00001", str(tmp_path), "begins"):
         print("one")
+    gc.collect()  # what other tests left open is closed now rather than in between
     descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- the process's own socket stays
     for number in range(3):
         with suppress(RuntimeError), captured("00001", str(tmp_path), "begins"):
