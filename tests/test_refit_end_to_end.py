@@ -136,6 +136,10 @@ def test_refit_trains_the_winner_of_an_ended_run_and_predict_and_export_use_it(t
     assert "trains the winner, trial 0000" in done.err
     run = check_shipped(tmp_path, done.out)
     assert run.end_reason == "trials"
+    replayed = tuner("replay", "runs", "2", folder=tmp_path, **ENVIRONMENT)
+    assert replayed.code == 0, replayed.err
+    assert "(train_loss)" in replayed.out
+    assert f"the curve is the same in {run.best_epoch} epochs" in replayed.out
     shipped = tuner("export", "runs", "--to", "safetensors", "model", folder=tmp_path, **ENVIRONMENT)
     assert shipped.code == 0, shipped.err
     card = (tmp_path / "model" / "README.md").read_text()
