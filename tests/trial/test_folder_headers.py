@@ -75,7 +75,7 @@ def test_what_a_cut_takes_is_told(tmp_path: Path) -> None:
     assert looked(tmp_path).notices == (
         "there is no test/ beside train/, so a share of its 60 training images is held out for test; add test/ to keep them",
         "the images are few, 50 for validation and about 6 for test: small differences between trials mean nothing; add "
-        "images, or hold out more with validation=",
+        "images",
     )
 
 

@@ -163,7 +163,7 @@ def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[
         del few["validation"]  # every image is for validation once
     if min(few.values()) < FEW:
         told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
-        more = ", or hold out more with validation=" if validation is None else ""
+        more = ", or hold out more with validation=" if validation is None and "validation" in missing else ""
         yield f"the images are few, {told}: small differences between trials mean nothing; add images{more}"
 
 
