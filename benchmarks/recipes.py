@@ -1,6 +1,7 @@
 """What recipes of fine-tuning and augmentation reach: the same network on the same few images, each with each seed.
 
-    python benchmarks/recipes.py IMAGES --weights FILE [--model mobilenet_v2] [--images 30] [--seeds 5] [--quick]
+    python benchmarks/recipes.py IMAGES --weights FILE [--model mobilenet_v2] [--images 30] [--seeds 5]
+                                 [--only RECIPE …] [--quick]
     python benchmarks/recipes.py --digits [--seeds 5] [--quick]
 
 IMAGES is a folder with a class per subfolder. A seed draws other images for training, `--images` of each class, and 60
@@ -67,11 +68,15 @@ AUGMENTATIONS: dict[str, dict[str, Any]] = {
     "+ mixup": {"mixup": 0.2},
     "+ CutMix": {"cutmix": 1.0},
 }
+FROZEN: dict[str, dict[str, Any]] = {
+    "+ frozen batch norm": {"freeze_batch_norm": True},
+    "+ the same at a tenth of lr": {"freeze_batch_norm": True, "lr": 3e-5},
+}
 PHOTOS = {name: Recipe(one, "lp-ft") for name, one in MODES.items()} | _on(
     "lp-ft",
     LP_FT,
     **{
-        "+ frozen batch norm": {"freeze_batch_norm": True},
+        **FROZEN,
         **AUGMENTATIONS,
         "+ flips": {"flip": 0.5},
         "+ flips, both views": {"flip": 0.5, "test_time_flip": True},
@@ -155,6 +160,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(1)
     recipes = DIGITS if options.digits else PHOTOS
+    recipes = {name: one for name, one in recipes.items() if name in (options.only or recipes)}
     seeds, epochs = options.seeds, 30 if options.digits else 6
     if options.quick:
         bases = {recipe.beside for recipe in recipes.values()}
@@ -187,6 +193,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--images", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", metavar="RECIPE", choices=[*PHOTOS, *DIGITS], help="with their bases")
     parser.add_argument("--quick", action="store_true", help="one seed, a few recipes, two epochs")
     options = parser.parse_args()
     if not options.digits and (options.folder is None or options.weights is None):
