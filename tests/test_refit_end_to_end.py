@@ -88,7 +88,9 @@ def check_shipped(folder: Path, out: str) -> Run:
     assert said in out.replace("\n", " ")
     assert said in tuner("show", "runs", folder=folder).out.replace("\n", " ")
     assert tuner("show", "runs", "--json", folder=folder).json["best"]["refit"]["trial_id"] == refit.trial
-    assert f"Trial {refit.trial} trained the winner" in (Path(run.path) / "report.html").read_text()
+    report = (Path(run.path) / "report.html").read_text()
+    assert f"Trial {refit.trial} trained the winner" in report
+    assert "On the same test images the winner" in report
     return run
 
 

@@ -81,11 +81,15 @@ def test_a_cross_validated_winner_becomes_one_network(tmp_path: Path) -> None:
     assert len(running.splits.train) == len(load_splits(trial, seed=0, image_size=12).train)
 
 
-@pytest.mark.parametrize("validation", [None, Folds(3)])
 @pytest.mark.parametrize(
-    ("weights", "config"),
-    [(PUBLISHED, {"test_time_flip": True}), ("own.pt", {}), (None, {})],
-    ids=["both views are answered to", "other images have another mean", "random weights"],
+    ("weights", "config", "validation"),
+    [
+        (PUBLISHED, {"test_time_flip": True}, None),
+        (PUBLISHED, {"test_time_flip": True}, Folds(3)),
+        ("own.pt", {}, None),
+        (None, {}, None),
+    ],
+    ids=["both views are answered to", "folds, both views", "other images have another mean", "random weights"],
 )
 def test_a_head_learns_from_features_of_the_images_as_they_are_where_those_of_trials_do_not_fit(
     colours: ImageClassifier, tmp_path: Path, weights: str | None, config: dict[str, Any], validation: Folds | None
