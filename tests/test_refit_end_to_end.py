@@ -88,7 +88,9 @@ def check_shipped(folder: Path, out: str) -> Run:
     assert said in out.replace("\n", " ")
     assert said in tuner("show", "runs", folder=folder).out.replace("\n", " ")
     assert tuner("show", "runs", "--json", folder=folder).json["best"]["refit"]["trial_id"] == refit.trial
-    assert f"Trial {refit.trial} trained the winner" in (Path(run.path) / "report.html").read_text()
+    report = (Path(run.path) / "report.html").read_text()
+    assert f"Trial {refit.trial} trained the winner" in report
+    assert "On the same test images the winner" in report
     return run
 
 
@@ -136,14 +138,43 @@ def test_refit_trains_the_winner_of_an_ended_run_and_predict_and_export_use_it(t
     assert "trains the winner, trial 0000" in done.err
     run = check_shipped(tmp_path, done.out)
     assert run.end_reason == "trials"
+    replayed = tuner("replay", "runs", "2", folder=tmp_path, **ENVIRONMENT)
+    assert replayed.code == 0, replayed.err
+    assert "(train_loss)" in replayed.out
+    assert f"the curve is the same in {run.best_epoch} epochs" in replayed.out
     shipped = tuner("export", "runs", "--to", "safetensors", "model", folder=tmp_path, **ENVIRONMENT)
     assert shipped.code == 0, shipped.err
     card = (tmp_path / "model" / "README.md").read_text()
     assert "It was trained on all images but those of the test split, those for validation among them." in card
     assert "Its validation can't be known any more: trial 00002 trained the winner" in card
-    again = tuner("refit", "runs", folder=tmp_path, **ENVIRONMENT)
+    assert "On the same test images the winner's own network has test_accuracy" in card
+    assert "on the same test images the winner's own network has test_accuracy" in done.out.replace("\n", " ")
+    own = tuner("show", "runs", "--json", folder=tmp_path).json["best"]["refit"]["own"]
+    assert {"test_accuracy", "test_loss", "gain", "error"} <= set(own)
+    check_undone_and_done_again(tmp_path, own)
+
+
+def check_undone_and_done_again(folder: Path, own: dict[str, float]) -> None:
+    """The winner's own network ships once the refit is undone, and the refitted one where it is wanted again."""
+    again = tuner("refit", "runs", folder=folder, **ENVIRONMENT)
     assert again.code == 2
-    assert "has trained again; there is nothing to do" in again.err
+    assert "has trained again; its own network ships again by" in again.err
+    refitted = only_run(folder).best_metrics["test_accuracy"]
+    undone = tuner("refit", "runs", "--undo", folder=folder, **ENVIRONMENT)
+    assert undone.code == 0, undone.err
+    run = only_run(folder)
+    assert json.loads((Path(run.path) / "best" / "model.json").read_text())["trained_on"] == "train"
+    assert run.best_metrics["test_accuracy"] == pytest.approx(own["test_accuracy"], abs=1e-6)
+    assert refitted - run.best_metrics["test_accuracy"] == pytest.approx(own["gain"], abs=1e-6)
+    assert run.summary()["best"]["refit"] is None
+    assert (run.status, run.end_reason) == ("finished", "trials")
+    over = tuner("refit", "runs", "--undo", folder=folder, **ENVIRONMENT)
+    assert over.code == 2
+    assert "that ships a refitted network" in over.err
+    redone = tuner("refit", "runs", folder=folder, **ENVIRONMENT)
+    assert redone.code == 0, redone.err
+    check_shipped(folder, redone.out)
+    assert len(only_run(folder).record.trials) == 3
 
 
 def test_a_cross_validated_winner_ships_as_one_network(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ def confirm(
 def refit(
     run: Run | str | Path,
     *,
+    undo: bool = False,
     study: Study | None = None,
     address: str | None = None,
     wandb: str | None = None,
@@ -189,6 +190,7 @@ def refit(
 
     Args:
         run: or the path of its folder, or of one above it, for the newest run in it
+        undo: let the winner's own network ship again, and train nothing
         study: needed if the run was started from Python rather than from a file
         address: of an existing Ray cluster
         wandb: what it was, unless given
@@ -206,7 +208,8 @@ def refit(
     path = run.path if isinstance(run, Run) else run
     driver, given = _driver(), (None, address, wandb, nice, grace)
     with _going_on(path, {}, given, listeners, notify, progress=progress) as driving:
-        found: Run = driver.resume(path, {}, driving, study=study, take_over=take_over, refit=True)
+        asked = {"take_over": take_over, "refit": not undo, "undo_refit": undo}
+        found: Run = driver.resume(path, {}, driving, study=study, **asked)
     return found
 
 

@@ -158,8 +158,8 @@ class Limit:
     """One limit of a budget, by the name of its field.
 
     `ending` says that it ended a search ("the search ended as …") and `sooner` that it would, with {limit} and {metric}
-    in them; `beyond` is what another value needs to be for a run that has reached it. `reached` takes the limit and
-    what was spent; None if no running trial ends by it.
+    in them, the limit as `told` says it; `beyond` is what another value needs to be for a run that has reached it.
+    `reached` takes the limit and what was spent; None if no running trial ends by it.
     """
 
     name: str
@@ -172,6 +172,7 @@ class Limit:
     spent: Callable[[Spending], float] | None = None
     reached: Callable[[float, Spending], bool] | None = None
     flag: str | None = None
+    told: Callable[[Any], str] = str
 
     @property
     def option(self) -> str:
@@ -192,6 +193,13 @@ class Limit:
 
 def _hours(spending: Spending) -> float:
     return (spending.seconds + spending.kept_seconds) / SECONDS_PER_HOUR
+
+
+def _in_hours(limit: Any) -> str:
+    """As a user would say it: `Budget(minutes=5)` is no 0.08333 hours."""
+    if not is_number(limit) or limit >= 1:
+        return f"{limit} hours"
+    return f"{MINUTES_PER_HOUR * limit:.3g} minutes"
 
 
 def _device_hours(spending: Spending) -> float:
@@ -222,8 +230,9 @@ LIMITS: tuple[Limit, ...] = (
         POSITIVE,
         "H",
         "wall-clock limit",
-        ending="the limit of {limit} hours was reached",
-        sooner="{limit} hours",
+        ending="the limit of {limit} was reached",
+        sooner="{limit}",
+        told=_in_hours,
         spent=_hours,
         reached=lambda limit, spending: _hours(spending) >= limit,
     ),
@@ -294,9 +303,13 @@ def check_names(limits: Mapping[str, object]) -> None:
 def ending(reason: str, budget: Mapping[str, Any], metric: str) -> str | None:
     """That a limit ended the search, as in "the search ended as …"; None for a reason that is no limit's."""
     found = next((limit for limit in LIMITS if limit.name == reason), None)
-    return None if found is None else found.ending.format(limit=budget.get(reason), metric=metric)
+    return None if found is None else found.ending.format(limit=found.told(budget.get(reason)), metric=metric)
 
 
 def endings_beside_trials(budget: Budget, metric: str) -> list[str]:
     """What would end the search before every trial is run: "2.0 hours", "40 epochs in all"."""
-    return [limit.sooner.format(limit=value, metric=metric) for limit, value in limits_of(vars(budget)) if limit.sooner]
+    return [
+        limit.sooner.format(limit=limit.told(value), metric=metric)
+        for limit, value in limits_of(vars(budget))
+        if limit.sooner
+    ]

@@ -190,6 +190,7 @@ def test_limits_that_are_not_set_cost_nothing_to_look_at(clock: Clock) -> None:
     ("budget", "reason", "sentence"),
     [
         ({"hours": 2.0}, "hours", "the limit of 2.0 hours was reached"),
+        ({"hours": Budget(minutes=5).hours}, "hours", "the limit of 5 minutes was reached"),
         ({"device_hours": 1}, "device_hours", "the limit of 1 device hours was reached"),
         ({"total_epochs": 40}, "total_epochs", "the limit of 40 epochs was reached"),
         ({"target": 0.9}, "target", "loss reached the target of 0.9"),

@@ -1,5 +1,6 @@
 """The winner trained again on training and validation images together, as the last trial of a search."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from tuner.lifecycle.description import describe_run
 from tuner.lifecycle.winner import is_written, winner_due, write_as_saved
 from tuner.loop.limits import Limits
 from tuner.loop.refit_cost import kept_for_refit
-from tuner.loop.refitting import check_refittable, due_refit
+from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
+from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.run import Run, write_info
-from tuner.results.text import trained_again, trials_and_repeats
+from tuner.results.run import Run, load_run, write_info
+from tuner.results.text import own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision
 
 
@@ -235,6 +237,36 @@ def test_an_ended_search_has_its_winner_trained_again_in_spite_of_its_limits(fas
     assert loop.end_reason == "total_epochs"
 
 
+def test_the_winners_own_network_ships_again_where_a_user_wants_it_and_both_are_kept(fast: Path) -> None:
+    end(build(study(), fast))
+    for kind, ships in (("refit_undone", False), ("refit_requested", True)):
+        loop = build(study(), fast, history=events_of(fast))
+        loop.ask_for(kind, alone=True, ended_by="trials")
+        record = end(loop)
+        (again,), best = refits(record), winner(record)  # none is trained anew, though the study declares it
+        assert shipped_refit(record) is (again if ships else None)
+        assert (again.checkpoints, best.checkpoints) == ({5}, {5})
+        assert loop.end_reason == "trials"
+        due = winner_due(loop.folder, record)
+        assert due is not None
+        assert ("refit" in due[1]) is ships
+        assert not any("was not trained again" in notice for notice in record.notices)
+
+
+def test_only_what_is_kept_can_ship_again(fast: Path) -> None:
+    loop = build(study(), fast)
+    record = end(loop)
+    write_info(loop.folder, {**describe_run(study(), {}, Resources(), None), "status": "finished"})
+    (again,), best = refits(record), winner(record)
+    assert check_undoable(load_run(fast)).trial == again.trial
+    for trial, check in ((best, check_undoable), (again, check_refittable)):
+        run = load_run(fast)
+        run.record.confirming.own = check is check_refittable
+        run.record.trials[trial.trial].checkpoints.clear()
+        with pytest.raises(RunFolderError, match=f"^only a network whose checkpoint is kept .* trial {trial.trial},"):
+            check(run)
+
+
 def test_another_winner_is_trained_again_and_a_refit_of_the_old_one_that_waits_ends(fast: Path) -> None:
     first = build(study(seed=1, budget=Budget(trials=1, max_epochs=8)), fast)
     run_on(first, 10)  # two epochs of the refit
@@ -275,6 +307,38 @@ def test_best_has_the_refit_and_the_configurations_metrics(fast: Path) -> None:
     record.apply({"event": "checkpoint_deleted", "time": 1.0, "trial": again.trial, "epoch": 5})
     assert shipped_refit(record) is again  # `tuner clean` takes nothing of what best/ says
     assert winner_due(loop.folder, record) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"gain": 0.0112, "error": 0.02}, "0.8045; the refitted one is 1.1 ± 2.0 points ahead"),
+        ({"gain": -0.039, "error": 0.02}, "0.8045; the refitted one is 3.9 ± 2.0 points behind"),
+        ({"gain": -0.2346, "error": 0.035}, "0.8045; the refitted one is 23.5 ± 3.5 points behind, more than chance; "),
+        ({"gain": "none", "error": 0.035}, None),
+        (None, None),
+    ],
+    ids=["ahead", "within its error", "far behind", "damaged", "not known"],
+)
+def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, Any] | None, said: str | None) -> None:
+    loop = build(study(), fast)
+    record = end(loop)
+    write_info(loop.folder, {**describe_run(study(), {}, Resources(), None), "status": "finished"})
+    write_as_saved(loop.folder, record)
+    metrics = json.loads((fast / "best" / "metrics.json").read_text())
+    metrics["refit"]["own"] = own and {"test_accuracy": 0.80447, **own}
+    (fast / "best" / "metrics.json").write_text(json.dumps(metrics))
+    run = load_run(fast)
+    told = own_network(run)
+    if said is None:
+        assert told is None
+        return
+    assert told is not None
+    start = "on the same test images the winner's own network has test_accuracy "
+    advice = f"its own network ships again by: {command('refit', run.path, '--undo')}"
+    assert told == start + said + (advice if said.endswith("; ") else "")
+    run.record.confirming.own = True
+    assert own_network(run) is None
 
 
 @pytest.mark.parametrize(

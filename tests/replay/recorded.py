@@ -83,6 +83,7 @@ def _train(study: Study, loop: SearchLoop, start: Start, left: list[int], folder
         gpus=0,
         run_uri=str(folder),
         reported=start.reported,
+        refit_epochs=start.refit_epochs,
     )
     with clean_process(seed=assignment.seed, threads=1):
         worker = LoopSession(assignment, loop, left)

@@ -17,6 +17,7 @@ from tuner.replay.replaying import Plan, Silence, planned
 from tuner.replay.training import train
 from tuner.results import Run
 from tuner.results.run import write_info
+from tuner.results.text import plural
 
 CLASSIFIER = """
 import torch
@@ -72,7 +73,7 @@ def replayed(run: Run, trial: str, folder: Path, **options: Any) -> tuple[Replay
     folder.mkdir(exist_ok=True)
     plan = planned(run, trial, folder, **options)
     told: list[dict[str, Any]] = []
-    train(plan.found.study.declared_trial, plan.stays, str(folder), told.append)
+    train(plan.declared_trial, plan.stays, str(folder), told.append)
 
     def messages() -> Generator[dict[str, Any]]:
         yield from json.loads(json.dumps(told))
@@ -85,7 +86,7 @@ def same(found: Replayed, epochs: int) -> None:
     assert [epoch.epoch for epoch in found.epochs] == list(range(1, epochs + 1))
     assert all(epoch.recorded == epoch.replayed and epoch.recorded is not None for epoch in found.epochs)
     assert found.equal, found.sentence
-    assert found.sentence == f"the curve is the same in {epochs} epochs"
+    assert found.sentence == f"the curve is the same in {plural(epochs, 'epoch')}"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,19 @@ def test_a_trial_that_was_promoted_gives_the_same_curve_again(tmp_path: Path, mo
         found, plan = replayed(run, trial, tmp_path / trial)
         assert len(plan.stays) == 1
         same(found, run.trial(trial).epoch)
+
+
+@pytest.mark.parametrize(("lr", "epochs"), [(3e-4, 4), (1e-2, 1)], ids=["whole", "up to the epoch that won"])
+def test_a_refit_gives_the_same_curve_again(tmp_path: Path, lr: float, epochs: int) -> None:
+    study = plain(f'{{"lr": {lr}, "batch_size": 8, "schedule": "cosine"}}')
+    run = searched(tmp_path / "run", study.replace("seed=3", 'seed=3, refit="train+validation"'))
+    winner, refit = run.record.trials.values()
+    assert refit.refits == winner.trial
+    found, _ = replayed(run, refit.trial, tmp_path / "again")
+    same(found, epochs)
+    assert (found.metric, found.promised) == ("train_loss", True)
+    assert not [name for name in found.epochs[0].metrics if name.startswith("val_")]
+    assert found.epochs[0].recorded != winner.epochs[1].metrics["train_loss"]
 
 
 def test_a_trial_whose_driver_was_killed_gives_the_same_curve_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.search import EarlierStudy, EarlierTrial, History, Problem, Proposals, Random, learn
+from tuner.search.history import why_unfit
 from tuner.space import Config, Space, choice, loguniform, randint, uniform
 
 SPACE = Space({"x": uniform(0, 1), "y": uniform(0, 1)})
@@ -31,6 +32,11 @@ def test_the_best_of_one_study_is_where_the_next_one_starts() -> None:
     best = max(earlier.trials, key=lambda trial: max(trial.curve.values()))
     assert found.configs == (best.config,)
     assert found.studies == ("one",)
+
+
+def test_a_study_that_searches_nothing_learns_nothing() -> None:
+    assert why_unfit(Problem(Space({})), study("one", near(0.2, 0.8))) == "this study searches no hyperparameter"
+    assert why_unfit(Problem(SPACE), study("one", near(0.2, 0.8))) is None
 
 
 def test_what_is_to_be_low_is_low() -> None:

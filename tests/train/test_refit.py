@@ -22,6 +22,20 @@ from tuner.trial.splitting import Joined
 CONFIG: dict[str, Any] = {"lr": 1e-2, "batch_size": 16, "image_size": 12, "schedule": "cosine"}
 
 
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+
+
+PUBLISHED = "resnet18-f37072fd.pth"  # the name of a published file: its mean and standard deviation hold
+
+
+def weights_file(folder: Path, name: str = PUBLISHED) -> Path:
+    path = folder / name
+    torch.save(random_network("resnet18", channels=3, classes=1000, seed=9).module.state_dict(), path)
+    return path
+
+
 def pixels(split: Split) -> list[bytes]:
     return sorted(image.numpy().tobytes() for image in split.images())
 
@@ -67,14 +81,36 @@ def test_a_cross_validated_winner_becomes_one_network(tmp_path: Path) -> None:
     assert len(running.splits.train) == len(load_splits(trial, seed=0, image_size=12).train)
 
 
+@pytest.mark.parametrize(
+    ("weights", "config", "validation"),
+    [
+        (PUBLISHED, {"test_time_flip": True}, None),
+        (PUBLISHED, {"test_time_flip": True}, Folds(3)),
+        ("own.pt", {}, None),
+        (None, {}, None),
+    ],
+    ids=["both views are answered to", "folds, both views", "other images have another mean", "random weights"],
+)
+def test_a_head_learns_from_features_of_the_images_as_they_are_where_those_of_trials_do_not_fit(
+    colours: ImageClassifier, tmp_path: Path, weights: str | None, config: dict[str, Any], validation: Folds | None
+) -> None:
+    path = None if weights is None else weights_file(tmp_path, weights)
+    trial = replace(colours, weights=path, validation=validation)
+    config = CONFIG | {"finetune": "head"} | config
+    trainer_of(trial, config, epochs=2, seed=5).run_epoch()  # leaves features behind
+    again = Trainer(trial.refitted(), config, epochs=2, seed=5)
+    slow = Trainer(trial.refitted(), config, epochs=2, seed=5)
+    slow.parts.feeds._looked = True  # and found none
+    for _ in range(2):
+        assert again.run_epoch().train_loss == pytest.approx(slow.run_epoch().train_loss, abs=1e-5)
+    assert not again.parts.feed.whole
+
+
 @pytest.mark.parametrize("validation", [None, Folds(3)])
 def test_features_that_trials_have_found_are_used_again(
-    colours: ImageClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, validation: Folds | None
+    colours: ImageClassifier, tmp_path: Path, validation: Folds | None
 ) -> None:
-    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "resnet18-f37072fd.pth"  # the name of a published file: its mean and standard deviation hold
-    torch.save(random_network("resnet18", channels=3, classes=1000, seed=9).module.state_dict(), path)
-    trial = replace(colours, weights=path, validation=validation)
+    trial = replace(colours, weights=weights_file(tmp_path), validation=validation)
     config = CONFIG | {"finetune": "head"}
     trainer_of(trial, config, epochs=2, seed=5).run_epoch()
     again = Trainer(trial.refitted(), config, epochs=2, seed=5)

@@ -113,10 +113,10 @@ def test_values_become_the_kinds_own_type(name: str, value: object, coerced: obj
     [
         ("batch_size", 1, "batch_size must be an int from 2 to 65536, got 1; move it into that range"),
         ("batch_size", 32.5, "batch_size must be an int from 2 to 65536, got 32.5; move it into that range"),
-        ("epochs", True, "epochs must be an int from 1 to 10000, got True; move it into that range"),
+        ("epochs", True, "epochs must be an int from 1 to 10000, got True; write a number in that range"),
         ("lr", 0.0, "lr must be a float from 1e-08 to 10, got 0.0; move it into that range"),
-        ("lr", float("nan"), "lr must be a float from 1e-08 to 10, got nan; move it into that range"),
-        ("lr", "0.1", "lr must be a float from 1e-08 to 10, got '0.1'; move it into that range"),
+        ("lr", float("nan"), "lr must be a float from 1e-08 to 10, got nan; write a number in that range"),
+        ("lr", "0.1", "lr must be a float from 1e-08 to 10, got '0.1'; write a number in that range"),
         ("optimizer", "lion", "optimizer must be adam, adamw or sgd, got 'lion'; choose among 'adam', 'adamw', 'sgd'"),
         (
             "finetune",

@@ -14,10 +14,11 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("refit")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
+    parser.add_argument("--undo", action="store_true", help="let the winner's own network ship again; trains nothing")
     add_take_over(parser)
     add_driver_options(parser)
 
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    return resume.perform(options, refit=True)
+    return resume.perform(options, refit=not options.undo, undo_refit=options.undo)

@@ -43,7 +43,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.results import load_run
 
     run = load_run(options.run)
-    shown = _Shown(run.metric, json=options.json)  # before stdout is kept from what the study file prints
+    shown = _Shown(json=options.json)  # before stdout is kept from what the study file prints
     try:
         with redirect_stdout(sys.stderr):
             found = replay(
@@ -68,10 +68,10 @@ def perform(options: argparse.Namespace) -> int:
 class _Shown:
     """Prints a replay while it goes on: on stdout, or on stderr where that gets JSON."""
 
-    def __init__(self, metric: str, *, json: bool) -> None:
-        self._metric, self._stream = metric, sys.stderr if json else sys.stdout
+    def __init__(self, *, json: bool) -> None:
+        self._stream = sys.stderr if json else sys.stdout
 
-    def begins(self, differences: list[str], on: Way) -> None:
+    def begins(self, differences: list[str], on: Way, metric: str) -> None:
         """What differs, and the table's head."""
         for difference in differences:
             self._say(f"different: {difference}")
@@ -79,7 +79,7 @@ class _Shown:
             self._say("versions, study, data and hardware are as they were")
         if on.start:
             self._say(f"training goes on from the checkpoint of epoch {on.start}")
-        self._say(f"epoch  recorded  replayed  ({self._metric})")
+        self._say(f"epoch  recorded  replayed  ({metric})")
 
     def on_epoch(self, epoch: ReplayedEpoch) -> None:
         """A row."""

@@ -35,11 +35,12 @@ def perform(
     confirm: tuple[int | None, int | None] | None = None,
     *,
     refit: bool = False,
+    undo_refit: bool = False,
 ) -> int:
     """Do it, and run these failed trials again first (without names all that can); returns the exit code.
 
     `confirm` says how many of the best configurations are trained again first, and under how many other seeds.
-    `refit` has the winner trained again on training and validation images together.
+    `refit` has the winner trained again on training and validation images together, `undo_refit` its own network ship.
     """
     if is_study(options.run):
         if refit:
@@ -51,12 +52,12 @@ def perform(
     check_trains("a search")
     from tuner.console.progress import display
     from tuner.loop.confirming import check_asked, cost_of
-    from tuner.loop.refitting import refit_cost
+    from tuner.loop.refitting import check_undoable, refit_cost
     from tuner.results import load_run
 
     earlier = load_run(options.run)
     tell_damages(earlier)
-    wanted = {} if confirm is not None or refit else limits(options)
+    wanted = {} if confirm is not None or refit or undo_refit else limits(options)
     plan = plan_of(earlier, **wanted)
     opening = "reading the run, then starting Ray"
     if confirm is not None:
@@ -64,6 +65,8 @@ def perform(
         opening = f"confirm {cost_of(earlier, *confirm)}; starting Ray"
     if refit:
         opening = f"refit {refit_cost(earlier)}; starting Ray"
+    if undo_refit:
+        opening = f"best/ gets the winner's own network in place of that of trial {check_undoable(earlier).trial}"
     from tuner.driver import Driving, resume
 
     release_interrupt()
@@ -72,6 +75,6 @@ def perform(
         display(plan, sys.stderr, quiet=options.quiet, earlier=earlier.events, opening=opening) as shown,
     ):
         driving = Driving(listeners=[shown], **driver_options(options))
-        asked: dict[str, Any] = {"retry": retry, "confirm": confirm, "refit": refit}
+        asked: dict[str, Any] = {"retry": retry, "confirm": confirm, "refit": refit, "undo_refit": undo_refit}
         finished = resume(options.run, wanted, driving, take_over=options.take_over, **asked)
     return conclude(finished, options)

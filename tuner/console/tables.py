@@ -24,6 +24,7 @@ from tuner.results.text import (
     ending,
     epochs_spent,
     outcome,
+    own_network,
     plural,
     report_of,
     settings,
@@ -253,6 +254,7 @@ def _winner(run: Run) -> list[str]:
     if tests:
         weights = run.info.get("started_from")
         lines.append(f"on the test split: {tests}" + (f" (started from {weights})" if weights else ""))
+        lines += [told] if (told := own_network(run)) else []
     lines.append(epochs_spent(run.record))
     why, report = ending(run), report_of(run)
     lines += [f"the search ended as {why}"] if why else []

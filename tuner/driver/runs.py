@@ -121,6 +121,7 @@ def resume(
     retry: Iterable[str] | None = None,
     confirm: Wish | None = None,
     refit: bool = False,
+    undo_refit: bool = False,
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
@@ -130,9 +131,9 @@ def resume(
     that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
     all but those that diverged. `confirm` says how many of the best configurations are trained again first, and under
     how many other seeds; of a run whose search has ended nothing else is trained then. `refit` has the winner trained
-    again on training and validation images together, likewise. Raises RunFolderError where
-    there is nothing to go on with, a driver works on the run, or new trials could not be compared with those it has,
-    and StudyError for a limit that there isn't.
+    again on training and validation images together, likewise; `undo_refit` lets its own network ship after all. Raises
+    RunFolderError where there is nothing to go on with, a driver works on the run, or new trials could not be compared
+    with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -144,7 +145,7 @@ def resume(
         earlier = load_run(path)  # as the driver before left it
         earlier.record.close()
         mode = wandb_mode(driving.wandb or earlier.info.get("wandb", "off"))
-        going_on = decide(earlier, limits, study, retry, confirm, refit=refit)
+        going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
         _download(ready)
@@ -211,6 +212,8 @@ def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
         search.loop.ask_for("confirmation_requested", **request)
     if going_on.refit:
         search.loop.ask_for("refit_requested", **refit_request(going_on.earlier))
+    if going_on.undo_refit:
+        search.loop.ask_for("refit_undone", **refit_request(going_on.earlier))
     search.obey_what_waits(ended=going_on.earlier.record.ended is not None)
 
 

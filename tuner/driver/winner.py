@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import cloudpickle
 
 from tuner.driver.meanwhile import meanwhile
+from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.lifecycle.winner import (
@@ -54,7 +56,6 @@ def write_winner(
     folder.delete(NEW)
     trial = study.declared_trial
     if implementation_of(trial).scores and has_network(record, details):
-        trial = trial.refitted() if "refit" in details else trial
         _score(study, trial, folder, best, details, resources, leave)
         replace_best(folder)
     else:
@@ -117,13 +118,25 @@ def _score_on_worker(
     extend_import_path(import_path)
     trial = cloudpickle.loads(pickled)
     folder = open_folder(run_uri)
+    store = CheckpointStore(folder)
+    how: dict[str, Any] = {"split_seed": split_seed, "device": device}
     with OwnedFolder("best") as temporary:
-        kept = temporary / "checkpoint"
-        checkpoint = CheckpointStore(folder).fetch(*network_of(details), kept)
+        checkpoint = store.fetch(*network_of(details), temporary / "checkpoint")
         best = temporary / BEST
-        implementation_of(trial).score(
-            trial, config, checkpoint, best, record=details, split_seed=split_seed, device=device
-        )
+        own = _own(store, details, temporary / "own") if "refit" in details else None
+        if own is not None:
+            told = implementation_of(trial).beside_own(trial, config, refitted=checkpoint, own=own, **how)
+            details = details | {"refit": details["refit"] | {"own": told}}
+        scored = trial.refitted() if "refit" in details else trial
+        implementation_of(trial).score(scored, config, checkpoint, best, record=details, **how)
         folder.delete(NEW)
         for file in sorted(best.iterdir(), key=lambda file: file.name == "model.json"):  # it vouches for the others
             folder.write(f"{NEW}/{file.name}", file.read_bytes())
+
+
+def _own(store: CheckpointStore, details: dict[str, Any], target: Path) -> Path | None:
+    """The checkpoint of the winner itself; None where it is no more."""
+    try:
+        return store.fetch(details["trial"], details["epoch"], target)
+    except TrialError:
+        return None

@@ -123,7 +123,7 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
     kept = tuple(place for place, _ in read)
     pictures = [picture for _, picture in read]
     counts = _counts(headers, kept)
-    _check_readable(folder, headers.counts, counts)
+    _check_readable(folder, found, counts)
     alike = likeness([file for *_, file in kept], pictures)
     return FirstLook(
         folder=folder,
@@ -143,12 +143,12 @@ def held_out(splits: Sequence[str], train: int) -> float | str:
     return 0.2 if train < FEW_IMAGES else 0.1
 
 
-def _check_readable(folder: Folder, all_: dict[str, dict[str, int]], read: dict[str, dict[str, int]]) -> None:
-    for name, each in all_.items():
-        for part, count in each.items():
-            if read[name][part] < count / 2:
+def _check_readable(folder: Folder, found: dict[str, dict[str, list[Path]]], read: dict[str, dict[str, int]]) -> None:
+    for part, classes in found.items():
+        for name, files in classes.items():
+            if read[name][part] < len(files) / 2:
                 raise DataError(
-                    f"at least half of a class's images must be readable, got {read[name][part]} of {count} in "
+                    f"at least half of a class's images must be readable, got {read[name][part]} of {len(files)} in "
                     f"{TOLD[part]} of '{name}' in {folder.path}; repair or remove the others"
                 )
 

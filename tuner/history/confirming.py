@@ -17,12 +17,14 @@ class Confirming:
         alone: whether nothing but these trials runs, as of a search that had ended
         ended_by: what had ended that search
         refit: whether the winner is to be trained again on training and validation images together
+        own: whether the winner's own network is to ship, however it was trained again
         refused: configurations, by their first trials, that no device has room for any more
     """
 
     def __init__(self) -> None:
         self.waiting: list[str] = []
-        self.alone, self.ended_by, self.refit = False, None, False
+        self.alone, self.ended_by = False, None
+        self.refit = self.own = False
         self.refused: set[str] = set()
         self.asked: Counter[str] = Counter()  # seeds that were asked for in all, by first trials
 
@@ -39,7 +41,11 @@ class Confirming:
         self._come_alone(event)
 
     def _on_refit_requested(self, event: Event) -> None:
-        self.refit = True
+        self.refit, self.own = True, False
+        self._come_alone(event)
+
+    def _on_refit_undone(self, event: Event) -> None:
+        self.refit, self.own = False, True
         self._come_alone(event)
 
     def _come_alone(self, event: Event) -> None:

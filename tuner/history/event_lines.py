@@ -206,7 +206,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
         **{"refits": _is_trial, "refit_epochs": _is_count},
         **_PLACED,
     },
-    **dict.fromkeys(("confirmation_requested", "refit_requested"), _ALONE),
+    **dict.fromkeys(("confirmation_requested", "refit_requested", "refit_undone"), _ALONE),
     "trial_resumed": {"from_epoch": _is_count, **_PLACED},
     "configuration_refused": {"order": _is_text, "repeats": _is_trial},
     "order_obeyed": {"config": _is_mapping, "trials": _are_trials, "seeds": _is_repeats},

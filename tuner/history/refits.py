@@ -58,5 +58,10 @@ def refit_of(record: RunRecord) -> Refit | None:
 
 def shipped_refit(record: RunRecord) -> TrialRecord | None:
     """The trial whose network ships in place of the winner's; None where that is the winner's own."""
+    return None if record.confirming.own else trained_refit(record)
+
+
+def trained_refit(record: RunRecord) -> TrialRecord | None:
+    """The same, also where a user has decided for the winner's own network."""
     found = refit_of(record) if record.refits else None
     return found.done if found else None

@@ -41,12 +41,19 @@ def _are_metrics(content: Any) -> bool:
         isinstance(content, dict)
         and isinstance(content.get("trial", ""), str)
         and isinstance(content.get("metrics", {}), dict)
-        and isinstance(content.get("refit", {}), dict)
+        and isinstance(refit := content.get("refit", {}), dict)
+        and _is_of_own(refit.get("own"))
         and isinstance(images := content.get("images", {}), dict)
         and all(map(_is_count, images.values()))
         and isinstance(intervals := content.get("intervals", {}), dict)
         and all(map(_is_interval, intervals.values()))
     )
+
+
+def _is_of_own(content: Any) -> bool:
+    """What is said of the winner's own network beside its refit: nothing, or what both come to."""
+    told = ("test_accuracy", "gain", "error")
+    return content is None or (isinstance(content, dict) and all(finite(content.get(name)) for name in told))
 
 
 def _is_interval(content: Any) -> bool:

@@ -78,7 +78,7 @@ class Steered:
         """A search that was stopped stays so, but for the trials that were asked for now."""
         self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
 
-    _on_refit_requested = _on_confirmation_requested
+    _on_refit_requested = _on_refit_undone = _on_confirmation_requested
 
     def _on_study_ended(self, event: Event) -> None:
         self.stopped_by = self.stopped_by or self._stopped_before

@@ -15,7 +15,7 @@ from tuner.lifecycle.study_changes import StudyText, check_comparable, study_tex
 from tuner.loop.confirming import Confirmation, confirmation
 from tuner.loop.failing import to_retry
 from tuner.loop.limits import Limits
-from tuner.loop.refitting import check_refittable, due_refit
+from tuner.loop.refitting import check_refittable, check_undoable, due_refit
 from tuner.loop.search_loop import SearchLoop
 from tuner.orders.foresight import cut_short
 from tuner.results.run import FORMAT, Run
@@ -39,6 +39,7 @@ class Resumption:
         anew: whether it goes on though an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
         refit: whether the winner is trained again on training and validation images together
+        undo_refit: whether its own network ships, though it was
         warnings: sentences for the user
     """
 
@@ -52,6 +53,7 @@ class Resumption:
     anew: bool
     search_on: bool = False
     refit: bool = False
+    undo_refit: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -82,6 +84,7 @@ def decide(
     confirm: Wish | None = None,
     *,
     refit: bool = False,
+    undo_refit: bool = False,
 ) -> Resumption:
     """See `tuner.driver.resume` for the arguments, and for what is raised."""
     steered = earlier.record.steered
@@ -96,8 +99,10 @@ def decide(
     if refit:
         check_refit(REFIT, ready.declared_trial)
         check_refittable(earlier)
+    if undo_refit:
+        check_undoable(earlier)
     waiting, added = extending(earlier.folder), found is not None or refit
-    over = (
+    over = undo_refit or (
         again is None
         and not added
         and _only_the_conclusion_is_left(earlier, foreseen_study(ready, waiting), may_wait=bool(waiting))
@@ -112,6 +117,7 @@ def decide(
         anew=stopped and not (over or stays_stopped or added),
         search_on=bool(given or waiting or again is not None) and not added,
         refit=refit,
+        undo_refit=undo_refit,
         warnings=(warning,) if warning else (),
     )
 

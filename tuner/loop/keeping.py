@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.history.refits import shipped_refit
+from tuner.history.refits import trained_refit
 
 RACED = 3  # configurations whose network is kept where a study races them
 
@@ -81,7 +81,7 @@ def not_needed(
 
 def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
     """The trials whose networks are the winner's, or may come to be."""
-    found = [record.best_ended_trial, record.best_completed_trial, shipped_refit(record)]
+    found = [record.best_ended_trial, record.best_completed_trial, trained_refit(record)]
     for first in record.repeated:
         completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
         found.append(max(completed, key=record.rank, default=None))

@@ -9,8 +9,8 @@ SLACK = 1.2  # of the time: an epoch takes no two times as long
 
 
 def refit_wanted(study: Study, record: RunRecord) -> bool:
-    """Whether the winner is to be trained again: as the study declares, or as `tuner refit` asked."""
-    return study.refit is not None or record.confirming.refit
+    """Whether the winner is to be trained again: as the study declares, or as `tuner refit` asked, unless undone."""
+    return (study.refit is not None and not record.confirming.own) or record.confirming.refit
 
 
 def kept_for_refit(study: Study, record: RunRecord) -> tuple[int, float]:

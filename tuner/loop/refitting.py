@@ -10,7 +10,8 @@ from typing import Any
 
 from tuner.errors import RunFolderError
 from tuner.history.records import RunRecord
-from tuner.history.refits import SUPERSEDED, Refit, refit_of
+from tuner.history.refits import SUPERSEDED, Refit, refit_of, shipped_refit
+from tuner.history.trial_record import TrialRecord
 from tuner.loop.limits import STOP, Limits
 from tuner.loop.packing import Place, Refusal, Wait
 from tuner.loop.queue import Entry, Queue
@@ -53,11 +54,13 @@ def check_refittable(run: Run) -> Refit:
             "refit needs a run with a winner, got one in which no trial has a value; "
             "see why with `python -m tuner show`"
         )
-    if found.done is not None:
+    if found.done is not None and not run.record.confirming.own:
         raise RunFolderError(
             f"refit trains a winner once, got a run whose winner, trial {found.winner.trial}, trial {found.done.trial} "
-            "has trained again; there is nothing to do"
+            f"has trained again; its own network ships again by: {command('refit', run.path, '--undo')}"
         )
+    if found.done is not None:
+        _check_kept(found.done, found.epochs)
     last = found.last
     if last is not None and last.status == "failed":
         raise RunFolderError(
@@ -67,9 +70,31 @@ def check_refittable(run: Run) -> Refit:
     return found
 
 
+def check_undoable(run: Run) -> TrialRecord:
+    """The trial whose network ships in place of the winner's; raises RunFolderError where there is none."""
+    refit, found = shipped_refit(run.record), refit_of(run.record)
+    if refit is None or found is None or run.record.ended is None:
+        raise RunFolderError(
+            "refit --undo needs a run whose search has ended and that ships a refitted network, got "
+            f"{run.path!r}, which doesn't; see it with: {command('show', run.path)}"
+        )
+    _check_kept(found.winner, found.epochs)
+    return refit
+
+
+def _check_kept(trial: TrialRecord, epoch: int) -> None:
+    if epoch not in trial.checkpoints:
+        raise RunFolderError(
+            f"only a network whose checkpoint is kept can ship, got that of trial {trial.trial}, which was deleted; "
+            "train its configuration in a new study, by start_from"
+        )
+
+
 def refit_cost(run: Run) -> str:
     """What `tuner refit` will train, in a sentence; raises RunFolderError as `check_refittable` does."""
     found = check_refittable(run)
+    if found.done is not None:
+        return f"ships the network of trial {found.done.trial}, which has trained the winner again already"
     return (
         f"trains the winner, trial {found.winner.trial}, again for {plural(found.epochs, 'epoch')} on training and "
         "validation images together; its validation can't be known any more"

@@ -285,7 +285,7 @@ class SearchLoop:
         return names
 
     def ask_for(self, kind: str, **request: Any) -> None:
-        """Train the best again: `confirmation_requested` or `refit_requested` with its fields."""
+        """What comes beside the search: `confirmation_requested`, `refit_requested`, `refit_undone`, and its fields."""
         self._emit(kind, **request)
         self._limits.look_again()
         self._idle = False

@@ -33,8 +33,8 @@ METRICS, CHECKPOINT = "metrics.json", "checkpoint"
 class Follower(Protocol):
     """Is told of a replay while it goes on."""
 
-    def begins(self, differences: list[str], on: Way) -> None:
-        """What differs, and which epochs will be trained."""
+    def begins(self, differences: list[str], on: Way, metric: str) -> None:
+        """What differs, which epochs will be trained, and which metric is shown of them."""
 
     def on_epoch(self, epoch: ReplayedEpoch) -> None:
         """An epoch was trained."""
@@ -43,7 +43,7 @@ class Follower(Protocol):
 class Silence:
     """Nothing comes of what it is told."""
 
-    def begins(self, differences: list[str], on: Way) -> None:
+    def begins(self, differences: list[str], on: Way, metric: str) -> None:
         """Nothing."""
 
     def on_epoch(self, epoch: ReplayedEpoch) -> None:
@@ -86,7 +86,7 @@ def replay(
     with OwnedFolder("replay") as folder:
         plan = planned(run, trial_id, folder, epochs=epochs, cpus=cpus, study=study, output=output, trust=trust)
         follower = follower or Silence()
-        follower.begins(list(plan.differences), plan.on)
+        follower.begins(list(plan.differences), plan.on, plan.metric)
         replayed = plan.follow(trained_apart(plan.declared_trial, plan.stays, str(folder)), follower)
         if output is not None:
             _write(Path(output), folder, plan.trial, replayed)

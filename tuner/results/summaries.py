@@ -10,6 +10,7 @@ from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord
 from tuner.history.refits import TRAINED_ON, shipped_refit
+from tuner.history.scored import METRICS
 from tuner.results.seeds import Repeated, repeated, verdict
 from tuner.results.text import report_of
 from tuner.storage.folder import Folder
@@ -56,6 +57,11 @@ def summary_of_run(run: Run) -> dict[str, Any]:
     }
 
 
+def _trained_again(run: Run, refit: TrialRecord) -> dict[str, Any]:
+    own = (run.scored(METRICS) or {}).get("refit", {}).get("own")
+    return {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": TRAINED_ON, "own": own}
+
+
 def _told_of_seeds(run: Run, seeds: int, known: Sequence[Repeated]) -> dict[str, Any]:
     return {"seeds": seeds, "repeated": [_of_seeds(one) for one in known], "verdict": verdict(run)}
 
@@ -73,14 +79,15 @@ def _winner(run: Run) -> dict[str, Any] | None:
     its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
     known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
     them, the best first, and `verdict` says which is best and how surely. `refit` names the trial that trained it
-    again on training and validation images together, whose network `best/` has and the test metrics are of.
+    again on training and validation images together, whose network `best/` has and the test metrics are of; `own`
+    in it has those of the winner's own network, and what the refit gains in accuracy, with its standard error.
     """
     best = run.best
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
     known, refit = repeated(run), shipped_refit(run.record)
-    trained = {"trial_id": refit.trial, "epochs": refit.refit_epochs, "trained_on": TRAINED_ON} if refit else None
+    trained = _trained_again(run, refit) if refit else None
     return {
         "trial_id": best.trial,
         "config": best.config,

@@ -10,11 +10,14 @@ from tuner.failures import Failures
 from tuner.history.failures import all_failed_alike
 from tuner.history.records import RunRecord, TrialRecord, flat_config
 from tuner.history.refits import shipped_refit
+from tuner.history.scored import METRICS
+from tuner.quoting import command
 
 if TYPE_CHECKING:
     from tuner.history.worth import Worth
     from tuner.results import Run
 
+CLEARLY = 2  # standard errors: the refitted network is behind the winner's own
 REPORT = "report.html"  # in the run's folder
 FATES = ("trained to the end", "stopped early", "that failed", "cut off at the search's end", "that can go on")
 
@@ -84,6 +87,22 @@ def trained_again(record: RunRecord) -> str | None:
         f"on training and validation images together; best/ has its network, and {record.metric} is that of the "
         "configuration, not of this network"
     )
+
+
+def own_network(run: Run) -> str | None:
+    """What the winner's own network comes to where another ships, in a sentence; None where that isn't known."""
+    scored = run.scored(METRICS) or {}
+    own = scored.get("refit", {}).get("own")
+    if own is None or shipped_refit(run.record) is None:
+        return None
+    gain, error = own["gain"], own["error"]
+    points = f"{100 * abs(gain):.1f} ± {100 * error:.1f} points"
+    reached = short(own["test_accuracy"])
+    told = f"on the same test images the winner's own network has test_accuracy {reached}; the refitted one is"
+    if gain >= -CLEARLY * error:
+        return f"{told} {points} {'behind' if gain < 0 else 'ahead'}"
+    undo = command("refit", run.path, "--undo")
+    return f"{told} {points} behind, more than chance; its own network ships again by: {undo}"
 
 
 def epochs_spent(record: RunRecord) -> str:

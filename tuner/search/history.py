@@ -140,6 +140,8 @@ def greedy(regrets: Floats, top: int) -> list[int]:
 def why_unfit(problem: Problem, study: EarlierStudy) -> str | None:
     """Why nothing is learned from a study, in words; None if something is."""
     space = problem.space
+    if not space.dimensions:
+        return "this study searches no hyperparameter"
     names = {name for trial in study.trials for name in space.flatten(trial.config)}
     shared = sum(name in names for name in space.dimensions)
     if shared < max(1, SHARED * len(space.dimensions)):

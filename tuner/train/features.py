@@ -83,8 +83,10 @@ def extract_features(
     """
     before = splits.before
     alike = before is not None and before.normalisation == splits.normalisation
-    if before is not None and alike and not mirrored:  # trials have found them already; learnt from, none are mirrored
-        return _joined(extract_features(network, before, evaluator, model=model, keep=keep), splits)
+    if before is not None and alike and (before.whole is not None or not mirrored):  # trials have found them already
+        return _joined(
+            extract_features(network, before, evaluator, model=model, keep=keep, mirrored=mirrored), splits
+        )  # but those of a cut, whose images for validation are of both views: nobody learns from these
     builder = _Extraction(network, splits, evaluator, mirrored=mirrored)
     images_key = splits.key if splits.whole is None else splits.whole.key
     notes: tuple[str, ...] = ()
@@ -115,7 +117,7 @@ class _Extraction:
         """The images whose features are found, by name: those of a cross-validation once for all its networks."""
         whole = self._splits.whole
         if whole is None:
-            return {part: getattr(self._splits, part) for part in PARTS}
+            return {part: split for part in PARTS if len(split := getattr(self._splits, part))}
         return {WHOLE: whole.split} | ({WHOLE_MIRRORED: whole.split} if self._mirrored else {})
 
     def array(self, part: str) -> np.ndarray:
@@ -161,6 +163,7 @@ def _as_splits(arrays: dict[str, np.ndarray], splits: Splits, notes: tuple[str, 
 def _as_split(arrays: dict[str, np.ndarray], splits: Splits, part: str) -> HeldSplit:
     labels = getattr(splits, part).labels
     if splits.whole is None:
-        return HeldSplit(torch.from_numpy(arrays[part]), labels)
+        none = arrays["train"][:0]  # where no image is for validation
+        return HeldSplit(torch.from_numpy(arrays.get(part, none)), labels)
     name = WHOLE_MIRRORED if part in MIRRORED and WHOLE_MIRRORED in arrays else WHOLE
     return HeldSplit(torch.from_numpy(arrays[name]), labels, splits.whole.places[part])

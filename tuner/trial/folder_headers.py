@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ class FolderHeaders:
     """A folder of images as its files' names, sizes and headers tell it.
 
     Attributes:
-        counts: images by class and split, those of the folder as it is
+        counts: images by class and split, but for those whose headers say that they can't be read
         opened: images whose headers were read
         sizes: width and height of the smallest, the middle and the largest of these; None without any
         modes: how many of these have which of Pillow's modes, such as RGB and L
@@ -78,7 +78,7 @@ def folder_headers(folder: Folder, *, validation: Validation = None, identical: 
     ]
     sizes, modes, unreadable = _opened(folder, places)
     left_out = tuple(sorted((*found.left_out, *unreadable), key=lambda each: each.path))
-    counts = _counts(found)
+    counts = _counts(folder, found, {each.path for each in unreadable})
     return FolderHeaders(
         counts,
         sum(modes.values()) + len(unreadable),
@@ -94,9 +94,12 @@ def folder_headers(folder: Folder, *, validation: Validation = None, identical: 
     )
 
 
-def _counts(found: Found) -> dict[str, dict[str, int]]:
+def _counts(folder: Folder, found: Found, unreadable: set[str]) -> dict[str, dict[str, int]]:
+    def readable(files: Sequence[Path]) -> int:
+        return len(files) - (sum(folder.relative(file) in unreadable for file in files) if unreadable else 0)
+
     return {
-        name: {part: len(classes.get(name, ())) for part, classes in found.images.items()}
+        name: {part: readable(classes.get(name, ())) for part, classes in found.images.items()}
         for name in found.images["train"]
     }
 
@@ -163,7 +166,7 @@ def _cut(counts: dict[str, dict[str, int]], validation: Validation) -> Iterator[
         del few["validation"]  # every image is for validation once
     if min(few.values()) < FEW:
         told = " and ".join(f"{'about ' * (part in missing)}{count:,} for {part}" for part, count in few.items())
-        more = ", or hold out more with validation=" if validation is None else ""
+        more = ", or hold out more with validation=" if validation is None and "validation" in missing else ""
         yield f"the images are few, {told}: small differences between trials mean nothing; add images{more}"
 
 

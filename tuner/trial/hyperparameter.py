@@ -61,9 +61,11 @@ class Hyperparameter:
             raise StudyError(f"{self.name} must be {self.rule}, got {shown(value)}; {self._fix_for(value)}")
 
     def _fix_for(self, value: object) -> str:
-        """A list of values that would each do was meant as a choice."""
+        """A list of values that would each do was meant as a choice; text is in no range."""
         if isinstance(value, list | tuple | set | frozenset | range) and all(map(self.accepts, value)):
             return f"write choice({shown(list(value))}) to try each"
+        if self.kind in ("int", "float") and not is_number(value):
+            return "write a number in that range"
         return self.fix
 
     @property

@@ -136,6 +136,14 @@ class Classification(Implementation[ImageClassifier]):
         scored = score(trial, config, checkpoint, split_seed=split_seed, device=device)
         write_best(best, trial, config, checkpoint, scored, record)
 
+    def beside_own(
+        self, trial: ImageClassifier, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
+    ) -> dict[str, float]:
+        """See `Implementation.beside_own`."""
+        from tuner.inspection.paired import beside_own
+
+        return beside_own(trial, config, refitted=refitted, own=own, split_seed=split_seed, device=device)
+
 
 def _train_in_this_process(
     trial: ImageClassifier, assignment: Assignment, session: WorkerSession, strategy: DeviceStrategy | None

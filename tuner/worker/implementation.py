@@ -136,6 +136,15 @@ class Implementation(ABC, Generic[T]):
         """
         raise NotImplementedError
 
+    def beside_own(
+        self, trial: T, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
+    ) -> dict[str, float] | None:
+        """What the winner's `own` network and its refit come to on the same test images; None where nothing is known.
+
+        Runs as `score` does, where the winner was trained again on training and validation images together.
+        """
+        return None
+
 
 def implementation_of(trial: Trial) -> Implementation[Any]:
     """What does the trial's work; raises StudyError where `Trial.implementation` names no such class."""

@@ -11,7 +11,7 @@ from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping.examples import CHECKED, Examples
 from tuner.inspection.shipping.forms import SHIPPED
 from tuner.results.run import Run
-from tuner.results.text import settings, trained_again, trials_and_repeats
+from tuner.results.text import own_network, settings, trained_again, trials_and_repeats
 from tuner.trial.models import IMAGENET, find_model, looks_published
 from tuner.trial.splitting import REFIT
 
@@ -128,6 +128,9 @@ def _metrics(run: Run, loaded: LoadedModel) -> Iterator[str]:
     told = trained_again(run.record)
     if told and loaded.card.trained_on == REFIT:
         yield f"Its validation can't be known any more: {told}."
+    own = own_network(run)
+    if own and loaded.card.trained_on == REFIT:
+        yield f"{own[0].upper()}{own[1:]}."
     matrix = run.scored("confusion_matrix.json")
     if matrix:
         yield from _classes(matrix["classes"], matrix["counts"])
