@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.searches import wait_for
 from tests.storage.folders import store
 from tests.worker.test_log_process import bare, left_out
 from tuner.history.logs import log_name
@@ -253,9 +254,7 @@ def test_an_object_store_gets_a_copy_now_and_then(tmp_path: Path, monkeypatch: p
     folder = store(tmp_path)
     with output._log_file(folder, "logs/00001.log") as path:
         path.write_bytes(b"one\n")
-        while not folder.exists("logs/00001.log"):
-            time.sleep(0.01)
-        assert folder.read("logs/00001.log") == b"one\n"
+        wait_for(lambda: folder.exists("logs/00001.log") and folder.read("logs/00001.log") == b"one\n")
 
 
 def test_a_log_on_an_object_store_is_bounded_over_all_stays(tmp_path: Path) -> None:
