@@ -27,6 +27,8 @@ class Session:
         self.notes = []
     def checkpoints(self):
         return []
+    def is_leaving(self):
+        return False
     def report_epoch(self, epoch, metrics, **checkpoint):
         pass
 
