@@ -22,11 +22,6 @@ def test_the_cost_is_told_for_the_largest_optimizer(
 ) -> None:
     monkeypatch.setattr(search_cost, "KIND_SECONDS", 0.2)
     space = study_file(tmp_path, CLASSIFIER)
-    code, out, _ = run_main(capsys, "check", space, "--cost", "--storage", tmp_path)
-    assert code == 0
-    assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
-    told = [line.partition(":")[0] for line in out.splitlines()]
-    assert [each for each in told if each != "note"][-5:] == ["epochs", "time", "images", "memory", "disk"]
     _, out, err = run_main(capsys, "check", space, "--cost", "--json")
     assert (
         err.count("measuring model=resnet18 finetune=all image_size=24 precision=tf32") == 1
@@ -39,6 +34,15 @@ def test_the_cost_is_told_for_the_largest_optimizer(
     assert cost["memory_bytes"] > 10**8
     assert disk["least_bytes"] == disk["checkpoint_bytes"] * (3 * disk["trials_at_once"] + 3)
     assert disk["most_bytes"] == disk["least_bytes"] + disk["waiting"] * disk["checkpoint_bytes"]
+
+
+@pytest.mark.slow
+def test_the_cost_is_told_in_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_main(capsys, "check", study_file(tmp_path, CLASSIFIER), "--cost", "--storage", tmp_path)
+    assert code == 0
+    assert out.splitlines()[-1].startswith("disk: a checkpoint takes up to about 134 MB (optimizer=adam); for ")
+    told = [line.partition(":")[0] for line in out.splitlines()]
+    assert [each for each in told if each != "note"][-5:] == ["epochs", "time", "images", "memory", "disk"]
 
 
 def test_a_limit_that_cannot_hold_the_least_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -334,6 +334,7 @@ study = Study(
 """
 
 
+@pytest.mark.slow  # tests/worker/test_process.py has its parts
 def test_nothing_of_one_trial_reaches_the_next_on_the_same_worker(tmp_path: Path) -> None:
     space = study_file(tmp_path, LEAKY)
     assert tuner("run", space, "--concurrency", "1", "--storage", "out", folder=tmp_path).code == 0

@@ -73,6 +73,7 @@ def test_the_page_fits_its_screen(browser: Any, written: str, width: int, scheme
     visit.page.context.close()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_what_was_never_in_view_is_on_paper(visit: Visit) -> None:
     """A printer waits for nothing that is drawn later: `page.pdf()` is what printing is."""

@@ -150,6 +150,7 @@ def test_a_worker_does_its_work(tmp_path: Path) -> None:
     assert session.reports == [(1, {"loss": 1.25, "first": 0}), (2, {"loss": 0.75, "first": 0})]
 
 
+@pytest.mark.slow  # the other tests are without Ray
 @pytest.mark.ray
 def test_a_search_pauses_it_goes_on_with_it_scores_and_refines_it(tmp_path: Path) -> None:
     shutil.copy(Path(__file__).with_name("curve.py"), tmp_path)

@@ -130,6 +130,7 @@ def test_a_mistake_is_told_in_a_sentence(options: list[str], said: str, capsys: 
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_browser
 def test_in_a_browser_the_run_is_read_like_a_study(run: Run) -> None:
     complaints: list[str] = []

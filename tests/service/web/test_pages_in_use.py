@@ -25,6 +25,7 @@ def browser() -> Iterator[object]:
         yield found
 
 
+@pytest.mark.slow
 @needs_browser
 def test_in_a_browser_eight_tabs_share_one_stream_and_all_are_live(served: Served, browser: Any) -> None:
     context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {served.tokens['guest']}"})
