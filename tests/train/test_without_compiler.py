@@ -26,6 +26,9 @@ with clean_process(seed=0, threads=1):
     trial = ImageClassifier(sys.argv[1], model=small_model, weights=None)
     for optimizer in ("sgd", "adam", "adamw"):
         Trainer(trial, {"optimizer": optimizer, "image_size": 12}, epochs=1, seed=0, split_seed=0).run_epoch()
+    from tuner.train.checkpoint_size import checkpoint_bytes
+
+    checkpoint_bytes(ImageClassifier(sys.argv[1], "resnet18", weights=None), [{}], epochs=1, channels=3, classes=3)
 loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
 
 import torch

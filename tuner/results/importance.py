@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.one_thread import on_one_thread
 from tuner.results.leading import chances_to_lead
 from tuner.search.features import unordered_options
 from tuner.space import Config, Space
@@ -79,7 +78,6 @@ def headline(found: Sequence[Importance]) -> Headline:
     return Headline(None, rivals, f"{together} can't be told apart")
 
 
-@on_one_thread()
 def importance(
     space: Space,
     configs: Sequence[Config],

@@ -16,12 +16,8 @@ from tuner.service.model import State
 
 WAITS = (1.0, 5.0, 30.0, 60.0)  # seconds before a step that failed unexpectedly is tried again; the last one stays
 WARN_SECONDS = 60.0
-_EXPLAINED = (
-    State.CHECKING,
-    State.QUEUED,
-    State.STARTING,
-    State.RUNNING,
-)  # a reason of the other states says what somebody wanted
+# A reason of the other states says what somebody wanted.
+_EXPLAINED = (State.CHECKING, State.QUEUED, State.STARTING, State.RUNNING)
 _log = logging.getLogger(__name__)
 Tell = Callable[[int, Literal["state", "progress"]], None]
 
