@@ -1,10 +1,12 @@
 """What a trial costs, measured by real steps on a few images; no test says how long anything takes."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.first_study.scenes import write_scenes
 from tuner import Folds, RecallAtPrecision
@@ -27,6 +29,18 @@ def photos(root: Path, count: int = 24) -> Path:
     return root
 
 
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are really taken and told in billions of operations: seconds of a busy machine can't be compared."""
+
+    def operations(work: Callable[[], None], *_: object) -> float:
+        with FlopCounterMode(display=False) as counter:
+            work()
+        return counter.get_total_flops() / 1e9
+
+    monkeypatch.setattr("tuner.train.speed._repeated", operations)
+
+
 @pytest.mark.parametrize("validation", [None, 0.25])
 def test_images_are_counted_as_they_will_be_cut(tmp_path: Path, validation: float | None) -> None:
     trial = ImageClassifier(f"folder:{photos(tmp_path)}", "squeezenet1_1", None, validation=validation)
@@ -39,6 +53,7 @@ def test_images_are_counted_as_they_will_be_cut(tmp_path: Path, validation: floa
     assert found.memory_bytes > 10**8
 
 
+@pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("data", ["a folder", "digits"])
 def test_a_cross_validation_counts_all_its_networks(tmp_path: Path, data: str) -> None:
     named = f"folder:{photos(tmp_path)}" if data == "a folder" else data
@@ -57,6 +72,7 @@ def test_splits_on_the_disk_are_counted_as_they_are(tmp_path: Path) -> None:
     assert found.images == (48 - 4, 4, 10)
 
 
+@pytest.mark.usefixtures("counted")
 def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
     trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")  # its weights aren't here
@@ -69,6 +85,7 @@ def test_a_frozen_backbone_runs_once_and_its_epochs_are_short(tmp_path: Path, mo
     assert list((tmp_path / "empty").rglob("*")) == []  # nothing was downloaded or left behind
 
 
+@pytest.mark.usefixtures("counted")
 def test_gradual_fine_tuning_takes_longer_from_epoch_to_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "empty"))
     trial = ImageClassifier(f"folder:{photos(tmp_path / 'photos')}", "mobilenet_v3_small")
@@ -78,6 +95,7 @@ def test_gradual_fine_tuning_takes_longer_from_epoch_to_epoch(tmp_path: Path, mo
     assert found.epoch(9) == found.epoch_seconds[-1]
 
 
+@pytest.mark.usefixtures("counted")
 def test_the_epochs_of_a_linear_probe_are_short_all_alike_and_those_after_it_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
