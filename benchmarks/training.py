@@ -359,10 +359,10 @@ def pair(
     if finetune == "head":
         model.requires_grad_(False).fc.requires_grad_(True)
     optimizer = torch.optim.Adam((value for value in model.parameters() if value.requires_grad), lr=1e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(running._batches()))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(running.batches(running.epoch)))
     for epoch in range(epochs):
         running.epoch = epoch
-        order = [[rows[index] for index in batch.tolist()] for batch in running._batches()]
+        order = [[rows[index] for index in batch.tolist()] for batch in running.batches(running.epoch)]
         loader = plain_loader(plain_data(folder), 0, order)
         plain_epoch(model, loader, optimizer, device, frozen=finetune == "head", schedule=schedule)
     running.epoch = 0

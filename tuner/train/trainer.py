@@ -129,7 +129,7 @@ class Trainer:
         """
         start = time.perf_counter()
         self.parts.watch.start_epoch()
-        images = sum(map(len, self._batches()[self.step :]))
+        images = sum(map(len, self.batches(self.epoch)[self.step :]))
         self.train()
         train_loss = float(self.parts.strategy.group.sum(self.parts.loss)) / len(
             self.parts.feed.train
@@ -149,7 +149,7 @@ class Trainer:
         Raises as `run_epoch` does.
         """
         self.parts.open_stages(self.parts.fine_tuning.due(self.epoch))
-        batches = self._batches()
+        batches = self.batches(self.epoch)
         last = len(batches) if steps is None else min(len(batches), self.step + steps)
         seeds = derive_seeds(len(batches), self.seed, STEPS, self.epoch)
         generators = seeded(derive_seed(self.seed, STEPS, self.epoch), self.parts.device)
@@ -268,9 +268,9 @@ class Trainer:
 
     # Inside
 
-    def _batches(self) -> list[Tensor]:
-        """Indices of the epoch's batches in a fresh order; a last one too small for the group joins the one before."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, self.epoch))
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Indices of an epoch's batches in an order of its own; a last one too small for the group joins another."""
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.parts.chosen["batch_size"]
         batches = [order[start : start + size] for start in range(0, len(order), size)]

