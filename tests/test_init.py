@@ -89,6 +89,16 @@ def test_it_is_told_as_json_and_may_replace_a_file(
     assert load_study("study.py").name == "my-photos"
 
 
+def test_a_folder_that_is_missing_is_told_before_a_study_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("study.py").write_text("")
+    code, _, err = run_main(capsys, "init", "nowhere")
+    assert code == 2
+    assert "init needs a folder of images, got 'nowhere'" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

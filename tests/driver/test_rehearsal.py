@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner import ASHA, Budget, NoEarlyStopping, Study, choice, loguniform
+from tuner import ASHA, Budget, Folds, ImageClassifier, NoEarlyStopping, Study, choice, loguniform
 from tuner.driver.rehearsal import REPORT_SECONDS, rehearse
 from tuner.driver.search_cost import NARROWEST, Speeds, search_cost
 from tuner.trial.speed import Speed, kind_of
@@ -59,6 +59,32 @@ def test_features_are_computed_once_and_waited_for() -> None:
     assert found.seconds == seconds(30 + 1 + REPORT_SECONDS)
 
 
+@pytest.mark.parametrize(
+    ("limits", "validation", "total", "trials", "lasts"),
+    [
+        ({"trials": 4}, None, 15, 5, 2 * (0.5 + 3) + 0.5 + 5 / 4 * 3),  # with a fifth more images
+        ({"trials": 4}, Folds(3), 15, 5, 2 * (0.5 + 3) + 0.5 + 3 / 6 * 3),  # one network, not three on two thirds each
+        ({"total_epochs": 12}, None, 12, 5, 2 * 0.5 + 5 + 0.5 + 5 / 4 * 3),  # the search: 5 epochs and 4
+        ({"trials": None, "minutes": 0.2}, None, 3 + 13, 7, 12.0),  # the search: 7.7 s, of which 6.5 train
+    ],
+)
+def test_a_refit_is_the_last_trial_and_limits_hold_with_it(
+    limits: dict[str, Any], validation: Any, total: int, trials: int, lasts: float
+) -> None:
+    trial = ImageClassifier("digits", "resnet18", None, validation=validation)
+    declared = Study(
+        "played",
+        trial=trial,
+        space={"lr": loguniform(1e-4, 1e-1)},
+        budget=Budget(max_epochs=3, **limits),
+        scheduler=NoEarlyStopping(),
+        refit="train+validation",
+    )
+    found = rehearse(declared, 2, lambda config: speed(1.0, start=0.5), seed=0)
+    assert (found.epochs, found.trials) == (total, trials)
+    assert found.seconds == pytest.approx(lasts, abs=7 * REPORT_SECONDS)
+
+
 def test_a_search_without_an_end_says_so_and_a_long_one_is_reckoned() -> None:
     endless = rehearse(study(budget=Budget(trials=None, max_epochs=9)), 2, lambda config: speed(1.0), seed=0)
     assert (endless.whole, endless.seconds) == (False, math.inf)
@@ -92,6 +118,15 @@ def test_a_busy_machine_is_told_and_no_end_has_no_cost() -> None:
         "other programs used this machine while it was measured: alone it is about 4.0 times as fast",
     )
     assert search_cost(study(budget=Budget(trials=None, max_epochs=4)), 2, speeds()) is None
+
+
+def test_repeats_that_come_on_top_of_the_trials_are_told() -> None:
+    cost = search_cost(study(budget=Budget(trials=4, max_epochs=4), repeats=3), 2, speeds())
+    assert cost is not None
+    assert cost.notes == ("repeats=3: leaders under other seeds come on top of 4 trials",)
+    within = search_cost(study(budget=Budget(total_epochs=40, max_epochs=4), repeats=3), 2, speeds())
+    assert within is not None
+    assert within.notes == ()
 
 
 def test_a_kind_that_was_not_measured_counts_like_the_one_most_like_it() -> None:

@@ -55,8 +55,8 @@ def perform(options: argparse.Namespace) -> int:
     path = Path(options.output)
     if path.suffix != ".py":
         raise StudyError(f"-o names a study file, which ends in .py, got {options.output!r}; add it")
-    check_new(path, "-o", force=options.force)
     folder = _folder(options.data)
+    check_new(path, "-o", force=options.force)
     from tuner.console.first_study import print_look
     from tuner.first_study.candidates import offer
     from tuner.first_study.drafting import draft

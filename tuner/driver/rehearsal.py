@@ -1,11 +1,11 @@
-"""A search played before it starts: its early stopping and its limits, with made-up results and measured times."""
+"""A search played before it starts: early stopping, limits and refit, with made-up results and measured times."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,9 @@ class Rehearsal:
     """How a search may go.
 
     Attributes:
-        seconds: from the first trial's start to the last one's end
-        epochs: of all trials
-        trials: that were started
+        seconds: from the first trial's start to the last one's end, that of a refit included
+        epochs: of all trials, a refit's included
+        trials: that were started, a refit among them
         whole: whether it came to an end; else only its `hours` end it, if anything does
     """
 
@@ -80,9 +80,29 @@ class _Play:
             mode="max", max_epochs=budget.max_epochs, can_pause=True, trials=study.trials
         )
         self._most_seconds = math.inf if budget.hours is None else budget.hours * SECONDS_PER_HOUR
-        self._most_epochs = math.inf if budget.total_epochs is None else budget.total_epochs
+        kept = budget.max_epochs if study.refit else 0  # for the refit: the winner is mostly one of full length
+        self._most_epochs = math.inf if budget.total_epochs is None else max(1, budget.total_epochs - kept)
 
     def play(self) -> Rehearsal:
+        """The search, and after it the refit that the study declares."""
+        found = self._search()
+        return found if self.study.refit is None or not found.whole else self._refitted(found)
+
+    def _refitted(self, search: Rehearsal) -> Rehearsal:
+        """With the winner trained again, by itself and as long as it took; a limit on time holds for both."""
+        winner = max(self.trials.values(), key=lambda trial: (trial.epoch, trial.value))
+        epochs = sum(max(SHORTEST, winner.speed.epoch(number)) for number in range(1, winner.epoch + 1))
+        seconds = winner.speed.start_seconds + epochs * (self.study.declared_trial.refit_share or 1.0)
+        late = min(search.seconds, max(0.0, search.seconds + seconds - self._most_seconds))  # the search ends sooner
+        played = 1 - late / search.seconds if search.seconds else 1.0
+        return replace(
+            search,
+            seconds=search.seconds - late + seconds,
+            epochs=round(search.epochs * played) + winner.epoch,
+            trials=math.ceil(search.trials * played) + 1,
+        )
+
+    def _search(self) -> Rehearsal:
         """To a limit, to the end of all trials, or as far as is played."""
         self._fill()
         while self._busy:

@@ -176,6 +176,7 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
     busy = [
         f"other programs used this machine while it was measured: alone it is about {1 / slowest:.1f} times as fast"
     ]
+    seeds = [f"repeats={study.repeats}: leaders under other seeds come on top of {study.budget.trials} trials"]
     return SearchCost(
         epochs=_ends(played, "epochs"),
         trials=_ends(played, "trials"),
@@ -185,7 +186,11 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
         machine_bytes=machine.memory_bytes,
         cache_bytes=sum({each.once_for: each.cache_bytes for each in measured}.values()),
         images=measured[0].images,
-        notes=(*(notes or ()), *(busy if slowest < BUSY else ())),
+        notes=(
+            *(notes or ()),
+            *(seeds if study.repeats > 1 and study.budget.trials else ()),
+            *(busy if slowest < BUSY else ()),
+        ),
     )
 
 

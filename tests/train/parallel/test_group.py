@@ -17,6 +17,7 @@ from tuner.train.data import HeldSplit
 from tuner.train.parallel.group import ALONE, Group, joined
 from tuner.train.parallel.strategy import Replicas
 
+WEIGHTS = "weights.pt"
 IMAGES, HELD = 41, 13  # neither of which two processes can halve
 
 
@@ -78,6 +79,17 @@ def with_a_spare_layer(config: dict[str, Any]) -> nn.Module:
 
 
 SPARE = ImageClassifier(data, with_a_spare_layer)
+RECIPES: dict[str, dict[str, Any]] = {  # what is drawn for each image, by each process for its own
+    "policies and mixing": {
+        "auto_augment": "trivial",
+        "random_resized_crop": 0.3,
+        "cutmix": 0.5,
+        "mixup": 0.2,
+        "flip": 0.5,
+        "test_time_flip": True,
+    },
+    "a probe, then all layers": {"finetune": "lp-ft", "probe_epochs": 1, "auto_augment": "rand", "ema_decay": 0.5},
+}
 OVER_ALL: dict[str, dict[str, Any]] = {  # batch norms that see the images of all processes
     "sgd": {"optimizer": "sgd", "lr": 0.05, "batch_size": 9, "sync_batch_norm": True},
     "micro-batches": {"optimizer": "sgd", "lr": 0.05, "batch_size": 16, "sync_batch_norm": True},
@@ -117,12 +129,16 @@ def run_rank(rank: int, size: int, folder: str) -> None:
         resnet = resnet_steps(group)
         found["own statistics"] = trained({**CASES["averaged weights"], "batch_size": 5}, group, 0, NORMALISED)
         found["spare layer"] = trained(CASES["sgd"], group, 0, SPARE)
+        begun = ImageClassifier(data, network, Path(folder) / WEIGHTS)
+        for name, recipe in RECIPES.items():
+            found[name] = trained({"optimizer": "sgd", "lr": 0.05, "batch_size": 8, **recipe}, group, 0, begun)
     torch.save({**found, "over all": over_all, "gathered": gathered, "resnet": resnet}, Path(folder) / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def of_two() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
+        torch.save(network({}).state_dict(), Path(folder) / WEIGHTS)
         start_processes(run_rank, args=(2, folder), nprocs=2, start_method="spawn")
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
@@ -177,6 +193,18 @@ def test_one_model_is_validated_and_kept_though_each_process_has_its_own_statist
     trainer.parts.best_module.load_state_dict(found[0]["model"])
     assert trainer.validate().loss == pytest.approx(found[0]["results"][-1]["val_loss"], rel=1e-5)
     assert all(torch.equal(value, found[0]["model"][name]) for name, value in found[1]["model"].items())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_processes_that_draw_otherwise_for_their_images_keep_one_network(
+    of_two: list[dict[str, Any]], name: str
+) -> None:
+    first, second = (found[name] for found in of_two)
+    assert all(torch.equal(value, second["model"][key]) for key, value in first["model"].items())
+    assert first["test"] == second["test"]
+    measured = ("train_loss", "val_loss", "val_accuracy")
+    for one, other in zip(first["results"], second["results"], strict=True):
+        assert {key: one[key] for key in measured} == {key: other[key] for key in measured}
 
 
 def test_a_layer_that_is_never_used_may_be_there(of_two: list[dict[str, Any]]) -> None:
