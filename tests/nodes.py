@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.commands import ROOT, environment
+
+NEEDS_PLAIN_PATH = pytest.mark.skipif(
+    " " in sys.executable, reason="Ray's own nodes start no workers by a Python whose path has a space"
+)
 
 
 @contextmanager

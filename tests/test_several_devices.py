@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.commands import ROOT, environment, start, study_file, tuner
+from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import wait_for
 from tuner import Budget, ImageClassifier, Resources, Study, StudyError, choice, load_run, loguniform
 from tuner.driver.pipelines import check_splits
@@ -124,6 +125,7 @@ def two_nodes(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@NEEDS_PLAIN_PATH
 def test_a_trial_may_be_spread_over_the_nodes_of_a_cluster(tmp_path: Path, two_nodes: str) -> None:
     spread = UNPAUSED.replace("EPOCHS", "1000").replace('"ddp"', '"ddp", placement="spread"')
     study_file(tmp_path, spread.replace("    return nn", "    print('a network')\n    return nn"))

@@ -61,7 +61,7 @@ on_nodes() { # COUNT OPTION…: `ray start` with these options, in the backgroun
 }
 
 nodes_there() { # how many nodes have joined
-    "${inside[@]}" python - "$address" << 'PYTHON' 2> /dev/null || echo 0
+    "${inside[@]}" python - "$address" << 'PYTHON' 2> /dev/null | grep -xE '[0-9]+' || echo 0
 import socket
 import sys
 socket.create_connection(sys.argv[1].rsplit(":", 1), timeout=5).close()  # Ray would wait for minutes

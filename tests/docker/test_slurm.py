@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, environment, study_file
+from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import RESUMABLE, epochs_reported, processes_of, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
 from tuner.results import load_run
@@ -90,6 +91,7 @@ def start(folder: Path, jobs: list[Job], nodes: int, **more: str) -> Job:
 
 @pytest.mark.ray
 @pytest.mark.slow
+@NEEDS_PLAIN_PATH
 def test_a_job_is_saved_before_its_limit_and_goes_on_when_it_is_put_into_the_queue_again(
     folder: Path, jobs: list[Job]
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_job_is_saved_before_its_limit_and_goes_on_when_it_is_put_into_the_que
 
 @pytest.mark.ray
 @pytest.mark.slow
+@NEEDS_PLAIN_PATH
 def test_a_job_that_is_cancelled_is_saved_and_not_put_into_the_queue(folder: Path, jobs: list[Job]) -> None:
     job = start(folder, jobs, nodes=1)
     wait_for(lambda: epochs_reported(folder / "runs") >= 3 or job.poll() is not None)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import ROOT, environment, start, study_file, tuner
+from tests.nodes import NEEDS_PLAIN_PATH
 from tests.searches import CURVE, RESUMABLE, epochs_reported, ray_process, study, wait_for
 from tests.test_several_devices import ON_LOOPBACK
 from tuner.driver import cluster
@@ -181,6 +182,7 @@ def test_a_search_told_to_end_while_ray_starts_leaves_nothing(
 
 
 @pytest.mark.slow
+@NEEDS_PLAIN_PATH
 def test_a_joined_cluster_that_dies_ends_the_search_with_its_state_saved(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.two_nodes"]
     settings = environment(**ON_LOOPBACK)

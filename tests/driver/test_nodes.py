@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.commands import ROOT, study_file, tuner
 from tests.mounts import APART, needs_mounts
-from tests.nodes import further_node
+from tests.nodes import NEEDS_PLAIN_PATH, further_node
 from tests.searches import CURVE, study
 from tests.test_several_devices import ON_LOOPBACK, two_nodes  # noqa: F401 -- a fixture
 from tuner import Resources, StudyError, __version__, load_run
@@ -35,6 +35,14 @@ def test_nodes_with_other_versions_are_named_all_of_them() -> None:
     assert list(nodes._of_versions(HERE, [node("10.0.0.2", Python="3.11.8")])) == [
         "Python is 3.11.8 on 10.0.0.2 and 3.11.7 here, so trials there may give other results"
     ]
+
+
+def test_of_a_silent_node_a_python_whose_path_has_a_space_is_told() -> None:
+    (plain,) = nodes._of_silent(["10.0.0.2"], "/env/bin/python")
+    assert plain == "whether trials can run on 10.0.0.2 is unknown, as no answer came within 60 s"
+    (spaced,) = nodes._of_silent(["10.0.0.2"], "/my env/bin/python")
+    assert spaced.startswith(f"{plain}: Ray starts no workers by a Python whose path has a space, as here (/my env/bin")
+    assert list(nodes._of_silent([], "/my env/bin/python")) == []
 
 
 def test_nodes_with_other_data_under_the_same_path_are_named() -> None:
@@ -94,6 +102,7 @@ def test_a_node_with_another_tuner_is_named(two_nodes: str, tmp_path: Path) -> N
 @pytest.mark.ray
 @pytest.mark.slow
 @needs_mounts
+@NEEDS_PLAIN_PATH
 def test_a_node_without_the_data_or_the_runs_is_named_and_modules_travel(
     two_nodes: str,  # noqa: F811
     tmp_path: Path,

@@ -134,10 +134,13 @@ def _of_versions(here: Mapping[str, str], seen: Sequence[Seen]) -> Iterator[str]
             )
 
 
-def _of_silent(silent: Sequence[str]) -> Iterator[str]:
+def _of_silent(silent: Sequence[str], python: str = sys.executable) -> Iterator[str]:
+    """Ray 2.60 hands the path of a node's Python to a shell without quotes (`RuntimeEnvContext.exec_worker`)."""
     if silent:
+        spaced = f": Ray starts no workers by a Python whose path has a space, as here ({python}); use another folder"
         yield (
             f"whether trials can run on {', '.join(silent)} is unknown, as no answer came within {NODE_SECONDS:.0f} s"
+            f"{spaced if ' ' in python else ''}"
         )
 
 
