@@ -2,9 +2,10 @@
 
     python benchmarks/hand_picked.py [--quick] --data-dir DIR [--seeds 5] [--minutes 3] [--images 50] [--test 200]
 
-For each seed the folder has other photos of five of CIFAR-10's classes: so many of a class for training, a fifth of
-that for validation, and for the test. `init` writes the study, `run` searches with it, on all CPUs of this machine. By
-hand, on the same training images and with the same real ImageNet weights of MobileNetV2 and their own preprocessing:
+For each seed the folder has other photos of five of CIFAR-10's classes, in train/ and in test/. `init` writes the
+study, `run` searches with it, on all CPUs of this machine, and cuts images for validation off train/. By hand, which
+needs none of them for validation, on all of train/ and with the same real ImageNet weights of MobileNetV2 and their
+own preprocessing:
 "adam", a head by Adam at 0.001, batches of 32, ten epochs; "tutorial", the frozen network of PyTorch's tutorial on
 transfer learning: SGD at 0.001 with momentum 0.9, batches of 4, 25 epochs, a tenth of the rate after every seventh.
 Both get the model's dropout, and go over the backbone's answers, which are the same in every epoch.
@@ -59,7 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=3.0, help="for `init`")
-    parser.add_argument("--images", type=int, default=50, help="of a class, for training")
+    parser.add_argument("--images", type=int, default=60, help="of a class, for training")
     parser.add_argument("--test", type=int, default=200, help="of a class, for the test")
     parser.add_argument("--quick", action="store_true", help="few images, one seed: the figures mean nothing")
     options = parser.parse_args()
@@ -85,7 +86,7 @@ def _row(folder: Path, options: argparse.Namespace, seed: int) -> dict[str, floa
 
 def write_photos(photos: Path, options: argparse.Namespace, seed: int) -> Path:
     """Other photos for each seed, split on disk."""
-    sizes = {"train": options.images, "val": max(2, options.images // 5), "test": options.test}
+    sizes = {"train": options.images, "test": options.test}
     for name in CLASSES:
         paths = sorted((options.data_dir / "cifar10" / "train" / name).iterdir())
         first = seed * sum(sizes.values())

@@ -87,7 +87,7 @@ def test_uneven_classes_count_alike(tmp_path: Path) -> None:
     root = folder(tmp_path / "uneven", {"a": 40, "b": 10}, size=(32, 24))
     given = settings(planned(root))
     assert (given["metric"], given["class_weights"]) == ("val_f1", 'choice(["none", "balanced"])')
-    assert settings(planned(root, Wishes(evenly=False)))["metric"] == "val_accuracy"
+    assert settings(planned(root, Wishes(evenly=False)))["metric"] == "val_loss"
 
 
 def test_splits_on_the_disk_are_used_as_they_are(tmp_path: Path) -> None:
@@ -98,6 +98,32 @@ def test_splits_on_the_disk_are_used_as_they_are(tmp_path: Path) -> None:
     assert settings(found)["validation"] == "folder"
     (why,) = [each.reason for each in found.settings if each.name == "validation"]
     assert why == "val/ is the user's own; test/ is used once, for the winner"
+    (why,) = [each.reason for each in found.settings if each.name == "metric"]
+    assert why.startswith("right and wrong answers to about 16 images hardly tell trials apart; the loss also counts")
+
+
+@pytest.mark.parametrize(
+    ("images", "rate", "finetune", "metric", "refit"),
+    [
+        (490, 20.0, "head", "val_loss", "train+validation"),  # 196 for validation
+        (520, 20.0, "head", "val_accuracy", "train+validation"),  # 104
+        (520, 400.0, "gradual", "val_accuracy", None),
+    ],
+)
+def test_few_images_for_validation_choose_by_the_loss_and_a_head_learns_from_them_in_the_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    images: int,
+    rate: float,
+    finetune: str,
+    metric: str,
+    refit: str | None,
+) -> None:
+    if images > 500:  # of which a tenth is for validation
+        monkeypatch.setattr("tuner.first_study.planning.SURE_FROM", 100)
+    root = folder(tmp_path / "even", {"a": images, "b": images}, size=(32, 24))
+    given = settings(planned(root, rate=rate))
+    assert (given["finetune"], given["metric"], given.get("refit")) == (finetune, metric, refit)
 
 
 def test_grey_images_are_told(tmp_path: Path) -> None:

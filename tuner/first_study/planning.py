@@ -20,6 +20,9 @@ SHARE_FOR_FEATURES = 0.4  # of the time, that frozen backbones may take
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
+SURE_FROM = (
+    200  # validation images from which right and wrong tell trials apart: of 60, choosing by the loss gained a point
+)
 UNEVEN = 3.0  # times the images of the smallest class, from which classes count alike
 SIZES = (160, 128, 96, 64)  # pixels that images are brought to where the weights' own size takes too long
 RANDOM_SIZES = (32, 64, 96, 128)
@@ -160,6 +163,11 @@ def _training_images(look: FirstLook) -> int:
     return max(1, round(look.count("train") * (1 - held)))
 
 
+def _validation_images(look: FirstLook) -> int:
+    share = look.validation
+    return look.count("validation") if isinstance(share, str) else round(float(share) * look.count("train"))
+
+
 # Settings
 
 
@@ -217,7 +225,7 @@ def _validation_reason(look: FirstLook) -> str:
         test = f"a tenth of {look.count('train'):,} training images is held out as test split, for the winner alone"
     if share == "folder":
         return f"val/ is the user's own; {test}"
-    held = round(float(share) * look.count("train"))
+    held = _validation_images(look)
     coarse = f", of which {held} still can't tell good trials apart: more images would help most" if held < FEW else ""
     few = f"there are fewer than {FEW_IMAGES:,} images" if share == 0.2 else "there are many images"
     return f"{'a fifth' if share == 0.2 else 'a tenth'} of the training images, as {few}{coarse}; {test}"
@@ -311,13 +319,28 @@ def _evenly(look: FirstLook, wishes: Wishes) -> bool:
 
 
 def _study(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
-    evenly = _evenly(look, wishes)
-    metric = (
-        Setting("metric", '"val_f1"', "every class counts alike, however few images it has")
-        if evenly
-        else Setting("metric", '"val_accuracy"', "the classes have about as many images")
-    )
-    return [metric, Setting("budget", budget_text(wishes, MOST_TOTAL, LENGTHS[chosen.finetune]), "")]
+    budget = Setting("budget", budget_text(wishes, MOST_TOTAL, LENGTHS[chosen.finetune]), "")
+    return [_metric(look, wishes, chosen), *_refit(chosen), budget]
+
+
+def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
+    if _evenly(look, wishes):
+        return Setting("metric", '"val_f1"', "every class counts alike, however few images it has")
+    held = _validation_images(look)
+    if held < SURE_FROM and chosen.finetune == "head":
+        reason = (
+            f"right and wrong answers to about {held} images hardly tell trials apart; the loss also counts how sure "
+            "each answer is"
+        )
+        return Setting("metric", '"val_loss"', reason)
+    return Setting("metric", '"val_accuracy"', "the classes have about as many images")
+
+
+def _refit(chosen: _Choice) -> list[Setting]:
+    """Of a head alone, whose training ends where it ends: elsewhere luck can be worth more than the images."""
+    if chosen.finetune != "head":
+        return []
+    return [Setting("refit", '"train+validation"', "the winner learns from all images but those for test, in the end")]
 
 
 def budget_text(wishes: Wishes, total_epochs: int, longest: int) -> str:
