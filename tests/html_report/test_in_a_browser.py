@@ -108,11 +108,13 @@ def test_figures_that_could_not_be_drawn_are_printed_as_numbers(browser: Any, wr
 
 
 @needs_browser
-def test_on_paper_no_table_is_wider_than_the_page(visit: Visit) -> None:
+def test_on_paper_no_table_is_wider_than_the_page_and_no_button_is_seen(visit: Visit) -> None:
     visit.page.set_viewport_size({"width": 718, "height": 900})
     visit.page.emulate_media(media="print")
     narrow = "document.documentElement.scrollWidth === 718"
     visit.page.wait_for_function(narrow)  # figures that are drawn by now follow a little later
+    assert visit.page.locator(".modebar").count() > 0
+    assert visit.page.locator(".modebar:visible").count() == 0
 
 
 @needs_browser
