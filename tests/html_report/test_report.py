@@ -54,8 +54,8 @@ def test_metrics_are_told_with_their_intervals(tmp_path: Path) -> None:
     found["intervals"] = {"test_f1": {"low": 0.7, "high": 0.81, "method": "bootstrap"}}
     run.folder.write("best/metrics.json", json.dumps(found).encode())
     page = report_html(load_run(run.path))
-    assert "0.8 ± 0.02 (90 % interval 0.7671 to 0.8329)" in page
-    assert "0.75 (95 % interval 0.7 to 0.81)" in page
+    assert "0.8 ± 0.02 (90\N{NO-BREAK SPACE}% interval 0.7671 to 0.8329)" in page
+    assert "0.75 (95\N{NO-BREAK SPACE}% interval 0.7 to 0.81)" in page
     assert "val_f1_se" not in page.split("Metrics after epoch")[1].split("</table>")[0]
     assert "Wilson (1927)" in page
 

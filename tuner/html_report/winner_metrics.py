@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tuner.results.run import Run
 
 STANDARD_ERROR = "_se"  # what a cross-validation's standard error of a metric is called after
+NBSP = "\N{NO-BREAK SPACE}"  # a narrow page breaks no line there
 NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
 
 
@@ -27,7 +28,7 @@ def epoch_metrics(run: Run) -> list[tuple[str, str]]:
         spread = ""
         if finite(value) and error is not None and finite(error):
             low, high = short(value - NORMAL_90 * error), short(value + NORMAL_90 * error)
-            spread = f" ± {error:.2g} (90 % interval {low} to {high})"
+            spread = f" ± {error:.2g} (90{NBSP}% interval {low} to {high})"
         told.append((name, short(value) + spread))
     return told
 
@@ -42,6 +43,6 @@ def test_metrics(run: Run) -> list[tuple[str, str]]:
             error = f" ± {findings.share_error(value, images):.2g}" if share and images else ""
             if name in intervals:
                 low, high, _ = intervals[name]
-                error = f" (95 % interval {short(low)} to {short(high)})"
+                error = f" (95{NBSP}% interval {short(low)} to {short(high)})"
             told.append((name, short(value) + error))
     return told
