@@ -195,6 +195,11 @@ def _recorded(options: argparse.Namespace, tree: Tree) -> Record:
     if options.record or not file.is_file():
         print(f"recording which tests run which lines into {file}", flush=True)
         recording, finished = record(tree, _selected(options), options.jobs)
+        if not recording.lines:
+            raise SystemExit(
+                "no test was seen to run a line: this environment lacks the .pth file by which coverage starts in "
+                "every process; make it with `make .venv/.installed`"
+            )
         recording.save(file)
         print(f"{len(recording.tests)} tests in {finished.seconds:.0f} s")
     recorded = Record.load(file)
