@@ -122,6 +122,10 @@ def test_the_reliability_diagram_says_how_sure_and_what_a_temperature_mends(tmp_
         "The winner is surer than it is right: calibration error 20.0%, 3.0% at temperature 2.5"
     )
     assert found.table["confidence"].tolist() == [0.9, 0.73]
+    line, trained, scaled = found.figure.data
+    assert list(line.x) == list(line.y) == [0, 1]
+    assert (list(trained.x), list(trained.y)) == ([0.9], [0.7])
+    assert (list(scaled.x), list(scaled.y)) == ([0.73], [0.7])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tests.history.events_of_a_run import ended, event, reported, started
 from tuner.history.events import Event
 from tuner.history.pace import pace_of
 from tuner.history.records import RunRecord
-from tuner.results.played import Rest
+from tuner.results.played import Rest, _spread
 from tuner.results.time_left import Ahead
 
 
@@ -71,3 +71,10 @@ def test_a_rung_without_a_number_and_a_clock_that_was_set_back_do_no_harm() -> N
 def test_many_thousand_trials_are_told_by_some_hundred() -> None:
     found = games([*nine_paused()], Ahead(9000, 27, (3, 9), workers=1), 270.0, 9000)
     assert 9000 * 30 < min(found) < max(found) < 9000 * 120
+
+
+def test_the_spread_of_values_is_a_normal_ones_standard_deviation() -> None:
+    values = np.random.default_rng(0).normal(3.0, 2.0, 20_000)
+    assert _spread(values, 1.0) == pytest.approx(2.0, rel=0.03)
+    assert _spread(np.array([1.0, 1.0, 1.0, 5.0, 1.0]), 1.0) == pytest.approx(1.6)  # by the outlier, not by quartiles
+    assert _spread(np.ones(5), 0.7) == 0.7
