@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,21 @@ def known_features(options: argparse.Namespace) -> list[Tensor]:
     if options.features and options.features.is_file():
         kept: list[Tensor] = torch.load(options.features)
         return kept
-    found = [_features(options.data_dir / "cifar10" / "train" / name, options.seeds) for name in CLASSES]
+    most = options.seeds * (TRAIN + TEST)
+    folders = [options.data_dir / "cifar10" / "train" / name for name in CLASSES]
+    found = [backbone_features(sorted(folder.iterdir())[:most]) for folder in folders]
     if options.features:
         torch.save(found, options.features)
     return found
 
 
 @torch.no_grad()
-def _features(folder: Path, seeds: int) -> Tensor:
+def backbone_features(paths: Sequence[Path]) -> Tensor:
+    """What MobileNetV2 with its real weights answers below its head, [N, 1280]."""
     model = mobilenet_v2()
     model.load_state_dict(torch.load(str(installed_weights()), weights_only=True))
     model.classifier = nn.Identity()  # type: ignore[assignment]
     transform = MobileNet_V2_Weights.IMAGENET1K_V1.transforms()
-    paths = sorted(folder.iterdir())[: seeds * (TRAIN + TEST)]
     return torch.cat([model.eval()(transform(Image.open(path).convert("RGB"))[None]) for path in paths])
 
 

@@ -34,10 +34,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torchvision.datasets import ImageFolder
-from torchvision.models import MobileNet_V2_Weights, mobilenet_v2
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.few_images import backbone_features
 from benchmarks.transfer import CLASSES, installed_weights
 
 Features = tuple[Tensor, Tensor]  # [N, 1280], and labels [N]
@@ -131,15 +131,10 @@ def _tuner(folder: Path, environment: dict[str, str], *arguments: str) -> dict[s
 # By hand
 
 
-@torch.no_grad()
 def features(folder: Path) -> Features:
-    """What the frozen backbone answers to each image."""
-    model = mobilenet_v2()
-    model.load_state_dict(torch.load(str(installed_weights()), weights_only=True))
-    model.classifier = nn.Identity()  # type: ignore[assignment]
-    images = ImageFolder(folder, MobileNet_V2_Weights.IMAGENET1K_V1.transforms())
-    answers = [model.eval()(images[index][0][None]) for index in range(len(images))]
-    return torch.cat(answers), torch.tensor(images.targets)
+    """What the frozen backbone answers to each image of a split."""
+    images = ImageFolder(folder)
+    return backbone_features([Path(path) for path, _ in images.samples]), torch.tensor(images.targets)
 
 
 def adam(head: nn.Module) -> tuple[Optimizer, int, int, StepLR | None]:

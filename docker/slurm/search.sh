@@ -60,8 +60,9 @@ on_nodes() { # COUNT OPTION…: `ray start` with these options, in the backgroun
     steps+=("$!")
 }
 
-nodes_there() { # how many nodes have joined
-    "${inside[@]}" python - "$address" << 'PYTHON' 2> /dev/null | grep -xE '[0-9]+' || echo 0
+nodes_there() { # how many nodes have joined; Ray may print lines of its own, and end badly after the number
+    local found
+    found=$("${inside[@]}" python - "$address" 2> /dev/null << 'PYTHON' | grep -m 1 -xE '[0-9]+'
 import socket
 import sys
 socket.create_connection(sys.argv[1].rsplit(":", 1), timeout=5).close()  # Ray would wait for minutes
@@ -69,6 +70,8 @@ import ray
 ray.init(address=sys.argv[1], log_to_driver=False)
 print(sum(node["Alive"] for node in ray.nodes()))
 PYTHON
+    ) || true
+    echo "${found:-0}"
 }
 
 wait_for_nodes() { # COUNT: until so many have joined, or a signal comes

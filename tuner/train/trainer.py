@@ -266,8 +266,6 @@ class Trainer:
 
         self.epoch, self.step = progress.epoch, progress.step
 
-    # Inside
-
     def batches(self, epoch: int) -> list[Tensor]:
         """Indices of an epoch's batches in an order of its own; a last one too small for the group joins another."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
@@ -277,6 +275,8 @@ class Trainer:
         if len(batches) > 1 and len(batches[-1]) < self.parts.strategy.least_batch:
             batches[-2:] = [torch.cat(batches[-2:])]
         return batches
+
+    # Inside
 
     def _rate(self, steps: int) -> float:
         """Learning rate in the middle of the step that comes."""
