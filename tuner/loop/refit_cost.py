@@ -14,12 +14,17 @@ def refit_wanted(study: Study, record: RunRecord) -> bool:
 
 
 def kept_for_refit(study: Study, record: RunRecord) -> tuple[int, float]:
-    """Epochs and seconds, about, that training the winner of now again takes; nothing where that isn't wanted."""
+    """Epochs and seconds, about, that training the winner of now again takes; nothing where that isn't wanted.
+
+    When the search ends, the other trials that run still report the epoch that they are in: room is kept for it, too.
+    """
     winner = record.best_trial() if refit_wanted(study, record) and not record.confirming.alone else None
     worth = winner and record.worth_of(winner.trial)
     if winner is None or worth is None:
         return 0, 0.0
-    return worth.epoch, SLACK * worth.epoch * _seconds_per_epoch(record) * (study.declared_trial.refit_share or 1.0)
+    others = sum(trial.status == "running" for trial in record.trials.values()) - 1
+    seconds = worth.epoch * _seconds_per_epoch(record) * (study.declared_trial.refit_share or 1.0)
+    return worth.epoch + max(0, others), SLACK * seconds
 
 
 def _seconds_per_epoch(record: RunRecord) -> float:
