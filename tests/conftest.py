@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
@@ -26,6 +27,9 @@ ROOM_BYTES = 4 << 30  # several times what the tests have there at once
 # The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+hypothesis.settings.register_profile("tuner", deadline=None)  # a busy machine is no fault of what is tested
+hypothesis.settings.load_profile("tuner")
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]

@@ -76,9 +76,9 @@ def state(record: RunRecord) -> dict[str, Any]:
     """Everything that a record knows, as values that compare; who leads is asked for, as it is looked for lazily."""
     inner = vars(record)
     standings = inner["_standings"]
-    told = {name: value for name, value in inner.items() if name not in ("_standings", "confirming", "_on_workers")}
+    told = {name: value for name, value in inner.items() if name not in ("_standings", "confirming", "on_workers")}
     told["ended_trials"] = [trial.trial for trial in record.ended_trials]
-    told["on_workers"] = list(inner["_on_workers"])
+    told["on_workers"] = list(inner["on_workers"])
     told["confirming"] = vars(record.confirming)
     told["standings"] = standings.state()
     told["leaders"] = [

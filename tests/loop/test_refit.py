@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.loop.simulation import build, events_of
@@ -23,7 +24,7 @@ from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.run import Run, load_run, write_info
 from tuner.results.text import own_network, trained_again, trials_and_repeats
-from tuner.schedule import Decision
+from tuner.schedule import Decision, Scheduler
 
 
 def study(**changes: Any) -> Study:
@@ -177,7 +178,37 @@ def test_a_limit_of_epochs_keeps_what_it_takes_and_counts_it(fast: Path) -> None
     (again,) = refits(record)
     assert again.status == "completed"
     assert record.search_epochs() == record.epochs() <= 30
-    assert record.epochs() - len(again.epochs) == 25
+    assert record.epochs() - len(again.epochs) == 23  # had the trial that ran won by its last epoch, 8 more were due
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5])
+@pytest.mark.parametrize("scheduler", [NoEarlyStopping(), ASHA(grace_epochs=2)], ids=["full length", "ASHA"])
+def test_a_limit_of_epochs_has_room_for_it_whoever_wins_at_the_last_moment(
+    fast: Path, workers: int, scheduler: Scheduler
+) -> None:
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        most = int(random.integers(12, 60))
+        declared = study(scheduler=scheduler, seed=seed, budget=Budget(total_epochs=most, max_epochs=8))
+        loop = build(declared, fast / f"{seed}", concurrency=workers)
+        running: dict[str, int] = {}
+        while not loop.finished:
+            while (start := loop.next_action()) is not None:
+                running[start.trial] = start.reported
+            trial = str(random.choice(list(running)))  # whose epoch ends first is luck
+            running[trial] += 1
+            value = float(random.normal(8 - 0.5 * running[trial], 2))  # longer trials win more often
+            CheckpointStore(loop.folder).write(trial, running[trial], lambda folder: (folder / "net").write_text("x"))
+            refits = loop.record.trials[trial].refits is not None
+            metrics = {"train_loss": 1.0} if refits else {"val_loss": value}
+            if loop.report(trial, running[trial], metrics, saved=[running[trial]]) is not Decision.CONTINUE:
+                del running[trial]
+        loop.end()
+        loop.close()
+        shipped = shipped_refit(loop.record)
+        assert shipped is not None, (seed, most, loop.record.notices)
+        assert len(shipped.epochs) == shipped.refit_epochs
+        assert loop.record.search_epochs() <= most
 
 
 def test_a_limit_that_is_reached_in_its_middle_ends_it_and_a_later_driver_begins_it_anew(fast: Path) -> None:

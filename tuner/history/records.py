@@ -60,7 +60,7 @@ class RunRecord:
         self.configurations = self.refits = 0  # what trials have had first, and trials that train a winner again
         self._epochs = self._confirming_epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
-        self._on_workers: dict[str, TrialRecord] = {}
+        self.on_workers: dict[str, TrialRecord] = {}  # those that run
         self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
         self._study_version = 1
         for event in events:
@@ -217,7 +217,7 @@ class RunRecord:
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
         latest = max(self.last_time or 0.0, now or 0.0)
-        since = (t.running_since for t in self._on_workers.values() if t.running_since is not None)
+        since = (t.running_since for t in self.on_workers.values() if t.running_since is not None)
         return self._left_seconds + sum(max(0.0, latest - start) for start in since)
 
     def device_hours(self, devices: float, now: float | None = None) -> float:
@@ -388,7 +388,7 @@ class RunRecord:
         trial.due, trial.study_version = None, self._study_version
         trial.attempts.begin()
         trial.entered.append(now)
-        self._on_workers[trial.trial] = trial
+        self.on_workers[trial.trial] = trial
         self._standings.changed(trial)
 
     def _leave(self, trial: TrialRecord, now: float) -> None:
@@ -397,4 +397,4 @@ class RunRecord:
             trial.running_seconds += stay
             trial.running_since = None
             self._left_seconds += stay
-            self._on_workers.pop(trial.trial, None)
+            self.on_workers.pop(trial.trial, None)

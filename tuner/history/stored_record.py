@@ -65,7 +65,7 @@ def _told_once(record: RunRecord) -> dict[str, Any]:
         "trials": len(record.trials),
         "run": [inner[name] for name in (*_OF_RUN, *_INSIDE)],
         "ended_trials": [trial.trial for trial in record.ended_trials],
-        "on_workers": list(inner["_on_workers"]),
+        "on_workers": list(record.on_workers),
         "standings": inner["_standings"].state(),
         "steered": {name: _as_list(value) for name, value in vars(record.steered).items()}
         | {"notes": [asdict(note) for note in record.steered.notes]},
@@ -88,7 +88,7 @@ def _restored(told: dict[str, Any], lines: Iterator[bytes]) -> RunRecord:
     inner = vars(record)
     inner.update(zip((*_OF_RUN, *_INSIDE), told["run"], strict=True))
     record.ended_trials = [record.trials[name] for name in told["ended_trials"]]
-    inner["_on_workers"] = {name: record.trials[name] for name in told["on_workers"]}
+    record.on_workers = {name: record.trials[name] for name in told["on_workers"]}
     inner["_standings"].restore(told["standings"])
     record.steered = _steered(told["steered"])
     record.confirming = _confirming(told["confirming"])

@@ -118,7 +118,7 @@ class Limits:
 
     def _spending(self, epochs: int = 0, value: float | None = None, *, keep: bool = True) -> Spending:
         seconds = self._spent_before + time.monotonic() - self._begun
-        kept = kept_for_refit(self._study, self._record) if keep else (0, 0.0)
+        kept = kept_for_refit(self._study, self._record, epochs) if keep else (0, 0.0)
         return Spending(self._record, self._devices, seconds, time.time(), self._study.mode, epochs, value, *kept)
 
     def _find(self, spending: Spending) -> str | None:
