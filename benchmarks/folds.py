@@ -10,10 +10,11 @@ how good each head is. Counted is how often a 90 % interval about the mean accur
   networks: the mean accuracy of the very heads of this cross-validation
   refit: the accuracy of the head that was trained on all images
 
-by four intervals: `plain`, the parts' standard deviation by the root of their number, times a quantile of Student's t
+by five intervals: `plain`, the parts' standard deviation by the root of their number, times a quantile of Student's t
 with k - 1 degrees of freedom; `corrected, t`, the standard error of Nadeau and Bengio (2003), times the same;
-`corrected`, that error times a normal quantile, which is what tuner tells; `images`, the standard error of the share of
-right answers of all images together (Bayle et al. 2020), times a normal quantile. The last line is one JSON object.
+`corrected`, that error times a normal quantile; `told`, what tuner tells, which is wider with two or three parts;
+`images`, the standard error of the share of right answers of all images together (Bayle et al. 2020), times a normal
+quantile. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from tuner.train.cross_validation import corrected_error
+from tuner.train.cross_validation import corrected_error, told_error
 from tuner.train.data.folding import spread
 
 CLASSES, FEATURES, STEPS, LR, DECAY = 3, 10, 150, 0.5, 1e-3
 AT_ONCE = 50  # data sets
 TEST_IMAGES = 20_000
 LEVEL = 0.90
-BY = ("plain", "corrected, t", "corrected", "images")
-SETTINGS = [(60, 5), (200, 5), (1000, 5), (200, 10), (200, 3)]  # images, parts
+BY = ("plain", "corrected, t", "corrected", "told", "images")
+SETTINGS = [(60, 5), (200, 5), (1000, 5), (200, 10), (200, 3), (60, 3), (200, 2)]  # images, parts
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def intervals(one: Repetition) -> dict[str, tuple[float, float]]:
         "plain": quantile * float(np.std(one.validated, ddof=1)) / math.sqrt(count),
         "corrected, t": quantile * corrected_error(one.validated),
         "corrected": normal * corrected_error(one.validated),
+        "told": normal * told_error(one.validated),
         "images": normal * math.sqrt(share * (1 - share) / sum(one.sizes)),
     }
     return {name: (mean - width, mean + width) for name, width in half.items()}
@@ -142,11 +144,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000, help="data sets of each setting (default: 1000)")
     parser.add_argument("--quick", action="store_true", help="20 data sets of the first setting")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the settings; the next ones follow")
     options = parser.parse_args()
     settings, count = (SETTINGS[:1], 20) if options.quick else (SETTINGS, options.repetitions)
     rows = []
     print("| images | parts | interval | trained | networks | refit | mean width |\n|---|---|---|---|---|---|---|")
-    for seed, (images, parts) in enumerate(settings):
+    for seed, (images, parts) in enumerate(settings, options.first_seed):
         for row in measure(images, parts, count, seed):
             rows.append(row)
             held = " | ".join(f"{row[truth]:.1%}" for truth in ("trained", "networks", "refit"))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.history.events_of_a_run import ended, reported, started
 from tests.loop.simulation import build, events_of
 from tuner import ASHA, Budget, External, Folds, ImageClassifier, NoEarlyStopping, Random, Study, StudyError, loguniform
 from tuner.errors import RunFolderError
@@ -226,17 +227,23 @@ def test_a_limit_that_is_reached_in_its_middle_ends_it_and_a_later_driver_begins
     assert [trial.status for trial in refits(record)] == ["stopped", "completed"]
 
 
-def test_a_limit_of_time_keeps_the_seconds_that_it_takes(fast: Path) -> None:
-    declared = study(budget=Budget(trials=2, max_epochs=8, hours=1))
-    loop = build(declared, fast)
-    run_on(loop, 16)
-    best = winner(loop.record)
-    best.running_seconds = 16.0  # two seconds an epoch
-    epochs, seconds = kept_for_refit(declared, loop.record)
-    assert (epochs, seconds) == (5, pytest.approx(1.2 * 5 * 2 * 1.25))
-    folded = study(trial=ImageClassifier("digits", weights=None, validation=Folds(5)))
-    assert kept_for_refit(folded, loop.record)[1] == pytest.approx(1.2 * 5 * 2 * 1.25 / 5)
-    assert kept_for_refit(study(refit=None), loop.record) == (0, 0.0)
+def test_a_limit_of_time_keeps_the_seconds_that_it_takes() -> None:
+    declared = study(budget=Budget(trials=4, max_epochs=8, hours=1))
+    folded = study(trial=ImageClassifier("digits", weights=None, validation=Folds(5)), budget=declared.budget)
+    record = RunRecord("val_loss", "min", [started(0), started(1)])
+    assert kept_for_refit(declared, record) == (3, 0.0)  # an epoch for each, and one to train the better again
+    record.apply(reported(0, 1, 17.0, val_loss=1.0))  # in which its worker loaded libraries, and read the data
+    assert kept_for_refit(declared, record)[1] == pytest.approx(1.2 * (2 * 1.25 + 1) * 17)
+    for epoch in range(2, 9):
+        record.apply(reported(0, epoch, 17 + 0.5 * (epoch - 1), val_loss=1 / epoch))
+    assert kept_for_refit(declared, record, 1) == (8 + 1, pytest.approx(1.2 * (16.5 + (8 * 1.25 + 1) * 0.5)))
+    record.apply(ended(0, "completed", 20.5))
+    record.apply(ended(1, "stopped", 20.5))
+    assert kept_for_refit(declared, record) == (8, pytest.approx(1.2 * (16.5 + 8 * 1.25 * 0.5)))
+    assert kept_for_refit(folded, record)[1] == pytest.approx(1.2 * (16.5 + 8 * 1.25 * 0.5 / 5))
+    assert kept_for_refit(study(refit=None), record) == (0, 0.0)
+    record.apply(started(2, 21.0) | {"refits": "00000", "refit_epochs": 8})
+    assert kept_for_refit(declared, record) == (0, 0.0)  # it is being trained
 
 
 def test_a_search_that_a_user_stops_has_none_until_refit_is_asked_for(fast: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean, median
 
+from tuner.history.pace import stay_times
 from tuner.history.records import RunRecord, TrialRecord, full_length
 from tuner.study import Study
 
+RECENT = 8  # trials, of those that ended last: they say how long epochs take
 SLACK = 1.2  # of the time: an epoch takes no two times as long
 
 
@@ -31,8 +34,7 @@ def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[
     if epochs == 0:
         return 0, 0.0
     share = study.declared_trial.refit_share or 1.0
-    seconds = (epochs * share + bool(running)) * _seconds_per_epoch(record)
-    return epochs + max(0, len(running) - reported), SLACK * seconds
+    return epochs + max(0, len(running) - reported), SLACK * _seconds(record, epochs * share, bool(running))
 
 
 def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], reported: int) -> int:
@@ -46,9 +48,15 @@ def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], re
     return max([*(worth.epoch for worth in worths if worth is not None), *coming], default=0)
 
 
-def _seconds_per_epoch(record: RunRecord) -> float:
-    """Of the winner where it has ended, else of all trials."""
+def _seconds(record: RunRecord, epochs: float, running: bool) -> float:
+    """What a start and so many epochs take, after the one that running trials are in; 0 before any was seen."""
+    recent = [*record.ended_trials[-RECENT:], *record.on_workers.values()]
+    seen = [stay_times(trial) for trial in recent]
+    firsts = [first for stays, _ in seen for first in stays]
+    if not firsts:
+        return 0.0
     winner = record.best_trial()
-    if winner is not None and winner.running_since is None and winner.epochs and winner.running_seconds:
-        return winner.running_seconds / len(winner.epochs)
-    return record.running_seconds() / max(1, record.epochs())
+    gaps = stay_times(winner)[1] if winner is not None else []
+    gaps = gaps or [gap for _, each in seen for gap in each]
+    epoch = fmean(gaps) if gaps else median(firsts)
+    return max(0.0, median(firsts) - epoch) + (epochs + running) * epoch

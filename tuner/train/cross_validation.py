@@ -29,15 +29,29 @@ NETWORKS = "networks"  # what names of the networks' tensors start with in a che
 SUMMED = ("seconds", "oom_retries")
 HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
+NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
+STUDENT_90 = {2: 6.314, 3: 2.920}  # the same of so many values by Student's t, of more it makes no difference
+
+
+def told_error(values: Sequence[float]) -> float:
+    """What is told as the standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
+
+    The mean plus and minus 1.645 of it is a 90 % interval. It is that of `corrected_error`: quantiles of Student's t
+    made the interval too wide in `benchmarks/folds.py`. Two or three values tell too little of their variance: there
+    the interval is at least a plain one of Student's t.
+    """
+    corrected, student = corrected_error(values), STUDENT_90.get(len(values))
+    if student is None or math.isnan(corrected):
+        return corrected
+    return max(corrected, student / NORMAL_90 * stdev(values) / math.sqrt(len(values)))
 
 
 def corrected_error(values: Sequence[float]) -> float:
-    """The standard error of the mean of a metric over the k parts of a cross-validation; NaN where one isn't known.
+    """The standard error of the mean over k parts; NaN where a value isn't finite.
 
     After Nadeau and Bengio (2003), "Inference for the generalization error": the networks share most of their training
     images, so the variance of k values is taken times 1/k + 1/(k - 1), the second being the sizes of validation and
-    training, in place of 1/k. The mean plus and minus 1.645 of it is a 90 % interval: quantiles of Student's t, which
-    they take, made it too wide in `benchmarks/folds.py`, where the values are less dependent than they assume.
+    training, in place of 1/k.
     """
     count = len(values)
     if not all(map(math.isfinite, values)):
@@ -62,7 +76,7 @@ class CrossValidated:
         images = [one * seconds for one, seconds in zip(by_name["images_per_second"], by_name["seconds"], strict=True)]
         found["images_per_second"] = sum(images) / sum(by_name["seconds"])
         validated = [name for name in by_name if name.startswith("val_")]
-        return found | {f"{name}{STANDARD_ERROR}": corrected_error(by_name[name]) for name in validated}
+        return found | {f"{name}{STANDARD_ERROR}": told_error(by_name[name]) for name in validated}
 
 
 class CrossValidation:
