@@ -39,7 +39,7 @@ AT_ONCE = 50  # data sets
 TEST_IMAGES = 20_000
 LEVEL = 0.90
 BY = ("plain", "corrected, t", "corrected", "told", "images")
-SETTINGS = [(60, 5), (200, 5), (1000, 5), (200, 10), (200, 3), (60, 3), (200, 2)]  # images, parts
+SETTINGS = [(60, 5), (200, 5), (1000, 5), (200, 10), (200, 4), (200, 3), (60, 3), (200, 2)]  # images, parts
 
 
 @dataclass(frozen=True)

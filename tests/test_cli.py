@@ -167,6 +167,8 @@ def test_help_names_every_verb() -> None:
         (["--samples", "-1"], "argument --samples: needs a whole number of at least 1, got '-1'"),
         (["--hours", "0"], "argument --hours: needs a number above 0, got '0'"),
         (["--hours", "nan"], "argument --hours: needs a number above 0, got 'nan'"),
+        (["--minutes", "0"], "argument --minutes: needs a number above 0, got '0'"),
+        (["--hours", "1", "--minutes", "5"], "argument --minutes: not allowed with argument --hours"),
         (["--cpus-per-trial", "0"], "argument --cpus-per-trial: needs a number above 0, got '0'"),
         (["--gpus-per-trial", "-1"], "argument --gpus-per-trial: needs a number of at least 0, got '-1'"),
         (["--seed", "-1"], "argument --seed: needs a whole number of at least 0, got '-1'"),
@@ -180,6 +182,12 @@ def test_a_bad_option_value_is_refused_with_its_rule(
 ) -> None:
     code, out, err = run_main(capsys, "check", space, *arguments)
     assert (code, out, err) == (2, "", f"tuner: {message}; see `python -m tuner check --help`\n")
+
+
+def test_minutes_are_hours_in_another_word(space: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = [run_main(capsys, "check", space, *limit) for limit in (("--minutes", "30"), ("--hours", "0.5"))]
+    assert told[0] == told[1]
+    assert "30 minutes" in told[0][1]
 
 
 @pytest.mark.parametrize(

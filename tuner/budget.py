@@ -78,7 +78,12 @@ class Budget:
                 "leave one of them out"
             )
         POSITIVE.check("Budget.minutes", minutes)
-        object.__setattr__(self, "hours", float(f"{minutes / MINUTES_PER_HOUR:.4g}"))  # which people read
+        object.__setattr__(self, "hours", hours_of(minutes))
+
+
+def hours_of(minutes: float) -> float:
+    """The same in hours, with as many digits as people read."""
+    return float(f"{minutes / MINUTES_PER_HOUR:.4g}")
 
 
 # What a limit is
@@ -182,10 +187,16 @@ class Limit:
     def refusal(self, limit: float, spending: Spending) -> str:
         """Why a run that has reached it can't go on, and how it could."""
         spent = math.nan if self.spent is None else self.spent(spending)
+        kept = ", with what is kept to train the winner again" if spending.kept_epochs else ""
         return (
-            f"{self.option} counts the whole run and must be {self.beyond} the {spent:.4g} that it has already used, "
-            f"got {limit:g}; use {self.option} with another value"
+            f"{self.option} counts the whole run and must be {self.beyond} the {self.told(_read_well(spent))} that it "
+            f"has already used{kept}, got {self.told(_read_well(limit))}; use {self.option} with another value"
         )
+
+
+def _read_well(value: float) -> float:
+    """With as many digits as people read."""
+    return int(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
 # The limits
@@ -197,7 +208,7 @@ def _hours(spending: Spending) -> float:
 
 def _in_hours(limit: Any) -> str:
     """As a user would say it: `Budget(minutes=5)` is no 0.08333 hours."""
-    if not is_number(limit) or limit >= 1:
+    if not is_number(limit) or limit >= 1 or limit == 0:
         return f"{limit} hours"
     return f"{MINUTES_PER_HOUR * limit:.3g} minutes"
 

@@ -92,7 +92,23 @@ def test_predict_py_of_an_onnx_file_answers_as_tuner_does_where_there_is_no_torc
     assert [file for file, _, _ in found] == list(map(str, photos))
     assert [label for _, label, _ in found] == [one.label for one in expected]
     assert [probability for _, _, probability in found] == pytest.approx([one.confidence for one in expected], abs=5e-3)
-    assert len((exported / "predict.py").read_text().splitlines()) <= 36
+    assert len((exported / "predict.py").read_text().splitlines()) <= 45
+
+
+def test_predict_py_answers_for_the_images_that_can_be_read_and_names_the_others(
+    exported: Path, photos: list[Path], tmp_path: Path
+) -> None:
+    (broken := tmp_path / "a broken one.jpg").write_bytes(photos[0].read_bytes()[:40])
+    missing = tmp_path / "missing.jpg"
+    command = [sys.executable, str(exported / "predict.py")]
+    done = subprocess.run(
+        [*command, broken, photos[0], missing, photos[1]], capture_output=True, text=True, check=False
+    )
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [str(photos[0]), str(photos[1])]
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()] == [str(broken), str(missing)]
+    assert done.returncode == 1
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "usage: python predict.py IMAGE …\n")
 
 
 def test_an_onnx_file_takes_batches_of_any_size_and_says_how_far_it_was_checked(finished: Run, exported: Path) -> None:

@@ -212,6 +212,20 @@ def test_a_limit_of_epochs_has_room_for_it_whoever_wins_at_the_last_moment(
         assert loop.record.search_epochs() <= most
 
 
+def test_nothing_is_kept_for_a_winner_that_was_trained_again_already(fast: Path) -> None:
+    declared = study(budget=Budget(trials=2, max_epochs=8))
+    record = end(build(declared, fast))
+    assert (record.search_epochs(), kept_for_refit(declared, record)) == (21, (0, 0.0))
+    more = study(budget=Budget(total_epochs=22, max_epochs=8))
+    assert Limits(more, record, 1).refusal() is None
+    record.trials.popitem()
+    record.refits = 0
+    assert Limits(more, record, 1).refusal() == (
+        "--total-epochs counts the whole run and must be above the 26 that it has already used, with what is kept to train "
+        "the winner again, got 22; use --total-epochs with another value"
+    )
+
+
 def test_a_limit_that_is_reached_in_its_middle_ends_it_and_a_later_driver_begins_it_anew(fast: Path) -> None:
     first = build(study(budget=Budget(trials=2, max_epochs=8)), fast)
     run_on(first, 18)

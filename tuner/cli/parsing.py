@@ -56,10 +56,13 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_limits(group: argparse._ArgumentGroup) -> None:
-    """An option for each limit of the budget."""
+    """An option for each limit of the budget; `--minutes` is another way to say `--hours`, as in a study file."""
     for limit in budget.LIMITS:
+        either = group.add_mutually_exclusive_group()
         reader = partial(_read, limit.quantity)
-        group.add_argument(limit.option, dest=limit.name, type=reader, metavar=limit.metavar, help=limit.help)
+        either.add_argument(limit.option, dest=limit.name, type=reader, metavar=limit.metavar, help=limit.help)
+        if limit.name == "hours":
+            either.add_argument("--minutes", dest="hours", type=_minutes, metavar="M", help="the same in minutes")
 
 
 def add_take_over(parser: argparse.ArgumentParser) -> None:
@@ -147,6 +150,10 @@ def _read(quantity: budget.Quantity, text: str) -> float:
         return quantity.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _minutes(text: str) -> float:
+    return budget.hours_of(_read(budget.POSITIVE, text))
 
 
 def _read_or_auto(quantity: budget.Quantity, text: str) -> float | str:

@@ -7,6 +7,7 @@ from statistics import fmean, median
 
 from tuner.history.pace import stay_times
 from tuner.history.records import RunRecord, TrialRecord, full_length
+from tuner.history.refits import trained_refit
 from tuner.study import Study
 
 RECENT = 8  # trials, of those that ended last: they say how long epochs take
@@ -40,10 +41,10 @@ def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[
 def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], reported: int) -> int:
     """The epochs of the longest refit that may come to be due: of today's winners, and of any trial that runs."""
     longest = study.budget.max_epochs
-    won = [trial for trial in (record.best_trial(), record.best_ended_trial) if trial is not None]
-    if won and study.repeats > 1:
+    if study.repeats > 1 and record.best_trial() is not None:
         return longest  # another seed may put any configuration first
-    worths = [record.worth_of(trial.trial) for trial in won]
+    won = () if trained_refit(record) is not None else (record.best_trial(), record.best_ended_trial)
+    worths = [record.worth_of(trial.trial) for trial in won if trial is not None]
     coming = [min(trial.epoch + 1 + reported, full_length(trial.config, longest)) for trial in running]
     return max([*(worth.epoch for worth in worths if worth is not None), *coming], default=0)
 

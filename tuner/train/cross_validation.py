@@ -30,20 +30,16 @@ SUMMED = ("seconds", "oom_retries")
 HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
 NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
-STUDENT_90 = {2: 6.314, 3: 2.920}  # the same of so many values by Student's t, of more it makes no difference
+STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of so many values
 
 
 def told_error(values: Sequence[float]) -> float:
     """What is told as the standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
 
     The mean plus and minus 1.645 of it is a 90 % interval. It is that of `corrected_error`: quantiles of Student's t
-    made the interval too wide in `benchmarks/folds.py`. Two or three values tell too little of their variance: there
-    the interval is at least a plain one of Student's t.
+    made the interval too wide in `benchmarks/folds.py`, except with two or three parts, whose spread tells too little.
     """
-    corrected, student = corrected_error(values), STUDENT_90.get(len(values))
-    if student is None or math.isnan(corrected):
-        return corrected
-    return max(corrected, student / NORMAL_90 * stdev(values) / math.sqrt(len(values)))
+    return STUDENT_90.get(len(values), NORMAL_90) / NORMAL_90 * corrected_error(values)
 
 
 def corrected_error(values: Sequence[float]) -> float:
