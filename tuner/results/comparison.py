@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.plots import Against, Plot
 
 PLACES = 120  # of a course over time
-CAVEAT = "from one run each, which another seed may turn round: compare several seeds of each"
+CAVEAT = "from one run each, which may be the other way round with another seed: compare several seeds of each"
 
 
 @dataclass(frozen=True)
