@@ -14,7 +14,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import refit_of, shipped_refit
 from tuner.lifecycle.description import describe_run
-from tuner.lifecycle.winner import is_written, winner_due, write_as_saved
+from tuner.lifecycle.writing_best import is_written, winner_due, write_as_saved
 from tuner.loop.limits import Limits
 from tuner.loop.refit_cost import kept_for_refit
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from tuner.errors import WeightsError
+from tuner.mode import Mode
 from tuner.space import Choice, GridSearch, Space
 from tuner.trial import hyperparameters, splitting
-from tuner.trial.base import Direction, Trial
+from tuner.trial.base import Trial
 from tuner.trial.checking import check_functions, check_settings, check_space
 from tuner.trial.data_source import Source
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
@@ -155,7 +156,7 @@ class ImageClassifier(Trial):
         return cast(tuple[ChosenMetric, ...], self.metrics)
 
     @property
-    def directions(self) -> Mapping[str, Direction | None]:
+    def directions(self) -> Mapping[str, Mode | None]:
         """Which of them are better high, low, or no aim at all."""
         return directions(self.chosen_metrics, with_errors=bool(self.folds))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
 
+from tuner.mode import Mode
 from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 from tuner.service.web.encoding import Base64Content
@@ -60,7 +61,7 @@ class StudyBody(Body):
     space: dict[str, Any] = Field(description="hyperparameters: domains by their type and settings, or constants")
     trial: str = Field("external", max_length=200, description="what is run: studies learn from those of the same name")
     metric: str = Field("", max_length=200)
-    mode: Literal["min", "max"] = "min"
+    mode: Mode = "min"
     seed: int = 0
     start_from: list[dict[str, Any]] = Field(default_factory=list, max_length=10_000)
     search: str | dict[str, Any] = Field("", description="an algorithm's name, or an object with type and settings")
