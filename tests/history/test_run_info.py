@@ -17,7 +17,8 @@ from tuner.errors import RunFolderError
 from tuner.history.run_info import _NEEDED, _OPTIONAL, read_info
 from tuner.loop.earlier import learned
 from tuner.results import Run
-from tuner.results.run import FORMAT, survey, write_info
+from tuner.results.found import survey
+from tuner.results.run import FORMAT, write_info
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
 from tuner.storage.locations import require_own

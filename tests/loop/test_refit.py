@@ -22,7 +22,8 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
 from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.run import Run, load_run, write_info
+from tuner.results.found import load_run
+from tuner.results.run import Run, write_info
 from tuner.results.text import own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision, Scheduler
 
