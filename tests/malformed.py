@@ -3,7 +3,9 @@
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from tests.schedule.each import EAGER
 
 VALUES_MODULE = "malformed_values"  # lies beside the files
 VALUES_TEXT = '''\
@@ -92,10 +94,10 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
         "budget={}",
     ),
     "Resources": ({"cpus": "1", "gpus": "0", "strategy": "None", "placement": "'pack'"}, "resources={}"),
-    "ASHA": ({"grace_epochs": "2", "reduction_factor": "3", "rule": "'stop'"}, "scheduler={}"),
-    "HyperBand": ({"grace_epochs": "2", "reduction_factor": "3"}, "scheduler={}"),
-    "MedianStopping": ({"grace_epochs": "2", "min_trials": "3"}, "scheduler={}"),
-    "NoEarlyStopping": ({}, "scheduler={}"),
+    **{
+        type(one).__name__: ({each.name: repr(getattr(one, each.name)) for each in fields(one)}, "scheduler={}")
+        for one in EAGER
+    },
     "HyperOpt": ({"startup_trials": "3", "candidates": "4", "gamma": "0.25"}, "search={}"),
     "BOHB": (
         {

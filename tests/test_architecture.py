@@ -33,11 +33,14 @@ MAY_IMPORT = {
     "space": ({"errors"}, set()),
     "search": ({"deferring", "one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"mode", "space", "errors"}, set()),
-    "trial": ({"space", "errors"}, set()),
+    "trial": ({"mode", "space", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
-    "budget": ({"space", "errors"}, set()),
+    "budget": ({"mode", "space", "errors"}, set()),
     "failures": ({"errors"}, set()),
-    "study": ({"budget", "failures", "space", "search", "schedule", "trial", "resources", "errors", "machine"}, set()),
+    "study": (
+        {"budget", "failures", "mode", "space", "search", "schedule", "trial", "resources", "errors", "machine"},
+        set(),
+    ),
     "study_file": ({"study", "space", "errors"}, set()),
     "study_json": (
         {"study", "budget", "failures", "resources", "schedule", "search", "space", "trial", "errors"},
@@ -201,7 +204,7 @@ MAY_IMPORT = {
         {
             *("results", "history", "orders", "storage", "study", "study_file", "budget", "resources", "trial"),
             *("machine", "nvml", "errors", "foreign_text", "quoting", "html_report", "plots", "space", "study_json"),
-            "orphans",
+            *("orphans", "mode"),
         },
         {"fastapi", "uvicorn", "argon2", "prometheus_client"},
     ),
@@ -291,6 +294,24 @@ def test_no_room_has_the_name_of_something_public() -> None:
     public = {name for name in tuner.__all__ if not name[0].isupper()}
     assert {"report", "checkpoint"} <= public
     assert {room_of(path) for path in MODULES} & public == set()
+
+
+CONFUSED = {"batch_norm", "checkpoint", "comparison", "saving", "splitting", "strategy", "winner"}
+
+
+def test_names_that_were_confused_are_told_apart() -> None:
+    names = [path.stem for path in MODULES]
+    assert {name: names.count(name) for name in CONFUSED if names.count(name) > 1} == {}
+
+
+def test_the_type_of_a_mode_is_written_once() -> None:
+    written = [
+        path
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.Subscript) and ast.unparse(node) in ("Literal['min', 'max']", "Literal['max', 'min']")
+    ]
+    assert written == [PACKAGE / "mode.py"]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

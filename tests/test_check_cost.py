@@ -55,7 +55,7 @@ def test_a_limit_that_cannot_hold_the_least_is_refused(tmp_path: Path, capsys: p
 def test_of_a_function_it_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_main(capsys, "check", study_file(tmp_path, study(RESUMABLE)), "--cost")
     assert code == 0
-    assert "disk: what a checkpoint takes is unknown before the first one is there" in out
+    assert "disk: the size of a checkpoint is unknown until the first one is saved" in out
     assert "time: unknown: what the function 'train' takes is known after its first epochs" in out
 
 

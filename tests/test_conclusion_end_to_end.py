@@ -110,16 +110,11 @@ def test_an_edited_study_file_is_told_kept_and_refused_where_trials_could_not_be
     process.communicate(timeout=300)
     file = Path(load_run(tmp_path / "out").path) / "study.py"
     original = file.read_text()
-    for other in ('metric="accuracy"', 'mode="max"', 'space={"x": uniform(0, 2)}', "seed=3"):
-        name = other.split("=")[0]
-        was = {"metric": 'metric="loss"', "mode": 'mode="min"', "space": 'space={"x": uniform(0, 1)}'}
-        edited = original.replace(was[name], other) if name in was else original.replace("budget=", f"{other}, budget=")
-        assert edited != original
-        file.write_text(edited)
-        refused = tuner("resume", "out", folder=tmp_path)
-        assert refused.code == 2
-        assert f"a run keeps the {name} that it began with" in refused.err
-        assert "Traceback" not in refused.err
+    file.write_text(original.replace('space={"x": uniform(0, 1)}', 'space={"x": uniform(0, 2)}'))
+    refused = tuner("resume", "out", folder=tmp_path)  # what else is kept: tests/lifecycle/test_study_changes.py
+    assert refused.code == 2
+    assert "a run keeps the space that it began with" in refused.err
+    assert "Traceback" not in refused.err
     file.write_text(original.replace("+ 1 / epoch", "+ 2 / epoch"))
     finished = tuner("resume", "out", folder=tmp_path)
     assert finished.code == 0, finished.err

@@ -61,7 +61,7 @@ def test_a_folder_becomes_a_study_that_passes_check_and_minutes_that_are_too_few
     assert few in out
     written = " ".join(Path("study.py").read_text().replace("#", " ").split())
     assert "21 epochs are the fewest by which trials can be compared, and may take longer than the minutes" in written
-    assert "foreseen to fit" not in written
+    assert "expected to fit" not in written
 
     code, out, err = run_main(capsys, *arguments)
     assert (code, out) == (2, "")

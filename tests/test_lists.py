@@ -6,29 +6,27 @@ import pytest
 
 import tuner
 from tests.commands import ROOT
+from tests.schedule.each import EACH, EAGER, each_with
 from tuner.schedule import Scheduler
 from tuner.search import SearchAlgorithm
 
-LISTS = {
-    Scheduler: (
-        "schedule/test_base.py",
-        "schedule/test_replays.py",
-        "loop/test_faults.py",
-        "ask_tell/test_search.py",
-        "test_study_json.py",
-        "malformed.py",
-    ),
-    SearchAlgorithm: ("search/test_replays.py", "search/test_reproducibility.py", "test_study_json.py", "malformed.py"),
-}
+OF_SEARCHES = ("search/test_replays.py", "search/test_reproducibility.py", "test_study_json.py", "malformed.py")
 
 
-@pytest.mark.parametrize(("kind", "path"), [(kind, path) for kind, paths in LISTS.items() for path in paths])
-def test_every_list_has_each(kind: type, path: str) -> None:
-    exported = [
-        name
-        for name in tuner.__all__
-        if isinstance(found := getattr(tuner, name), type) and issubclass(found, kind) and found is not kind
-    ]
-    assert len(exported) > 2
+def exported(kind: type) -> set[str]:
+    """Names of what `tuner` has of a kind."""
+    known = {name: getattr(tuner, name) for name in tuner.__all__}
+    found = {name for name, one in known.items() if isinstance(one, type) and issubclass(one, kind) and one is not kind}
+    assert len(found) > 3
+    return found
+
+
+@pytest.mark.parametrize("path", OF_SEARCHES)
+def test_every_list_of_search_algorithms_has_each(path: str) -> None:
     text = (ROOT / "tests" / path).read_text()
-    assert [name for name in exported if not re.search(rf'\b{name}\(|"{name}"', text)] == []
+    assert [name for name in exported(SearchAlgorithm) if not re.search(rf'\b{name}\(|"{name}"', text)] == []
+
+
+@pytest.mark.parametrize("found", [EACH, EAGER, each_with(2, 3)], ids=["EACH", "EAGER", "each_with"])
+def test_every_list_of_schedulers_has_each(found: list[Scheduler]) -> None:
+    assert {type(one).__name__ for one in found} == exported(Scheduler)

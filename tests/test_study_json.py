@@ -9,19 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.schedule.each import EACH, EAGER
 from tuner import (
-    ASHA,
     BOHB,
     Budget,
     External,
     Failures,
     Grid,
     History,
-    HyperBand,
     HyperOpt,
-    MedianStopping,
     MultiFidelityGP,
-    NoEarlyStopping,
     Optuna,
     Random,
     Resources,
@@ -65,7 +62,6 @@ SEARCHES = [
     *(Random(), Random(sobol=False), Grid(), HyperOpt(), BOHB(min_points=5), MultiFidelityGP(startup_trials=6)),
     *(Optuna(), Optuna("TPESampler", options={"n_startup_trials": 3})),
 ]
-SCHEDULERS = [NoEarlyStopping(), ASHA(rule="stop", reduction_factor=4), HyperBand(), MedianStopping(min_trials=5)]
 
 
 def study(**changes: Any) -> Study:
@@ -97,7 +93,7 @@ def test_each_search_algorithm_comes_back(search: Any) -> None:
     assert study_from_json(study_to_json(declared)).search == search
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=repr)
+@pytest.mark.parametrize("scheduler", [*EACH, *EAGER], ids=repr)
 def test_each_scheduler_comes_back(scheduler: Any) -> None:
     assert study_from_json(study_to_json(study(scheduler=scheduler))).scheduler == scheduler
 

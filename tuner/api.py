@@ -185,8 +185,8 @@ def refit(
 ) -> Run:
     """Train the winner of a run again on training and validation images together, for the epochs that it took.
 
-    `best/` then has the network of that trial, whose validation can't be known any more. Where it is cut off, `resume`
-    goes on with it. A run that was interrupted goes on with its search first.
+    `best/` then has the network of that trial, which no image is left to validate. Where it is cut off, `resume` goes
+    on with it. A run that was interrupted goes on with its search first.
 
     Args:
         run: or the path of its folder, or of one above it, for the newest run in it

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import InitVar, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tuner.errors import StudyError, did_you_mean, shown
+from tuner.mode import Mode
 from tuner.space.values import is_number
 
 DEFAULT_MAX_EPOCHS = 10
@@ -145,7 +146,7 @@ class Spending:
     devices: float
     seconds: float
     now: float
-    mode: Literal["min", "max"]
+    mode: Mode
     epochs: int = 0
     value: float | None = None
     kept_epochs: int = 0

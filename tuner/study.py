@@ -16,6 +16,7 @@ from tuner.budget import Budget, check_names
 from tuner.errors import SpaceError, StudyError, shown
 from tuner.failures import Failures
 from tuner.machine import Machine, this_machine
+from tuner.mode import Mode
 from tuner.resources import Amount, Resources
 from tuner.schedule import ASHA, Scheduler
 from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, start_from_runs
@@ -57,7 +58,7 @@ class Study:
     trial: Trial | Callable[[dict[str, Any]], Any]
     space: Mapping[str, Any] | Space
     metric: str = "val_accuracy"
-    mode: Literal["min", "max"] = None  # type: ignore[assignment]  # never left so: see __post_init__
+    mode: Mode = None  # type: ignore[assignment]  # never left so: see __post_init__
     search: SearchAlgorithm = field(default_factory=MultiFidelityGP)
     scheduler: Scheduler = field(default_factory=ASHA)
     budget: Budget = field(default_factory=Budget)

@@ -298,5 +298,5 @@ def test_a_checkpoint_that_says_nothing_is_refused(office: Office, place: object
     trial = office.ask()["id"]
     refused = office.refused("report", trial=trial, epoch=1, metrics=1.0, checkpoint=place)
     assert (refused["code"], refused["field"]) == ("refused", "checkpoint")
-    assert "a checkpoint is told by where it lies" in refused["message"]
+    assert "a checkpoint elsewhere is named by its path or address" in refused["message"]
     assert office.events("epoch_reported") == []

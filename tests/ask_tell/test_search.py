@@ -16,6 +16,7 @@ from tests.loop.simulation import build, drive
 from tests.loop.simulation import study as simulated_study
 from tests.notify.receiver import receiving
 from tests.results.simulated import simulated
+from tests.schedule.each import EACH
 from tuner import (
     ASHA,
     BOHB,
@@ -24,10 +25,7 @@ from tuner import (
     Failures,
     Grid,
     History,
-    HyperBand,
-    MedianStopping,
     MultiFidelityGP,
-    NoEarlyStopping,
     Random,
     Resources,
     Search,
@@ -188,10 +186,9 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 ALGORITHMS = [Random(), MultiFidelityGP(), BOHB(), Grid()]
-SCHEDULERS = [NoEarlyStopping(), ASHA(rule="promote"), ASHA(rule="stop"), HyperBand(), MedianStopping(min_trials=2)]
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=repr)
+@pytest.mark.parametrize("scheduler", EACH, ids=repr)
 def test_each_scheduler_decides_as_in_a_search_under_ray(tmp_path: Path, scheduler: Scheduler) -> None:
     """The loop alone, driven by hand, has the same trials with the same ends."""
     budget = Budget(trials=9, max_epochs=9)

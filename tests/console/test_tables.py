@@ -8,16 +8,9 @@ import pytest
 
 from tests.history.events_of_a_run import ended, event, reported, started
 from tuner import ASHA, Budget, Grid, HyperOpt, ImageClassifier, Random, Study, choice, loguniform, uniform
-from tuner.console.tables import (
-    _Output,
-    print_earlier,
-    print_failure,
-    print_predictions,
-    print_run,
-    print_runs,
-    print_study,
-    print_winner,
-)
+from tuner.console.printing import Output
+from tuner.console.studies import print_earlier, print_study
+from tuner.console.tables import print_failure, print_predictions, print_run, print_runs, print_winner
 from tuner.errors import RunFolderError
 from tuner.history.events import Event
 from tuner.inspection import Prediction
@@ -107,8 +100,8 @@ def on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch, width: int = 80, **
     """What a terminal of 24 lines shows."""
     stream = io.StringIO()
     monkeypatch.setattr(
-        "tuner.console.tables._console",
-        lambda: _Output(markup=False, emoji=False, highlight=False, file=stream, force_terminal=True, width=width,
+        "tuner.console.tables.new_console",
+        lambda: Output(markup=False, emoji=False, highlight=False, file=stream, force_terminal=True, width=width,
                         height=24, color_system=None),
     )  # fmt: skip
     print_run(run, **options)
@@ -133,7 +126,7 @@ def test_a_terminal_shows_the_best_trials_on_about_a_screen(tmp_path: Path, monk
     rows = [line for line in lines if line[:5].isdigit()]
     assert [row[:5] for row in rows] == [f"{number:05d}" for number in range(59, 59 - len(rows), -1)]
     assert f"{60 - len(rows)} more trials; all with: python -m tuner show" in " ".join(lines)
-    assert any("settings of each trial left out, for want of room" in line for line in lines)
+    assert any("settings of each trial not shown, as the terminal is too narrow" in line for line in lines)
 
 
 def test_what_is_said_below_the_trials_takes_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +146,7 @@ def test_all_trials_are_shown_where_that_is_asked_for(tmp_path: Path, monkeypatc
 def test_settings_that_fit_are_all_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = on_a_terminal(make(tmp_path, *sixty_trials()), monkeypatch, width=300)
     assert any("a_long_hyperparameter_4=0.5" in line for line in lines)
-    assert not any("left out" in line for line in lines)
+    assert not any("not shown" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])

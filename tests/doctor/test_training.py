@@ -35,7 +35,7 @@ def test_a_sound_machine_passes(check: Callable[[Subject], Finding]) -> None:
 
 
 def test_two_processes_add_up_on_the_cpu() -> None:
-    assert apart(training.two_processes).said == "two processes add up by gloo"
+    assert apart(training.two_processes).said == "two processes work together through gloo"
 
 
 def test_a_loss_that_is_no_number_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_checkpoint_that_loses_momentum_is_found(monkeypatch: pytest.MonkeyPat
     found = apart(training.resume)
     assert found.status == "failed"
     assert found.said.startswith(
-        "a trial that goes on from its checkpoint must end where it would have ended, got apart"
+        "a trial that goes on from its checkpoint must end as without a break, got differences of"
     )
 
 

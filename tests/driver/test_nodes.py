@@ -47,7 +47,7 @@ def test_of_a_silent_node_a_python_whose_path_has_a_space_is_told() -> None:
 
 def test_nodes_with_other_data_under_the_same_path_are_named() -> None:
     seen = [replace(node("10.0.0.2"), data="aa"), replace(node("10.0.0.3"), data="bb")]
-    with pytest.raises(StudyError, match=r"got other files under the same path on 10\.0\.0\.3; copy them anew"):
+    with pytest.raises(StudyError, match=r"got other files under the same path on 10\.0\.0\.3; copy them again"):
         nodes._check_data("aa", seen)
 
 

@@ -34,7 +34,7 @@ def test_as_many_epochs_as_the_minutes_pay_for(minutes: float) -> None:
     assert foreseen_minutes(total) <= SHARE * minutes < foreseen_minutes(total + 9)
     written = _budget(STUDY, SPEEDS, Wishes(minutes), total, short=False)
     assert f"total_epochs={total}" in written.value
-    assert f"{total} epochs of all trials are foreseen to fit 80% of the minutes" in written.reason
+    assert f"{total} epochs of all trials are expected to fit 80% of the minutes" in written.reason
 
 
 def test_never_more_trials_than_are_worth_it() -> None:

@@ -66,7 +66,7 @@ def test_few_images_train_the_head_alone_and_hold_out_more(tmp_path: Path) -> No
     assert (given["finetune"], given["validation"], given["model"]) == ("head", 0.2, "efficientnet_b0")
     assert "flip" not in given  # images that change have no features that stay
     (why,) = [each.reason for each in found.settings if each.name == "finetune"]
-    assert "all layers learn from 600 training images on, and there are about 28" in why
+    assert "all layers learn where there are at least 600 training images, and there are about 28" in why
 
 
 def test_many_images_train_all_layers_where_the_time_is_enough(tmp_path: Path) -> None:

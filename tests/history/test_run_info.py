@@ -17,7 +17,8 @@ from tuner.errors import RunFolderError
 from tuner.history.run_info import _NEEDED, _OPTIONAL, read_info
 from tuner.loop.earlier import learned
 from tuner.results import Run
-from tuner.results.run import FORMAT, survey, write_info
+from tuner.results.found import survey
+from tuner.results.run import FORMAT, write_info
 from tuner.space import Space
 from tuner.storage.folder import LocalFolder
 from tuner.storage.locations import require_own
@@ -239,7 +240,9 @@ def test_a_run_that_does_not_record_its_space_has_no_importance_and_says_so(trac
 
     run = load_run(traced)
     assert (run.importances, list(run.space.names), run.damages) == ((), [], [])
-    assert "The run doesn't record its space, so what mattered in it can't be told." in report_html(run)
+    assert "The run doesn't record its search space, so nobody can say which hyperparameters mattered." in report_html(
+        run
+    )
 
 
 def test_refine_runs_the_code_of_the_users_own_folder(traced: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.loop.disturbed import DisturbedSearch, Saving, Scene, diverges, loss_of
 from tests.loop.faults import Clock, Faults
 from tests.loop.invariants import faults_of_a_run, unlike, wrongly_promoted
+from tests.schedule.each import each_with
 from tuner import (
     ASHA,
     BOHB,
@@ -21,7 +22,6 @@ from tuner import (
     Grid,
     HyperBand,
     HyperOpt,
-    MedianStopping,
     MultiFidelityGP,
     NoEarlyStopping,
     Optuna,
@@ -51,16 +51,7 @@ KINDS = SAME_IN_THE_END | {"unwritten"}
 
 def scheduler(draw: random.Random) -> Scheduler:
     grace, factor = draw.choice([1, 2, 3]), draw.choice([2, 3])
-    return draw.choice(
-        [
-            ASHA(grace, factor),
-            ASHA(grace, factor),
-            ASHA(grace, factor, rule="stop"),
-            HyperBand(grace, factor),
-            MedianStopping(grace, min_trials=2),
-            NoEarlyStopping(),
-        ]
-    )
+    return draw.choice(each_with(grace, factor))
 
 
 def space(draw: random.Random, search: SearchAlgorithm) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.refits import refit_of, shipped_refit
 from tuner.lifecycle.description import describe_run
-from tuner.lifecycle.winner import is_written, winner_due, write_as_saved
+from tuner.lifecycle.writing_best import is_written, winner_due, write_as_saved
 from tuner.loop.limits import Limits
 from tuner.loop.refit_cost import kept_for_refit
 from tuner.loop.refitting import check_refittable, check_undoable, due_refit
@@ -23,7 +23,8 @@ from tuner.loop.search_loop import SearchLoop
 from tuner.orders.order import Order
 from tuner.quoting import command
 from tuner.resources import Resources
-from tuner.results.run import Run, load_run, write_info
+from tuner.results.found import load_run
+from tuner.results.run import Run, write_info
 from tuner.results.text import own_network, trained_again, trials_and_repeats
 from tuner.schedule import Decision, Scheduler
 

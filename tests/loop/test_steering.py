@@ -389,7 +389,7 @@ def test_a_limit_that_leaves_no_room_for_an_ordered_trial_is_raised_by_the_comma
     drive(loop, reports=5)
     obeyed(loop, "set", total_epochs=5)
     assert refused(loop, "try", config={"x": 0.5}).endswith(
-        f"one that ends by total_epochs; set it anew first: python -m tuner set '{tmp_path}/a run' --total-epochs N"
+        f"one that ends by total_epochs; set a new one first: python -m tuner set '{tmp_path}/a run' --total-epochs N"
     )
 
 

@@ -147,7 +147,7 @@ def test_code_that_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     (elsewhere.parent / "own.py").write_text(OWN)  # a copy, as a service has one of what its user wrote
     assert "from own import study as original" in study_text(study, "", elsewhere)
     (elsewhere.parent / "own.py").write_text(OWN + "# changed since\n")
-    with pytest.raises(StudyError, match=r"or copy own\.py to where the new one is to lie$"):
+    with pytest.raises(StudyError, match=r"or copy own\.py into the folder of the new study$"):
         study_text(study, "", elsewhere)
     for name, reason in (("json.py", "which is the name of another module"), ("my own.py", "which is no Python name")):
         (tmp_path / name).write_text(OWN)

@@ -3,11 +3,9 @@ from typing import Any
 
 import pytest
 
+from tests.schedule.each import COMPARING, EACH
 from tuner.errors import StudyError
 from tuner.schedule import ASHA, Decision, HyperBand, MedianStopping, NoEarlyStopping, Scheduler
-
-ALL: list[Scheduler] = [ASHA(), ASHA(rule="promote"), HyperBand(), MedianStopping(), NoEarlyStopping()]
-COMPARING = ALL  # those that look at other trials, too
 
 
 def build(scheduler: Scheduler, max_epochs: int = 9, **changes: Any) -> Any:
@@ -67,7 +65,7 @@ def test_a_grace_period_in_a_study_of_one_epoch_names_the_scheduler_to_use() -> 
         ASHA(grace_epochs=1).check(1)
 
 
-@pytest.mark.parametrize("scheduler", ALL, ids=repr)
+@pytest.mark.parametrize("scheduler", EACH, ids=repr)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_finite_are_refused(scheduler: Scheduler, value: float) -> None:
     stopper = build(scheduler)
@@ -84,7 +82,7 @@ def test_a_single_trial_is_never_stopped(scheduler: Scheduler, mode: str) -> Non
     assert {stopper.report("a", epoch, -epoch) for epoch in range(1, 10)} == {Decision.CONTINUE}
 
 
-@pytest.mark.parametrize("scheduler", ALL, ids=repr)
+@pytest.mark.parametrize("scheduler", EACH, ids=repr)
 def test_nothing_pauses_where_trials_cannot(scheduler: Scheduler) -> None:
     stopper = build(scheduler, can_pause=False)
     decisions = set()
@@ -107,7 +105,7 @@ def test_no_early_stopping_lets_the_worst_go_on() -> None:
         assert stopper.report(str(trial), 3, value) is Decision.CONTINUE
 
 
-@pytest.mark.parametrize("scheduler", ALL, ids=repr)
+@pytest.mark.parametrize("scheduler", EACH, ids=repr)
 def test_two_builds_share_no_state(scheduler: Scheduler) -> None:
     first, second = build(scheduler), build(scheduler)
     for trial in range(9):

@@ -7,18 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner import ASHA, HyperBand, MedianStopping, NoEarlyStopping
+from tests.schedule.each import EAGER
+from tuner import MedianStopping
 from tuner.schedule import Decision, EarlyStopper, Scheduler
 
 MAX_EPOCHS = 12
-SCHEDULERS: list[Scheduler] = [
-    ASHA(grace_epochs=2, reduction_factor=2),
-    ASHA(grace_epochs=1, rule="stop"),
-    HyperBand(grace_epochs=1, reduction_factor=2),
-    MedianStopping(grace_epochs=3, min_trials=1),
-    MedianStopping(grace_epochs=1, min_trials=2),
-    NoEarlyStopping(),
-]
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 STEPS = st.lists(
     st.one_of(
@@ -96,7 +89,7 @@ class Replay:
             self.running.add(trial)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS, ids=repr)
+@pytest.mark.parametrize("scheduler", EAGER, ids=repr)
 @settings(deadline=None, max_examples=150, derandomize=True)
 @given(steps=STEPS, mode=st.sampled_from(["min", "max"]), can_pause=st.booleans(), trials=st.none() | st.integers(1, 8))
 def test_no_sequence_of_a_search_makes_it_raise(

@@ -93,7 +93,7 @@ def test_events_of_a_run_until_it_is_over(served: Served, tmp_path: Path) -> Non
 
 def test_a_refusal_has_the_services_words(served: Served, study_file: Path) -> None:
     guest = tuner.connect(served.url, served.tokens["guest"])
-    with pytest.raises(RequestError, match=r"^submitting a study takes the role submitter, got 'guest'") as refused:
+    with pytest.raises(RequestError, match=r"^submitting a study needs the role submitter, got 'guest'") as refused:
         guest.submit(study_file)
     assert (refused.value.status, refused.value.problem["fix"]) == (403, "ask an admin")
     with pytest.raises(tuner.StudyError, match=r"^a study of a service is named by its number, got '@x'"):
@@ -166,7 +166,9 @@ def test_a_user_logs_in_by_a_link_and_works(
     link = out.splitlines()[1]
     code, out, err = run_main(capsys, "login", link, "--user", "emil")
     assert (code, out) == (2, "")
-    assert err.startswith("tuner: a link is asked for, as others of this machine see commands, got it in one; use ")
+    assert err.startswith(
+        "tuner: a login link has no place in a command, which others on this machine can see, got one there; use "
+    )
     assert link.partition("#")[2] not in err
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{link}\n{PASSWORD}\n"))
     code, out, err = run_main(capsys, "login", served.url, "--link", "--user", "emil")
@@ -192,7 +194,7 @@ def test_a_user_logs_in_by_a_link_and_works(
     assert run_main(capsys, "usage", "--json")[:2] == (0, "[]\n")
     code, out, err = run_main(capsys, "user", "add", "bob")
     assert (code, out) == (2, "")
-    assert err == "tuner: this takes the role admin, got 'emil', who is a submitter; ask an admin\n"
+    assert err == "tuner: this needs the role admin, got 'emil', who is a submitter; ask an admin\n"
 
 
 @contextmanager
@@ -266,7 +268,7 @@ def test_tokens_by_the_command(
     code, _, err = run_main(capsys, "queue")
     assert code == 2
     assert err == (
-        "tuner: the service needs a token that is valid, got one that has expired, was revoked or never was; "
+        "tuner: the service needs a token that is valid, got one that has expired, was revoked or never existed; "
         "log in again: tuner login URL\n"
     )
 
@@ -284,11 +286,11 @@ def test_webhooks_by_the_command(
     listed = run_main(capsys, "webhook", "list")[1]
     assert url in listed
     assert made["secret"] not in listed
-    assert "takes the role admin" in run_main(capsys, "webhook", "list", "--everybodys")[2]
+    assert "needs the role admin" in run_main(capsys, "webhook", "list", "--everybodys")[2]
     monkeypatch.setenv("TUNER_TOKEN", served.tokens["chief"])
     assert url in run_main(capsys, "webhook", "list", "--everybodys")[1]
     assert url not in run_main(capsys, "webhook", "list")[1]
-    assert run_main(capsys, "webhook", "remove", number)[1] == f"webhook {number} is told nothing more\n"
+    assert run_main(capsys, "webhook", "remove", number)[1] == f"webhook {number} gets no more messages\n"
     assert "needs a webhook's number, got None" in run_main(capsys, "webhook", "remove")[2]
     assert "begins with https://" in run_main(capsys, "webhook", "add", "http://example.org")[2]
 

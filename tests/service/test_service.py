@@ -75,10 +75,10 @@ def test_only_the_owner_and_admins_steer_a_study(service: Service) -> None:
 
 
 def test_priorities_above_0_are_for_admins(service: Service) -> None:
-    with pytest.raises(ServiceError, match="a priority above 0 takes the role admin, got 1"):
+    with pytest.raises(ServiceError, match="a priority above 0 needs the role admin, got 1"):
         service.submit(submission(priority=1), ANNE)
     study = service.submit(submission(), ANNE).id
-    with pytest.raises(ServiceError, match="takes the role admin"):
+    with pytest.raises(ServiceError, match="needs the role admin"):
         service.change(study, ANNE, priority=10)
     assert service.change(study, CHIEF, priority=10).priority == 10
     with pytest.raises(ServiceError, match="a priority is a whole number from -10 to 10, got 11"):
@@ -228,7 +228,7 @@ def test_an_order_to_a_search_that_rests_says_how_the_service_goes_on(
     with service.database.changing() as connection:
         studies.update(connection, study, run=run.path)
     answer = service.try_(study, ANNE, {"lr": 0.01})
-    told = f"study 1 is {last}: the order waits, and is obeyed first once its search goes on; {fix}"
+    told = f"study 1 is {last}: the order waits, and is carried out first once its search goes on; {fix}"
     assert (answer.outcome, answer.message) == ("waiting", told)
     with pytest.raises(ServiceError, match=f"^'stop' needs a study that runs, got study 1, which is {last}; {fix}$"):
         service.stop_trial(study, ANNE, 3)
@@ -242,7 +242,7 @@ def test_an_order_to_a_study_whose_driver_starts_waits_for_it(service: Service, 
         run = simulated(tmp_path / "parabola" / "1").path
         studies.update(connection, study, run=run, devices=(Device("cpu", 0),))
     answer = service.try_(study, ANNE, {"lr": 0.01})
-    told = "study 1 is starting: the order waits, and is obeyed once its search runs"
+    told = "study 1 is starting: the order waits, and is carried out once its search runs"
     assert (answer.outcome, answer.message) == ("waiting", told)
 
 

@@ -305,7 +305,7 @@ def test_a_best_value_is_told_once_and_a_quick_series_by_its_last(served: Served
     hooks = Webhooks(database, sender)
     hook, _ = hooks.add(anne, "https://example.org/")
     others, _ = hooks.add(chief, "https://example.org/", everybodys=True)
-    with pytest.raises(ServiceError, match="takes the role admin"):
+    with pytest.raises(ServiceError, match="needs the role admin"):
         hooks.add(anne, "https://example.org/", everybodys=True)
     study = served.service.submit(submission(), anne)
     for now, best in ((10.0, 0.5), (11.0, 0.7), (11.5, 0.6), (11.6, 0.7), (20.0, 0.8)):

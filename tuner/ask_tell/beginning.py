@@ -19,7 +19,8 @@ from tuner.lifecycle.study_changes import study_text, write_study_file
 from tuner.loop.earlier import learned
 from tuner.notify import given_targets
 from tuner.quoting import command
-from tuner.results.run import Run, load_run, new_run_folder
+from tuner.results.found import load_run
+from tuner.results.run import Run, new_run_folder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder
 from tuner.study import Study

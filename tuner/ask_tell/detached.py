@@ -16,7 +16,7 @@ from tuner.ask_tell.leases import holders
 from tuner.ask_tell.line import Line
 from tuner.ask_tell.search import Search
 from tuner.lifecycle.detached import Task, perform, tell_begun
-from tuner.results.run import load_run
+from tuner.results.found import load_run
 from tuner.search import Proposals
 from tuner.storage.folder import LocalFolder
 from tuner.study import Study

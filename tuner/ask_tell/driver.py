@@ -18,7 +18,7 @@ from tuner.lifecycle.counting import InfoWriter
 from tuner.lifecycle.interruption import Interruption
 from tuner.lifecycle.notifying import Notifying
 from tuner.lifecycle.obedience import Obedience, Orders
-from tuner.lifecycle.winner import write_as_saved
+from tuner.lifecycle.writing_best import write_as_saved
 from tuner.loop.queue import Start
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command

@@ -21,7 +21,7 @@ def checked_place(place: object) -> str:
     """Where a checkpoint lies, in its worker's own words: a path, an address, a key. Raises ReportError."""
     if not isinstance(place, str) or not place.isprintable() or not 0 < len(place) <= LONGEST:
         raise ReportError(
-            f"a checkpoint is told by where it lies, a text of 1 to {LONGEST:,} printable characters, "
+            f"a checkpoint elsewhere is named by its path or address, a text of 1 to {LONGEST:,} printable characters, "
             f"got {shown(place)}; name its path or address"
         )
     return place

@@ -336,7 +336,7 @@ class Search:
         alone = self._threads == {threading.get_ident()} and bool(self._loop.running)
         if alone and waited == round(SECONDS_ALONE / LOOK_SECONDS):
             _log.warning(
-                "ask() waits for a report of %s, and no other thread has told of any so far; "
+                "ask() waits for a report of %s, and no other thread has reported any so far; "
                 "a program with one thread calls poll()",
                 ", ".join(sorted(self._loop.running)),
             )

@@ -39,7 +39,7 @@ def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     from tuner.console.data import print_data
     from tuner.console.first_study import print_cost
-    from tuner.console.tables import print_earlier, print_study
+    from tuner.console.studies import print_earlier, print_study
     from tuner.loop.earlier import lessons
     from tuner.study_file import load_study
 

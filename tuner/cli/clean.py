@@ -30,7 +30,9 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders (default: all runs under --storage)")
     parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
-    group = parser.add_argument_group("what is deleted", "nothing by default; a run that is driven is left alone")
+    group = parser.add_argument_group(
+        "what is deleted", "nothing by default; a run that a search still works on is left alone"
+    )
     for part, text in HELP.items():
         group.add_argument(f"--{part}", action="store_true", help=text)
     group.add_argument("--cache", action="store_true", help="delete tuner's own cache of decoded images")
@@ -121,7 +123,7 @@ def _why_nothing(request: Request, found: list[Holding]) -> str:
     driven = [each.run.path for each in found if each.run.alive]
     if driven:
         return f"a search works on {', '.join(driven)}; wait until it ends, or end it with `python -m tuner stop`"
-    return "no run is as old as was asked for" if found and request.older_seconds is not None else "there is no run"
+    return "no run is that old" if found and request.older_seconds is not None else "there is no run"
 
 
 def _told(request: Request, count: int) -> str:

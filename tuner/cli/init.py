@@ -36,13 +36,15 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "--minutes", type=positive, default=MINUTES, metavar="M", help="that the search may take (default: 30)"
     )
-    parser.add_argument("--ask", action="store_true", help="ask what no image tells, before the study is made")
+    parser.add_argument(
+        "--ask", action="store_true", help="ask what the images can't show, before the study is written"
+    )
     parser.add_argument(
         "--models",
         type=_names,
         default=(),
         metavar="A,B",
-        help="torchvision's names, instead of those that it would choose from",
+        help="names of torchvision's models, instead of those that tuner would choose from",
     )
     parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random ones")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")

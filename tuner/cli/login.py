@@ -31,8 +31,8 @@ def perform(options: argparse.Namespace) -> int:
     if "#" in options.url:
         url = options.url.partition("#")[0].removesuffix("/welcome")
         raise StudyError(
-            "a link is asked for, as others of this machine see commands, got it in one; "
-            f"use `tuner login {url} --link`"
+            "a login link has no place in a command, which others on this machine can see, got one there; "
+            f"use `tuner login {url} --link`, which asks for it"
         )
     secret = _secret() if options.link else None
     name = options.user or _asked("user: ")

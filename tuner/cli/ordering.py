@@ -35,7 +35,9 @@ def order(options: argparse.Namespace, verb: str, arguments: Mapping[str, Any], 
     try:
         answer = sent.answer(wait=not options.no_wait)
     except KeyboardInterrupt as interrupt:
-        raise KeyboardInterrupt("no longer waiting; the order stays in the run's inbox, and is obeyed") from interrupt
+        raise KeyboardInterrupt(
+            "no longer waiting; the order stays in the run's inbox, and will be carried out"
+        ) from interrupt
     warning = foreseen(run, arguments) if answer.outcome == "waiting" and verb == "set" else None
     if options.json:
         told = {**answer.record(), "run": run.path, "arguments": dict(arguments), "by": sent.order.by}

@@ -89,7 +89,7 @@ def add_driver_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CMD|URL",
-        help="told of the end and of new bests; may be repeated (default: the lines of $TUNER_NOTIFY)",
+        help="gets a message at the end and at new best values; may be repeated (default: the lines of $TUNER_NOTIFY)",
     )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")

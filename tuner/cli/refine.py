@@ -42,7 +42,7 @@ def add(verbs: Verbs) -> None:
 
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
-    from tuner.console.tables import print_refinement
+    from tuner.console.studies import print_refinement
     from tuner.results import load_run, refine
 
     path = Path(options.output)

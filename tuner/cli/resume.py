@@ -46,7 +46,7 @@ def perform(
         if refit:
             raise StudyError(
                 f"refit needs the folder of a run, got {options.run!r}; name the one that "
-                f"`{command('show', options.run, '--json')}` tells, on the service's machine"
+                f"`{command('show', options.run, '--json')}` shows, on the service's machine"
             )
         return go_on(options, limits(options))
     check_trains("a search")

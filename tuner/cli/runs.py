@@ -21,7 +21,7 @@ def add(verbs: Verbs) -> None:
 def perform(options: argparse.Namespace) -> int:
     """Do it; returns the exit code."""
     from tuner.console.tables import print_damages, print_runs
-    from tuner.results.run import survey
+    from tuner.results.found import survey
 
     runs, refused = survey(options.storage)
     if options.json:

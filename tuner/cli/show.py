@@ -93,7 +93,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _show_log(run: Run, options: argparse.Namespace) -> None:
     """What a trial printed, whole; or its last lines, and more as they come."""
-    from tuner.console.tables import print_log
+    from tuner.console.printing import print_log
 
     trial = run.trial(options.trial).trial
     if options.json:
@@ -109,7 +109,7 @@ def _show_log(run: Run, options: argparse.Namespace) -> None:
 
 def _follow(run: Run, trial: str) -> None:
     """Print what a trial prints, until it ends; say so where that is nothing."""
-    from tuner.console.tables import print_log
+    from tuner.console.printing import print_log
     from tuner.results import follow_log
 
     printed = told = False

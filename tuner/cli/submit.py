@@ -31,7 +31,9 @@ def add(verbs: Verbs) -> None:
     )
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; above 0 for admins")
     parser.add_argument("--preemptible", action="store_true", help="may be paused for studies of a higher priority")
-    parser.add_argument("--devices", type=count, metavar="N", help="so many at once (default: what the study says)")
+    parser.add_argument(
+        "--devices", type=count, metavar="N", help="devices that it has at once (default: what the study says)"
+    )
     parser.add_argument("--concurrency", type=count, metavar="N", help="trials at once, at most")
     parser.add_argument(
         "--after", action="append", default=[], metavar="ID", help="begin once this study has finished; may be repeated"

@@ -17,7 +17,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "action",
         choices=("add", "remove", "role", "link", "list"),
-        help="link: a new one for who has forgotten the password",
+        help="link: a new one for a user who forgot the password",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the user")
     parser.add_argument("role", metavar="ROLE", nargs="?", choices=ROLES, help="viewer, worker, submitter or admin")
@@ -30,7 +30,7 @@ def perform(options: argparse.Namespace) -> int:
     from tuner.service.connection import path_of
 
     if options.action != "list" and options.name is None:
-        raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it behind")
+        raise StudyError(f"`tuner user {options.action}` needs a user's name, got none; write it after the action")
     if options.action == "role" and options.role is None:
         raise StudyError(f"`tuner user role` needs a role, got none; choose one of {', '.join(ROLES)}")
     client = client_of(options)

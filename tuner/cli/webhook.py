@@ -35,7 +35,7 @@ def perform(options: argparse.Namespace) -> int:
     if options.action == "add":
         body = {"url": options.name or "", "events": options.event, "everybodys": options.everybodys}
         made = client.ask("POST", "/webhooks", body)
-        return show(options, made, f"webhook {made['id']} signs with {made['secret']}, which is shown this once")
+        return show(options, made, f"webhook {made['id']} signs with {made['secret']}, which is shown only now")
     if options.name is None or not options.name.isdecimal():
         raise StudyError(
             f"`tuner webhook {options.action}` needs a webhook's number, got {options.name!r}; see `tuner webhook list`"
@@ -60,4 +60,4 @@ def perform(options: argparse.Namespace) -> int:
         sent_now = client.ask("POST", f"/webhooks/{number}:test")
         return show(options, sent_now, f"{sent_now['state']}: {sent_now['problem'] or sent_now['status']}")
     client.ask("DELETE", f"/webhooks/{number}")
-    return show(options, {"removed": number}, f"webhook {number} is told nothing more")
+    return show(options, {"removed": number}, f"webhook {number} gets no more messages")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tuner.console.tables import _console, _table
+from tuner.console.printing import new_console, new_table
 from tuner.foreign_text import printable
 from tuner.results.text import plural
 
@@ -22,10 +22,10 @@ def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
 
     `decoded` says that what is left out is all of it.
     """
-    console = _console()
+    console = new_console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))
     console.print(f"data: {plural(found.images, 'image file')} of {len(found.counts)} classes{_look(found)}")
-    table = _table("class", *(splits if len(splits) > 1 else ["images"]))
+    table = new_table("class", *(splits if len(splits) > 1 else ["images"]))
     for name, counts in list(found.counts.items())[:SHOWN_CLASSES]:
         table.add_row(printable(name), *(f"{counts[part]:,}" for part in splits))
     console.print(table)

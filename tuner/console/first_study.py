@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tuner.console.data import print_data
-from tuner.console.tables import _console, _table
+from tuner.console.printing import new_console, new_table
 from tuner.foreign_text import printable
 from tuner.results.text import plural
 
@@ -25,8 +25,8 @@ def print_look(look: FirstLook) -> None:
 
 def print_models(draft: Draft) -> None:
     """A row for each model, with its real speed on this machine; those that were left out below."""
-    console, chosen = _console(), {each.value for each in draft.plan.settings if each.name == "model"}
-    table = _table("model", "weights", "on ImageNet", "images a second", "chosen")
+    console, chosen = new_console(), {each.value for each in draft.plan.settings if each.name == "model"}
+    table = new_table("model", "weights", "on ImageNet", "images a second", "chosen")
     for each in draft.means.candidates:
         accuracy = "" if each.accuracy is None else f"{each.accuracy} %"
         weights = "random" if each.weights is None else f"{each.weights}, {'here' if each.cached else 'to download'}"

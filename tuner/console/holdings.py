@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tuner.console.tables import _console, _table
+from tuner.console.printing import new_console, new_table
 from tuner.results.cleaning import PARTS, Holding, size_of
 from tuner.results.text import shown_path
 
@@ -18,10 +18,10 @@ BESIDE = {
 
 def print_holdings(found: Sequence[Holding], beside: Mapping[str, Sequence[Path]]) -> None:
     """A row per run and one for all, and what lies beside them; sizes in MB."""
-    console = _console()
+    console = new_console()
     parts = (*PARTS, "other")
     if found:
-        table = _table("run (sizes in MB)", "status", *(TITLES.get(part, part) for part in parts), "total")
+        table = new_table("run (sizes in MB)", "status", *(TITLES.get(part, part) for part in parts), "total")
         for each in found:
             sizes = (*(each.parts[part] for part in parts), each.total)
             table.add_row(shown_path(each.run.path), each.run.status, *map(megabytes, sizes))

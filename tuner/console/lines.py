@@ -84,7 +84,7 @@ class Lines:
             if "refits" in event:
                 return (
                     f"trial {event['trial']} started: the winner, trial {event['refits']}, again on training and "
-                    "validation images together; its validation can't be known any more"
+                    "validation images together, so that no image is left to validate it"
                 )
             if "repeats" in event:
                 return f"trial {event['trial']} started: the configuration of trial {event['repeats']}, another seed"

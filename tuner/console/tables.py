@@ -1,17 +1,16 @@
-"""What the commands print of studies and runs, as tables of plain text that also read well in a pipe."""
+"""What the commands print of runs, as tables of plain text that also read well in a pipe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.budget import endings_beside_trials
+from tuner.console.printing import new_console, new_table
 from tuner.foreign_text import printable
 from tuner.history.failures import failure_groups
 from tuner.history.logs import end_of_log
@@ -36,66 +35,22 @@ from tuner.results.text import (
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
-    from tuner.results import Comparison, Refinement, Run
-    from tuner.space import Space
-    from tuner.study import Study
+    from tuner.results import Comparison, Run
 
 
 SHOWN_DAMAGES = 3
 SHOWN_FAILURES = 4  # kinds of them, beside the most frequent
-SHOWN_EARLIER = 10
 FEWEST_ROWS, BESIDE = 5, 3  # trials that are shown on the lowest terminal; lines of the table's head and the prompt
 GAP = 2  # columns between two of a table
 NARROWEST_NAME, USUAL_NAME = 8, 16  # of the metric: broken where it must be, and to leave room for settings
 LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a narrow terminal goes without, in order
 
 
-def print_study(study: Study, samples: Sequence[dict[str, Any]]) -> None:
-    """The study as it was understood, and the first configurations."""
-    console = _console()
-    size = study.search_space.size
-    of = "" if size == float("inf") else f" of {plural(int(size), 'configuration')}"
-    trials = "no limit of trials" if study.trials is None else plural(study.trials, "trial") + of
-    console.print(
-        f"{study.name}: {study.declared_trial.name}, {trials}, at most {plural(study.budget.max_epochs, 'epoch')} each"
-    )
-    sooner = endings_beside_trials(study.budget, study.metric)
-    if sooner:
-        console.print(f"ends sooner after {' or '.join(sooner)}")
-    console.print(f"{study.mode}imise {study.metric} with {study.search!r} and {study.scheduler!r}, seed {study.seed}")
-    advice = study.scheduler.advice(study.budget.max_epochs)
-    for note in [*([advice] if advice else []), *study.notices]:
-        console.print(f"note: {note}")
-    table = _table("dimension", "domain", "when")
-    for name, domain in study.search_space.dimensions.items():
-        when = ", ".join(f"{other} in {list(values)}" for other, values in domain.conditions)
-        table.add_row(name, domain.describe(), when)
-    for name, value in study.search_space.constants.items():
-        table.add_row(name, f"{value!r} (constant)", "")
-    console.print(table)
-    console.print(f"the first {plural(len(samples), 'configuration')}:")
-    for config in samples:
-        console.print("  " + settings(config))
-
-
-def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
-    """A row for each earlier run: name, trials, and why nothing is learned from it (None if something is)."""
-    table = _table("earlier run", "trials", "teaches")
-    for name, trials, why_not in runs[:SHOWN_EARLIER]:
-        table.add_row(printable(name), str(trials), "where to start" if why_not is None else f"nothing: {why_not}")
-    _console().print(table)
-    rest = [why_not is None for _, _, why_not in runs[SHOWN_EARLIER:]]
-    if rest:
-        _console().print(
-            f"and {plural(len(rest), 'older run')}, of which {sum(rest)} teach where to start; all with --json"
-        )
-
-
 def print_comparison(found: Comparison) -> None:
     """A row per run, one per group of runs where there are any, and who is better at equal cost."""
-    console = _console()
+    console = new_console()
     for columns in (found.table, *[found.by_group] * found.has_groups):
-        table = _table(*map(str, columns.columns))
+        table = new_table(*map(str, columns.columns))
         for _, row in columns.iterrows():
             table.add_row(*("" if value is None or value != value else short(value) for value in row))  # noqa: PLR0124 -- NaN
         console.print(table)
@@ -108,14 +63,14 @@ def print_runs(runs: Sequence[Run], storage: str) -> None:
         print(printable(f"no runs under {storage}"))
         return
     named = any(run.title != run.name for run in runs)
-    table = _table("run", *["name"] * named, "status", "trials", "metric", "best", "time")
+    table = new_table("run", *["name"] * named, "status", "trials", "metric", "best", "time")
     for run in runs:
         found = run.record.standing_of(run.best.trial) if run.best else None
         value = valued(found) if found else ""
         name = [run.title if run.title != run.name else ""] * named
         trials, seconds = str(run.record.configurations), duration(run.record.wall_seconds)
         table.add_row(run.path, *name, run.status, trials, run.metric, value, seconds)
-    _console().print(table)
+    new_console().print(table)
 
 
 def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False) -> None:
@@ -123,7 +78,7 @@ def print_run(run: Run, traceback_of: str | None = None, *, every: bool = False)
     if traceback_of is not None:
         _print_trial(run, traceback_of)
         return
-    console, record = _console(), run.record
+    console, record = new_console(), run.record
     trials = record.rows()
     wall, count = duration(record.wall_seconds), trials_and_repeats(record)
     heading, below = f"{run.title} in {run.path}: {run.status}, {count}, {wall}", [*_told(run), *_winner(run)]
@@ -196,7 +151,7 @@ def _width(columns: dict[str, list[str]], name: int) -> int:
 
 def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Table:
     """Broken into lines are the metric's name, where there is no room for it, and no other cell."""
-    table = _table(*(metric if column == "value" else column for column in columns))
+    table = new_table(*(metric if column == "value" else column for column in columns))
     name = cell_len(printable(metric))
     for column, described in zip(columns, table.columns, strict=True):
         described.no_wrap = column != "value"
@@ -232,13 +187,15 @@ def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]
     if len(names) < len(every):
         missing.append(f"{plural(len(every) - len(names), 'setting')} of each trial")
     if missing:
-        lines.append(f"{', '.join(missing)} left out, for want of room: see one with --trial ID, all in a pipe")
+        lines.append(
+            f"{', '.join(missing)} not shown, as the terminal is too narrow: --trial ID shows one trial, a pipe all"
+        )
     return lines
 
 
 def print_winner(run: Run) -> None:
     """The best trial, what it scored, and where it lies."""
-    console = _console()
+    console = new_console()
     for line in _winner(run):
         console.print(line)
 
@@ -260,26 +217,6 @@ def _winner(run: Run) -> list[str]:
     lines += [f"the search ended as {why}"] if why else []
     lines.append(f"run folder: {run.path}")
     return [*lines, *([f"report: {report}"] if report else [])]
-
-
-def print_refinement(found: Refinement, path: Path) -> None:
-    """What became of each hyperparameter, and how to run it."""
-    console = _console()
-    console.print(found.summary)
-    new = found.study.search_space
-    table = _table("hyperparameter", "was", "is now")
-    for name in found.before.names:
-        table.add_row(name, _entry(found.before, name), _entry(new, name) if name in new.names else "left out")
-    console.print(table)
-    trials = "" if found.study.trials is None else f" ({plural(found.study.trials, 'trial')})"
-    asked = found.study.declared_trial.asked_for
-    how = f"tuner.Search({str(path)!r})" if asked else command("run", str(path))
-    console.print(f"written to {path}; run it{trials} with:\n{how}")
-
-
-def _entry(space: Space, name: str) -> str:
-    domain = space.dimensions.get(name)
-    return repr(space.constants[name]) if domain is None else domain.describe()
 
 
 def print_failure(run: Run, stream: IO[str]) -> None:
@@ -311,15 +248,15 @@ def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> N
 
 def print_predictions(predictions: Iterable[Prediction]) -> None:
     """A row per image."""
-    table = _table("image", "class", "confidence")
+    table = new_table("image", "class", "confidence")
     for prediction in predictions:
         table.add_row(str(prediction.path), prediction.label, f"{prediction.confidence:.1%}")
-    _console().print(table)
+    new_console().print(table)
 
 
 def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
-    console = _console()
+    console = new_console()
     cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
     by = f" by {cause}" if trial.status == "stopped" and cause else ""
     console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
@@ -334,7 +271,7 @@ def _print_trial(run: Run, trial_id: str) -> None:
         console.print(f"  {name} = {value!r}")
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
     names = list(dict.fromkeys(known))  # without what can't be known here, such as a GPU's memory
-    table = _table("epoch", *names, "decision")
+    table = new_table("epoch", *names, "decision")
     for epoch in trial.epochs.values():
         values = [short(epoch.metrics[name]) if name in epoch.metrics else "" for name in names]
         table.add_row(str(epoch.epoch), *values, epoch.decision)
@@ -363,36 +300,3 @@ def _print_output(run: Run, trial: TrialRecord, console: Console) -> None:
         console.print(end)
     else:
         console.print(f"for what it printed: {whole}")
-
-
-def print_log(text: str) -> None:
-    """What a trial printed."""
-    print(printable(text), end="", flush=True)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in ("trial", "status"))
-    return table
-
-
-class _Output(Console):
-    """Raises BrokenPipeError where rich would end the process with 1, which means that no trial succeeded.
-
-    All text passes `printable`, as most of it comes from files that anybody may have written.
-    """
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Called by rich for each text, those in tables included."""
-        return super().render_str(printable(text), **options)
-
-    def on_broken_pipe(self) -> None:
-        """Called by rich while it handles the error."""
-        raise BrokenPipeError
-
-
-def _console() -> Console:
-    """As wide as the terminal; in a pipe as wide as the text needs, so that no line is broken."""
-    console = _Output(markup=False, emoji=False, highlight=False)
-    return console if console.is_terminal else _Output(markup=False, emoji=False, highlight=False, width=100_000)

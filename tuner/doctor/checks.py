@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tuner.doctor.findings import Status
 
 DRIVER = "update the GPU's driver, or run on the CPU with --gpus-per-trial 0"
-OFF = "none is needed: training does without"
+OFF = "none is needed: training works without it"
 REINSTALL = "reinstall torch and torchvision together, as https://pytorch.org/get-started/locally says"
 
 

@@ -44,7 +44,7 @@ def graph(subject: Subject) -> Finding:
         return none_here()
     apart = recorded_apart(subject.device)
     if not apart <= TOLERANCE:
-        return notice(f"recorded steps train otherwise than eager ones, apart by {apart:.1%}", OFF)
+        return notice(f"recorded steps train differently from eager ones, by {apart:.1%}", OFF)
     return ok("3 recorded steps train as eager ones do")
 
 
@@ -78,7 +78,7 @@ def compiled(subject: Subject) -> Finding:
         through = _gradients(module, forward, images, labels)
     apart = float((through - plain).norm() / plain.norm())
     if not apart <= TOLERANCE:
-        return notice(f"a compiled network has other gradients, apart by {apart:.1%}", OFF)
+        return notice(f"a compiled network has different gradients, by {apart:.1%}", OFF)
     return ok("a compiled network has the same gradients")
 
 

@@ -56,9 +56,9 @@ def resume(subject: Subject) -> Finding:
     bad = {optimizer: drift for optimizer, drift in drifts.items() if not drift <= allowed}
     if bad:
         told = ", ".join(f"{drift:.1%} with {optimizer}" for optimizer, drift in bad.items())
-        said = f"a trial that goes on from its checkpoint must end where it would have ended, got apart by {told}"
+        said = f"a trial that goes on from its checkpoint must end as without a break, got differences of {told}"
         return failed(said, "use scheduler=NoEarlyStopping(), and tell the developers")
-    return ok(f"save, load and step as without a break ({', '.join(drifts)})")
+    return ok(f"trials go on from checkpoints as without a break ({', '.join(drifts)})")
 
 
 def memory(subject: Subject) -> Finding:
@@ -96,9 +96,13 @@ def two_processes(subject: Subject) -> Finding:
         for process in each:
             process.join()
     if any(process.exitcode for process in each):
-        return notice(f"two processes can't work together by {backend}", "use one device for a trial")
+        return notice(f"two processes can't work together through {backend}", "use one device for a trial")
     sums = {answers.get() for _ in each}
-    return ok(f"two processes add up by {backend}") if sums == {3.0} else failed(f"{backend} adds up wrongly", DRIVER)
+    return (
+        ok(f"two processes work together through {backend}")
+        if sums == {3.0}
+        else failed(f"{backend} adds up wrongly", DRIVER)
+    )
 
 
 def trainer(device: str, **config: Any) -> Trainer:

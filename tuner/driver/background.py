@@ -25,8 +25,9 @@ from tuner.lifecycle.interruption import GRACE_SECONDS
 from tuner.machine import python_environment
 from tuner.notify import given_targets
 from tuner.orders.steerable import Steerable
+from tuner.results.found import load_run
 from tuner.results.representing import search_failure
-from tuner.results.run import Run, load_run
+from tuner.results.run import Run
 from tuner.study import Study
 
 SECONDS_BEYOND_GRACE = 60.0  # that a search which was asked to end may take: Ray ends after its grace period

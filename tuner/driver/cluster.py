@@ -250,7 +250,7 @@ def _started(nice: int, shares: Mapping[str, float], workers: Workers) -> Iterat
 
 @contextmanager
 def ray_apart() -> Iterator[Any]:
-    """Ray as a search starts it, for who wants to know whether it does; yields Ray's module. Raises StudyError."""
+    """Ray as a search starts it, for a check of whether it does; yields Ray's module. Raises StudyError."""
     with _prepared(), _started(0, {}, Workers()):
         yield ray
 

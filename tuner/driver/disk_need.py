@@ -60,7 +60,7 @@ class DiskNeed:
     def sentence(self) -> str:
         """The need in words."""
         if self.checkpoint_bytes is None:
-            return "what a checkpoint takes is unknown before the first one is there: a function saves what it likes"
+            return "the size of a checkpoint is unknown until the first one is saved: a function decides what it saves"
         of = ", ".join(f"{name}={self.settings[name]}" for name in DECISIVE if name in self.settings)
         each = f"a checkpoint takes up to about {_told(self.checkpoint_bytes)}{f' ({of})' if of else ''}"
         least = f"at least {_told(self.least_bytes or 0)}"

@@ -120,7 +120,7 @@ def _check_data(here: str | None, seen: Sequence[Seen]) -> None:
     if other:
         raise StudyError(
             f"every node needs the same data, got other files under the same path on {', '.join(other)}; copy them "
-            "anew, or use a folder that all nodes see"
+            "again, or use a folder that all nodes see"
         )
 
 

@@ -34,7 +34,8 @@ from tuner.loop.refitting import check_refittable, refit_request
 from tuner.notify import given_targets
 from tuner.orders.going_on import going_on_by
 from tuner.resources import Resources
-from tuner.results.run import FORMAT, Run, load_run, new_run_folder
+from tuner.results.found import load_run
+from tuner.results.run import FORMAT, Run, new_run_folder
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import held
 from tuner.storage.locations import check_writable, open_folder

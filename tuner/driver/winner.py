@@ -15,7 +15,7 @@ from tuner.driver.meanwhile import meanwhile
 from tuner.errors import TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.history.records import RunRecord, TrialRecord
-from tuner.lifecycle.winner import (
+from tuner.lifecycle.writing_best import (
     NEW,
     ScoringInterrupted,
     copy_as_saved,

@@ -35,7 +35,7 @@ from tuner.trial.models import IMAGENET
 from tuner.trial.speed import Speed
 
 SHARE = 0.8  # of the minutes that the foreseen time may take: the rest is for a machine that is busier then
-MOST_TRIALS = 60  # with more, the winner is rather a lucky one
+MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
 
@@ -167,12 +167,10 @@ def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int, *, short: 
     head = longest == LENGTHS["head"]
     length = "a last layer has learned by then" if head else f"the longest takes {epoch:.0f} s"
     why = (
-        f"{total} epochs of all trials are foreseen to fit {SHARE:.0%} of the minutes, or are as many as are worth it "
-        f"({MOST_TRIALS} trials: with more, the winner is rather a lucky one)"
+        f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes, or are as many as are useful "
+        f"({MOST_TRIALS} trials: with more, the winner is more likely just a lucky one)"
     )
     if short:
         why = f"{total} epochs are the fewest by which trials can be compared, and may take longer than the minutes"
-    reason = (
-        f"{why}; at most {longest} epochs for a trial: {length}; after the minutes no epoch begins, whatever is left"
-    )
+    reason = f"{why}; at most {longest} epochs for a trial: {length}; after the minutes no further epoch begins"
     return Setting("budget", budget_text(wishes, total, longest), reason)

@@ -133,7 +133,7 @@ def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
         if alike and sum(features[one.model] for one in (*fitting, each)) <= SHARE_FOR_FEATURES * seconds:
             fitting.append(each)
     why = (
-        f"all layers learn from {FINE_TUNED} training images on, and there are about {train:,}"
+        f"all layers learn where there are at least {FINE_TUNED} training images, and there are about {train:,}"
         if train < FINE_TUNED
         else f"fewer than {FINE_EPOCHS} epochs of all layers fit into the time"
     )

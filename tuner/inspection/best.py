@@ -17,7 +17,8 @@ from tuner.errors import DataError, RunFolderError, TunerError
 from tuner.inspection.card import CARD, FILES, TRAIN, ModelCard, checksum, read_card
 from tuner.inspection.embedding import Embedded
 from tuner.inspection.scoring import Mistake, Score
-from tuner.results.run import BEST, Run, load_run
+from tuner.results.found import load_run
+from tuner.results.run import BEST, Run
 from tuner.train.checkpoint import MODEL, read_model
 from tuner.train.data import Split
 from tuner.train.data.images import read_image, resize

@@ -14,7 +14,7 @@ from typing import Any
 from tuner.errors import TunerError, describe_error
 from tuner.history.records import RunRecord
 from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
-from tuner.lifecycle.winner import NEW, ScoringInterrupted, is_written
+from tuner.lifecycle.writing_best import NEW, ScoringInterrupted, is_written
 from tuner.loop.room import disk_too_full
 from tuner.loop.search_loop import SearchLoop
 from tuner.quoting import command

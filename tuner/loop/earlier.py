@@ -10,7 +10,8 @@ from typing import Any
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
 from tuner.loop.portfolio import describe_portfolio, of_portfolio
-from tuner.results.run import Run, survey
+from tuner.results.found import survey
+from tuner.results.run import Run
 from tuner.search import EarlierStudy, EarlierTrial, History, Learned, learn, why_unfit
 from tuner.study import Study
 

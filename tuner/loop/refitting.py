@@ -97,7 +97,7 @@ def refit_cost(run: Run) -> str:
         return f"ships the network of trial {found.done.trial}, which has trained the winner again already"
     return (
         f"trains the winner, trial {found.winner.trial}, again for {plural(found.epochs, 'epoch')} on training and "
-        "validation images together; its validation can't be known any more"
+        "validation images together, so that no image is left to validate it"
     )
 
 

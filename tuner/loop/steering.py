@@ -243,7 +243,7 @@ class Steering:
             fix = "resume the run first"
             if limit is not None:
                 again = command("set", self._loop.folder.uri, limit.option, limit.metavar)
-                fix = f"set it anew first: {again}"
+                fix = f"set a new one first: {again}"
             raise StudyError(f"a trial needs a search that goes on, got one that ends by {reached}; {fix}")
         if begun >= study.search_space.size:
             raise StudyError(f"a trial needs a configuration that is left, got a space whose {begun} were all tried")

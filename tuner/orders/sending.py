@@ -98,7 +98,7 @@ class Sent:
         )
 
     def _waits(self, why: str) -> str:
-        return f"{why}: the order waits in the run's inbox, and is obeyed first by: {_resumed_by(self._run)}"
+        return f"{why}: the order waits in the run's inbox, and is carried out first by: {_resumed_by(self._run)}"
 
     def _told(self, outcome: Outcome, message: str) -> Answer:
         return Answer(self.order.id, self.order.verb, outcome, message)

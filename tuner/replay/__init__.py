@@ -1,7 +1,7 @@
 """A trial of a run trained once more, to see whether it gives the same curve. Starts no Ray."""
 
 from tuner.replay.child import ReplayDied
-from tuner.replay.comparison import Replayed, ReplayedEpoch
+from tuner.replay.replayed import Replayed, ReplayedEpoch
 from tuner.replay.replaying import replay
 
 __all__ = ["ReplayDied", "Replayed", "ReplayedEpoch", "replay"]

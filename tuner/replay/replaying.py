@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tuner.errors import NO_REPORT, RunFolderError, TrialError
 from tuner.history.checkpoints import CheckpointStore
 from tuner.replay.child import trained_apart
-from tuner.replay.comparison import Replayed, ReplayedEpoch, compared
 from tuner.replay.declaration import Declared, declared
 from tuner.replay.differences import differences, replayed_gpus
+from tuner.replay.replayed import Replayed, ReplayedEpoch, compared
 from tuner.replay.stays import Stay, Way, stays, way
 from tuner.storage.folder import LocalFolder
 from tuner.temporary import OwnedFolder

@@ -4,8 +4,9 @@ from tuner.history.events import EventFollower
 from tuner.results.comparison import Comparison, compare
 from tuner.results.export import export
 from tuner.results.following import follow_log
+from tuner.results.found import find_runs, load_run
 from tuner.results.refining import Refinement, refine
-from tuner.results.run import Run, find_runs, load_run
+from tuner.results.run import Run
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import open_folder
 

@@ -23,7 +23,8 @@ from tuner.history.checkpoints import CHECKPOINTS, CheckpointStore
 from tuner.history.events import EventLog
 from tuner.history.run_info import RUN_FILE
 from tuner.history.scored import BEST
-from tuner.results.run import Run, load_run, survey
+from tuner.results.found import load_run, survey
+from tuner.results.run import Run
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.lease import LEASE, held
 from tuner.storage.locations import no_space, open_folder

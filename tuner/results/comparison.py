@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.plots import Against, Plot
 
 PLACES = 120  # of a course over time
-CAVEAT = "from one run each, which another seed may turn round: compare several seeds of each"
+CAVEAT = "from one run each, which may be the other way round with another seed: compare several seeds of each"
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Comparison:
 
     def plot(self, against: Against = "epochs") -> Plot:
         """The best value so far of every run on the same axes; of groups the mean and its error, but against trials."""
-        from tuner.plots.comparison import best_values
         from tuner.plots.groups import means
+        from tuner.plots.several_runs import best_values
 
         return means(self, against) if against != "trials" and self.has_groups else best_values(self, against)
 

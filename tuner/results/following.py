@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from tuner.history.events import EventFollower
 from tuner.history.logs import LogFollower
 from tuner.history.records import RunRecord
-from tuner.results.run import Run, load_run
+from tuner.results.found import load_run
+from tuner.results.run import Run
 
 POLL_SECONDS = 0.5
 

@@ -1,15 +1,14 @@
-"""A run as its folder tells it: `load_run`, `find_runs`, and what the commands print of it."""
+"""A run as its folder tells it."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.budget import SECONDS_PER_HOUR
 from tuner.errors import RunFolderError, StudyError
 from tuner.foreign_text import in_utf8
-from tuner.history.events import EVENTS, Event, Reading, read_all
+from tuner.history.events import Event, Reading, read_all
 from tuner.history.logs import log_text
 from tuner.history.records import RunRecord, TrialRecord
 from tuner.history.run_info import (
@@ -30,7 +29,6 @@ from tuner.results.titles import read_title
 from tuner.space import Config, Space, recorded_space
 from tuner.storage.folder import Folder
 from tuner.storage.lease import ever_held, holder
-from tuner.storage.locations import open_folder
 from tuner.study import Study
 
 if TYPE_CHECKING:
@@ -49,12 +47,9 @@ __all__ = [
     "TIME_FORMAT",
     "Run",
     "RunStatus",
-    "find_runs",
-    "load_run",
     "new_run_folder",
     "now",
     "read_info",
-    "survey",
     "write_info",
 ]
 
@@ -341,59 +336,3 @@ class Run(Steerable):
         if name not in self._scored:
             self._scored[name] = read_scored(self.folder, name)
         return self._scored[name][0]
-
-
-def load_run(path: str | Path = "runs") -> Run:
-    """The run at a folder or URI, or the newest run under a storage folder.
-
-    Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
-    """
-    folder = open_folder(path)
-    try:
-        is_run = folder.exists(RUN_FILE)
-    except OSError as error:
-        raise RunFolderError(
-            f"a run is a folder that can be read, got {str(path)!r} ({error.strerror or error}); check its permissions"
-        ) from error
-    if is_run:
-        return Run(folder)
-    if not (runs := find_runs(path)):
-        known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
-        raise RunFolderError(
-            f"a run is a folder with {RUN_FILE}, got {str(path)!r}, with none in it or below it{known}"
-        )
-    return runs[0]
-
-
-def find_runs(storage: str | Path) -> list[Run]:
-    """The readable runs under a storage folder (or under one study's folder in it), newest first."""
-    return survey(storage)[0]
-
-
-def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
-    """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
-    runs: list[Run] = []
-    refused: list[str] = []
-    children = _children(open_folder(storage), refused)
-    for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
-        try:
-            runs.append(Run(folder))
-        except RunFolderError as error:
-            if _was_a_run(folder):
-                refused.append(str(error))
-    return sorted(runs, key=lambda run: str(run.info["started"]), reverse=True), refused
-
-
-def _children(folder: Folder, refused: list[str]) -> list[Folder]:
-    try:
-        return [folder.child(name) for name in folder.folders() if not name.startswith(".")]  # .service is none
-    except OSError as error:
-        refused.append(f"a storage folder needs to be readable, got {folder.uri!r} ({error.strerror or error})")
-        return []
-
-
-def _was_a_run(folder: Folder) -> bool:
-    try:
-        return folder.exists(RUN_FILE) or EVENTS in folder.folders()
-    except OSError:
-        return True

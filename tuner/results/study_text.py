@@ -146,7 +146,7 @@ def _module_of(study: Study, path: Path) -> str:
     if source.parent != path.resolve().parent:
         raise StudyError(
             f"-o must be in the same folder as {source}, whose code the new study uses, got {str(path)!r}; "
-            f"use -o {source.parent / path.name}, or copy {source.name} to where the new one is to lie"
+            f"use -o {source.parent / path.name}, or copy {source.name} into the folder of the new study"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
     if found is not None and is_beside_a_study(str(found.origin)):  # where a process of its own doesn't look

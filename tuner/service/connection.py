@@ -172,7 +172,7 @@ def _refused(status: int, answer: IO[bytes], url: str, again: str | None) -> Req
         detail = printable(one_line(str(problem["detail"])))
     except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return RequestError(
-            f"a service answers in its own words, got status {status} from {url}; check the address",
+            f"a tuner service says why it refuses, got only status {status} from {url}; check the address",
             status,
             retry_after=seconds,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.following import Followed
 from tuner.service.model import Change, Demand, Page, Progress, State, SubmittedStudy
 from tuner.service.service import Service
+from tuner.service.thread import ServerThread
 
 STUDY = 1  # the number of the only study
 LOOK_SECONDS = 0.3
@@ -44,8 +44,7 @@ class OneRun(Service):
         self._run_followed: Followed | None = None
         self._run_ended: Followed | None = None
         self._study = self._read(run)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._keep_up, name="tuner-one-run", daemon=True)
+        self._thread = ServerThread(self._keep_up, "tuner-one-run")
 
     def start(self) -> None:
         """Follow the run until `close`."""
@@ -53,9 +52,7 @@ class OneRun(Service):
 
     def close(self) -> None:
         """Stop looking; the run goes on."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.end()
         super().close()
 
     def study(self, study: int) -> SubmittedStudy:
@@ -64,18 +61,11 @@ class OneRun(Service):
             raise ServiceError(Code.NOT_FOUND, f"the only study here is {STUDY}", str(study), "open the printed link")
         return self._study
 
-    def studies(
-        self,
-        *,
-        state: State | Collection[State] | None = None,
-        user: str | None = None,
-        cursor: str | None = None,
-        limit: int | None = None,
+    def _listed(
+        self, states: Collection[State], user: str | None, before: int | None, size: int
     ) -> Page[SubmittedStudy]:
         """The run alone."""
-        self._page(limit, cursor)
-        states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
-        fits = cursor is None and user in (None, "") and (not states or self._study.state in states)
+        fits = before is None and user in (None, "") and (not states or self._study.state in states)
         return Page((self._study,) if fits else (), None)
 
     def progress(self, study: int) -> Progress | None:
@@ -100,12 +90,12 @@ class OneRun(Service):
     # The thread
 
     def _keep_up(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
+        while not self._thread.rest(LOOK_SECONDS):
             try:
                 self._look()
             except Exception:  # a folder that is gone for a while: what was read stays, and the next look tries again
                 _log.exception("the run can't be read now")
-                self._ended.wait(1.0)
+                self._thread.rest(1.0)
 
     def _look(self) -> None:
         with suppress(RunFolderError):  # deleted

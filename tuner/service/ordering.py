@@ -35,9 +35,10 @@ def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mappin
         return answer
     if study.devices:  # its driver is starting or ending just now
         return replace(
-            answer, message=f"study {study.id} is {study.state}: the order waits, and is obeyed once its search runs"
+            answer,
+            message=f"study {study.id} is {study.state}: the order waits, and is carried out once its search runs",
         )
-    told = f"study {study.id} is {study.state}: the order waits, and is obeyed first once its search goes on"
+    told = f"study {study.id} is {study.state}: the order waits, and is carried out first once its search goes on"
     return replace(answer, message=f"{told}; {_going_on(study)}")
 
 

@@ -19,7 +19,7 @@ def require(user: User, role: Role, what: str) -> None:
     """Raise ServiceError unless the user may do `what`, which takes the role."""
     if not has(user, role):
         got = f"{user.name!r}, who is disabled" if user.disabled else f"{user.name!r}, who is {_article(user.role)}"
-        raise ServiceError(Code.FORBIDDEN, f"{what} takes the role {role}", got, "ask an admin")
+        raise ServiceError(Code.FORBIDDEN, f"{what} needs the role {role}", got, "ask an admin")
 
 
 def require_own(user: User, study: SubmittedStudy, what: str) -> None:
@@ -28,7 +28,7 @@ def require_own(user: User, study: SubmittedStudy, what: str) -> None:
     if study.user_id != user.id and not has(user, Role.ADMIN):
         raise ServiceError(
             Code.FORBIDDEN,
-            f"{what} takes one's own study, or the role {Role.ADMIN}",
+            f"{what} needs a study of one's own, or the role {Role.ADMIN}",
             f"study {study.id} of {study.user!r}",
             "ask its owner or an admin",
         )
@@ -43,7 +43,7 @@ def check_priority(user: User, priority: object) -> int:
     if priority > HIGHEST_OF_ALL and not has(user, Role.ADMIN):
         raise ServiceError(
             Code.FORBIDDEN,
-            f"a priority above {HIGHEST_OF_ALL} takes the role {Role.ADMIN}",
+            f"a priority above {HIGHEST_OF_ALL} needs the role {Role.ADMIN}",
             str(priority),
             f"use {HIGHEST_OF_ALL}, or ask an admin",
         )

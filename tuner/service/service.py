@@ -182,6 +182,12 @@ class Service:
         """The newest studies first, a page of them; `cursor` is that of the page before."""
         states = () if state is None else (state,) if isinstance(state, State) else tuple(state)
         size, before = self._page(limit, cursor)
+        return self._listed(states, user, before, size)
+
+    def _listed(
+        self, states: Collection[State], user: str | None, before: int | None, size: int
+    ) -> Page[SubmittedStudy]:
+        """The newest `size` studies of these states (of all where there is none) that are older than `before`."""
         with self.database.reading() as connection:
             found = studies.page(connection, states=states, user=user, before=before, limit=size + 1)
         return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)

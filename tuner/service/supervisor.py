@@ -27,6 +27,7 @@ from tuner.service.model import Device, Progress, State, SubmittedStudy, of_driv
 from tuner.service.outcomes import Next, RunEnd, after, unreadable
 from tuner.service.records import Records
 from tuner.service.scheduling import Foresight, Plan, Share, Start, plan
+from tuner.service.thread import ServerThread
 from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
 
@@ -70,8 +71,8 @@ class Supervisor:
         self._typical: dict[str, float] = {}
         self._typical_at = 0.0
         self._planned_for, self._plan_at, self._rest_until = -1, 0.0, 0.0
-        self._come, self._ended = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="tuner-supervisor", daemon=True)
+        self._come = threading.Event()
+        self._thread = ServerThread(self._work, "tuner-supervisor")
 
     def start(self) -> None:
         """Begin; the drivers that run are followed within a moment."""
@@ -83,10 +84,7 @@ class Supervisor:
 
     def close(self) -> None:
         """End after the present pass; drivers go on."""
-        self._ended.set()
-        self._come.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.end(wake=self._come.set)
 
     def progress(self, study: int) -> Progress | None:
         """How far a study is that runs now."""
@@ -144,12 +142,12 @@ class Supervisor:
     # The thread
 
     def _work(self) -> None:
-        while not self._ended.is_set():
+        while not self._thread.ending:
             try:
                 self.step()
             except Exception:  # a disk that is full, or gone for a while: runs go on, and the next pass tries again
                 _log.exception("a pass over the queue failed")
-                self._ended.wait(1.0)
+                self._thread.rest(1.0)
             self._come.wait(LOOK_SECONDS)
             self._come.clear()
 
@@ -271,7 +269,7 @@ class Supervisor:
             audit.write(connection, now, None, following.action, study.id, reason=columns.get("reason"))
         self._tell(study.id, "state")
         if followed is not None:
-            self._troubles.tried(study.id, "keep what it came to", partial(followed.keep, self._records))
+            self._troubles.tried(study.id, "keep its results", partial(followed.keep, self._records))
 
     def _following(self, study: SubmittedStudy, look: Look) -> Next:
         """What becomes of a study whose driver is gone; it doesn't keep its devices though nobody can tell."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tuner.errors import TrialOutOfMemory
-from tuner.train.memory.batch_norm import BatchNorms
+from tuner.train.memory.batch_statistics import BatchNorms
 from tuner.train.memory.errors import first_line, is_out_of_memory
 from tuner.train.memory.raising import Raising
 from tuner.train.optimisation.objective import Objective

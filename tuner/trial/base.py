@@ -5,16 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tuner.errors import StudyError, did_you_mean
+from tuner.mode import Mode
 from tuner.space import Space
 from tuner.trial.hyperparameter import Hyperparameter
 
 if TYPE_CHECKING:
     from tuner.trial.folder_headers import FolderHeaders
-
-Direction = Literal["min", "max"]
 
 
 class Trial(ABC):
@@ -90,7 +89,7 @@ class Trial(ABC):
         return f"the {self.kind} {self.name!r}"
 
     @property
-    def directions(self) -> Mapping[str, Direction | None]:
+    def directions(self) -> Mapping[str, Mode | None]:
         """Which metrics are better high ("max"), low ("min"), or no aim (None); those that aren't known are missing."""
         return {}
 

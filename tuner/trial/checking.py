@@ -1,16 +1,19 @@
-"""Whether a space fits an image classifier: its models, their weights, and the values of its hyperparameters."""
+"""Whether an image classifier can work as it is declared, and whether a space fits it."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
+from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.models import STOCHASTIC_DEPTH, find_model, has_stochastic_depth
 from tuner.trial.sources import function_name
+from tuner.trial.splitting import check_splitting
 
 if TYPE_CHECKING:
     from tuner.trial.classifier import ImageClassifier
@@ -38,6 +41,21 @@ def check_functions(trial: ImageClassifier) -> None:
         if not _takes(function, *arguments):
             name, takes = function_name(function), "the hyperparameters" if arguments else "no argument"
             raise StudyError(f"a {part} function takes {takes}, got {name}{inspect.signature(function)}; change it")
+
+
+def check_settings(trial: ImageClassifier) -> None:
+    """Raise StudyError for paths that are none, for memory that is no amount, and for a cut that can't be made."""
+    check_splitting(trial.source, trial.validation, trial.group)
+    memory = trial.data_memory_gb
+    if memory is not None and not (is_number(memory) and memory >= 0):
+        raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
+    if not _is_path(trial.data_dir):
+        raise StudyError(f"data_dir must be a folder's path, got {shown(trial.data_dir)}; write data_dir='data'")
+    if trial.weights is not None and not _is_path(trial.weights):
+        raise StudyError(
+            f"weights must be 'imagenet', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
+            f"got {shown(trial.weights)}; choose one"
+        )
 
 
 def _check_models(trial: ImageClassifier, space: Space) -> None:
@@ -125,3 +143,8 @@ def _check_numeric(row: Hyperparameter, domain: Float | Integer) -> None:
     if row.kind == "int" and isinstance(domain, Float) and not (domain.q and float(domain.q).is_integer()):
         fix = "lograndint" if domain.log else "randint"
         raise StudyError(f"{row.name} must be {row.rule}, got {domain.describe()}; use {fix} or choice")
+
+
+def _is_path(value: object) -> bool:
+    """Whether it can name a file."""
+    return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)

@@ -8,12 +8,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from tuner.errors import StudyError, WeightsError, shown
+from tuner.errors import WeightsError
+from tuner.mode import Mode
 from tuner.space import Choice, GridSearch, Space
-from tuner.space.values import is_number
 from tuner.trial import hyperparameters, splitting
-from tuner.trial.base import Direction, Trial
-from tuner.trial.checking import check_functions, check_space
+from tuner.trial.base import Trial
+from tuner.trial.checking import check_functions, check_settings, check_space
 from tuner.trial.data_source import Source
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.framing import Framing
@@ -156,7 +156,7 @@ class ImageClassifier(Trial):
         return cast(tuple[ChosenMetric, ...], self.metrics)
 
     @property
-    def directions(self) -> Mapping[str, Direction | None]:
+    def directions(self) -> Mapping[str, Mode | None]:
         """Which of them are better high, low, or no aim at all."""
         return directions(self.chosen_metrics, with_errors=bool(self.folds))
 
@@ -289,7 +289,7 @@ class ImageClassifier(Trial):
         """Raise StudyError for an unknown data set, model or hyperparameter, or for values that can't work."""
         _ = self.source
         check_functions(self)
-        self._check_settings()
+        check_settings(self)
         check_space(self, space)
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
@@ -306,20 +306,6 @@ class ImageClassifier(Trial):
         if not isinstance(domain, Choice | GridSearch):
             return ()
         return tuple(dict.fromkeys([*domain.values(), *[self.model] * bool(space.conditions["model"])]))
-
-    def _check_settings(self) -> None:
-        """Raise StudyError for paths that are none, and for memory that is no amount."""
-        splitting.check_splitting(self.source, self.validation, self.group)
-        memory = self.data_memory_gb
-        if memory is not None and not (is_number(memory) and memory >= 0):
-            raise StudyError(f"data_memory_gb must be a number >= 0, got {shown(memory)}; raise it or leave it out")
-        if not _is_path(self.data_dir):
-            raise StudyError(f"data_dir must be a folder's path, got {shown(self.data_dir)}; write data_dir='data'")
-        if self.weights is not None and not _is_path(self.weights):
-            raise StudyError(
-                f"weights must be 'imagenet', a name such as 'IMAGENET1K_V2', None or the path of a saved state_dict, "
-                f"got {shown(self.weights)}; choose one"
-            )
 
     def row(self, name: str) -> Hyperparameter | None:
         """The hyperparameter called `name`; None for one that only a function's model knows.
@@ -393,8 +379,3 @@ class ImageClassifier(Trial):
         if self.weights not in (None, "none", IMAGENET, *weights_names()):
             changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
         return changed
-
-
-def _is_path(value: object) -> bool:
-    """Whether it can name a file."""
-    return isinstance(value, str | Path) and bool(str(value).strip()) and "\0" not in str(value)

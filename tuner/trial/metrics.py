@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, cast
 
 from tuner.errors import StudyError, did_you_mean, shown
+from tuner.mode import Mode
 from tuner.space.values import is_number
-from tuner.trial.base import Direction
 
-METRICS: dict[str, Direction | None] = {  # what every epoch reports, and whether it is better high or low
+METRICS: dict[str, Mode | None] = {  # what every epoch reports, and whether it is better high or low
     "val_accuracy": "max",
     "val_loss": "min",
     "val_top5_accuracy": "max",
@@ -61,7 +61,7 @@ class ChosenMetric(ABC):
     """
 
     name: str
-    direction: Literal["min", "max"]
+    direction: Mode
     rises_when_resampled: bool = False
     computed_by: ClassVar[str]
 
@@ -92,7 +92,7 @@ class NamedMetric(ChosenMetric):
     """
 
     name: str
-    direction: Literal["min", "max"]
+    direction: Mode
     function: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     by_class: bool = False
@@ -119,7 +119,7 @@ class RecallAtPrecision(ChosenMetric):
 
     precision: float
     of: str
-    direction: ClassVar[Literal["min", "max"]] = "max"  # type: ignore[misc]
+    direction: ClassVar[Mode] = "max"  # type: ignore[misc]
     computed_by: ClassVar[str] = "tuner.train.chosen_metrics:recall_at_precision"
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ def check_classes(chosen: Iterable[ChosenMetric], classes: Sequence[str]) -> Non
         metric.check_classes(classes)
 
 
-def directions(chosen: Iterable[ChosenMetric], *, with_errors: bool = False) -> dict[str, Direction | None]:
+def directions(chosen: Iterable[ChosenMetric], *, with_errors: bool = False) -> dict[str, Mode | None]:
     """Every metric that is reported with these chosen ones, and whether it is better high or low.
 
     `with_errors`: with the standard error of each metric of the validation images, as `val_accuracy_se`.

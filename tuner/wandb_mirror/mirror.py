@@ -28,7 +28,8 @@ from tuner.history.logs import end_of_log
 from tuner.history.records import CAUSES, STATUSES, RunRecord, TrialRecord
 from tuner.history.steered import Note
 from tuner.quoting import command
-from tuner.results.run import BEST, Run, load_run
+from tuner.results.found import load_run
+from tuner.results.run import BEST, Run
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.wandb_mirror.summary import add_winner, alert_about, contents
 

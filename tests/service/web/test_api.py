@@ -93,7 +93,7 @@ def test_lists_come_in_pages(served: Served) -> None:
     ("changes", "status", "rule"),
     [
         ({"priority": 11}, 422, "a priority is a whole number from -10 to 10"),
-        ({"priority": 1}, 403, "a priority above 0 takes the role admin"),
+        ({"priority": 1}, 403, "a priority above 0 needs the role admin"),
         ({"priorty": 1}, 422, "priorty: extra inputs are not permitted"),
         ({"files": {"parabola.py": "not base64!"}}, 422, "files.parabola.py: a file is written in base64"),
         ({"main": "other.py"}, 422, "a submission needs its study file, a .py file at the top of its files"),

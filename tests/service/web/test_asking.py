@@ -237,7 +237,7 @@ def test_a_process_that_is_gone_is_said_to_answer_later(served: Served) -> None:
             None,
             "holds no devices, as its trials run elsewhere, got 2; leave it out",
         ),
-        ({"study": furnace(), "priority": 3}, None, "a priority above 0 takes the role admin"),
+        ({"study": furnace(), "priority": 3}, None, "a priority above 0 needs the role admin"),
         ({"study": furnace(), "options": {"wandb": "off"}}, None, "an option needs to be one of"),
     ],
 )

@@ -89,7 +89,9 @@ def test_a_body_at_its_limit_and_a_byte_beyond(patient: Served, path: str, most:
     anne = patient.client("anne", timeout=120, headers={"content-type": "application/json"})
     start = json.dumps(body() if path == "studies" else {"name": ""}).encode()
     assert anne.post(f"/api/v1/{path}", content=start.ljust(most)).status_code == 201
-    refused(anne.post(f"/api/v1/{path}", content=start.ljust(most + 1)), 413, f"a body has at most {most:,} bytes")
+    refused(
+        anne.post(f"/api/v1/{path}", content=start.ljust(most + 1)), 413, f"a request's body has at most {most:,} bytes"
+    )
 
 
 def test_limits_of_submissions_are_those_of_the_server(tight: Served) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tuner.errors import StudyError
 from tuner.train.parallel.pipeline.balance import ROUNDS, balanced, measure
 from tuner.train.parallel.pipeline.chain import find_chain
-from tuner.train.parallel.pipeline.strategy import equal_runs, keep_only, split_at
+from tuner.train.parallel.pipeline.pipeline import equal_runs, keep_only, split_at
 
 
 @pytest.mark.parametrize(

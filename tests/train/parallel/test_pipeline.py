@@ -20,8 +20,8 @@ from tuner.train.epoch_result import EpochResult
 from tuner.train.parallel.group import Group, joined
 from tuner.train.parallel.pipeline import Pipeline
 from tuner.train.parallel.pipeline.chain import find_chain
+from tuner.train.parallel.pipeline.pipeline import keep_only
 from tuner.train.parallel.pipeline.stage import Clock, Link, Stage
-from tuner.train.parallel.pipeline.strategy import keep_only
 from tuner.train.parallel.strategy import Replicas, Strategy
 
 SGD = {"optimizer": "sgd", "lr": 0.05, "batch_size": 9}

@@ -127,7 +127,7 @@ def _metrics(run: Run, loaded: LoadedModel) -> Iterator[str]:
     yield from _other_metrics(metrics, run.test_intervals)
     told = trained_again(run.record)
     if told and loaded.card.trained_on == REFIT:
-        yield f"Its validation can't be known any more: {told}."
+        yield f"No image was left to validate it: {told}."
     own = own_network(run)
     if own and loaded.card.trained_on == REFIT:
         yield f"{own[0].upper()}{own[1:]}."

@@ -61,7 +61,7 @@ class Access:
             token = tokens.shown(connection, secret, now)
             user = None if token is None else accounts.by_id(connection, token.user_id)
         if token is None or user is None or user.disabled:
-            raise unauthenticated("a token that is valid", "one that has expired, was revoked or never was")
+            raise unauthenticated("a token that is valid", "one that has expired, was revoked or never existed")
         if token.used is None or now - token.used > NOTED_EVERY:
             with self._database.changing() as connection:
                 tokens.note_use(connection, token.id, now)
@@ -105,7 +105,7 @@ class Access:
         with self._database.reading() as connection:
             stored = accounts.password_of(connection, by.id)
         if not fits(stored, old):
-            raise ServiceError(Code.FORBIDDEN, "changing a password takes the one until now", "another", "check it")
+            raise ServiceError(Code.FORBIDDEN, "a new password needs the current one", "another", "check it")
         self.logins.succeeded(*keys)
         self._set_password(by, new, "change the password")
         return self._session(by, "log in")
@@ -223,7 +223,7 @@ class Access:
     def create_token(
         self, by: User, name: str, role: Role | None = None, days: float | None = None
     ) -> tuple[Token, str]:
-        """A token of one's own, and its secret, which is shown this once. Raises ServiceError."""
+        """A token of one's own, and its secret, which is shown only now. Raises ServiceError."""
         role, days = role or by.role, DAYS if days is None else days
         if not has(by, role):
             raise ServiceError(
@@ -256,7 +256,10 @@ class Access:
             token = tokens.by_id(connection, token_id)
             if token is None or (token.user_id != by.id and not has(by, Role.ADMIN)):
                 raise ServiceError(
-                    Code.NOT_FOUND, "a token is one of `tuner token list`", str(token_id), "check its id"
+                    Code.NOT_FOUND,
+                    "a token's number is one that `tuner token list` shows",
+                    str(token_id),
+                    "check its id",
                 )
             tokens.revoke(connection, token_id)
             audit.write(connection, now, by, "revoke a token", token=token_id)

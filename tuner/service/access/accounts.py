@@ -47,7 +47,7 @@ def required(connection: sqlite3.Connection, name: str) -> User:
     found = by_name(connection, name)
     if found is None:
         raise ServiceError(
-            Code.NOT_FOUND, "a user is named as `tuner user list` has them", repr(name)[:80], "check the name"
+            Code.NOT_FOUND, "a user's name is one that `tuner user list` shows", repr(name)[:80], "check the name"
         )
     return found
 

@@ -94,7 +94,7 @@ def change(
     """Bring a study from one state to another, with what else changes. Raises ServiceError where it has left before."""
     if becomes not in MAY_BECOME[leaves]:
         raise ServiceError(
-            Code.CONFLICT, "a study can't get there from its state", f"{leaves} to {becomes}", "look at it again"
+            Code.CONFLICT, "a study's state allows only some changes", f"{leaves} to {becomes}", "look at it again"
         )
     written = _written({"state": becomes, "changed": now, **columns})
     sets = ", ".join(f"{name} = ?" for name in written)

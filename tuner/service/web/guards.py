@@ -63,7 +63,7 @@ class Guards:
         length, most = headers.get("content-length", "0"), limit_of(scope["path"], self._limits)
         if length.isdecimal() and int(length[:20]) > most:
             fix = "leave out what the study doesn't import"
-            return problem(413, f"a body has at most {most:,} bytes here", "a longer one", fix)
+            return problem(413, f"a request's body has at most {most:,} bytes here", "a longer one", fix)
         return None
 
 
@@ -97,11 +97,11 @@ class _Body:
             async with asyncio.timeout(BODY_SECONDS):
                 message = await self._receive()
         except TimeoutError as error:
-            raise HTTPException(408, f"a body comes within {BODY_SECONDS:g} s") from error
+            raise HTTPException(408, f"a request's body has to arrive within {BODY_SECONDS:g} s") from error
         self._ended = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            raise HTTPException(413, f"a body has at most {self._most:,} bytes here")
+            raise HTTPException(413, f"a request's body has at most {self._most:,} bytes here")
         return message
 
 

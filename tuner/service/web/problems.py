@@ -127,11 +127,13 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         return _failed()
     if error.status_code == 400:  # of a body that is no JSON at all, as one that is nested too deeply
-        return problem(422, "a body is JSON that can be read", "another", "check it", field="body", code="refused")
+        return problem(
+            422, "a request's body is JSON that can be read", "another", "check it", field="body", code="refused"
+        )
     path = without_secrets(shown(request.url.path))
     rule, got, fix = {
         404: ("an address is one that /api/v1/openapi.json names", path, "check it"),
-        405: ("an address has its own methods", f"{request.method} of {path}", "see /api/v1/openapi.json"),
+        405: ("an address takes only its own methods", f"{request.method} of {path}", "see /api/v1/openapi.json"),
     }.get(error.status_code, (str(error.detail), None, None))
     return problem(error.status_code, rule, got, fix, headers=error.headers)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tuner.service.database import Database, webhooks
 from tuner.service.database.webhooks import Delivery
 from tuner.service.errors import ServiceError
+from tuner.service.thread import ServerThread
 from tuner.service.webhooks.addresses import Reach, target_of
 from tuner.service.webhooks.posting import Outcome, post, signature
 
@@ -38,8 +38,7 @@ class Sender:
         self.reach = reach
         self._database, self._waits, self._clock = database, waits, clock
         self._busy: set[int] = set()  # webhooks
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="tuner-webhooks", daemon=True)
+        self._thread = ServerThread(self._work, "tuner-webhooks")
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tuner-webhook")
 
     def start(self) -> None:
@@ -48,9 +47,7 @@ class Sender:
 
     def close(self) -> None:
         """End after the tries that are under way; the rest waits for the next server."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.end()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def send(self, delivery: Delivery, *, once: bool = False) -> None:
@@ -79,7 +76,7 @@ class Sender:
 
     def _work(self) -> None:
         seen, looked = -1, 0.0
-        while not self._ended.wait(LOOK_SECONDS):
+        while not self._thread.rest(LOOK_SECONDS):
             if self._database.commits == seen and time.monotonic() < looked + DUE_SECONDS:
                 continue
             seen, looked = self._database.commits, time.monotonic()
@@ -102,6 +99,6 @@ class Sender:
                 self.send(now)
         except Exception:
             _log.exception("delivery %d to webhook %d failed", delivery.id, delivery.webhook)
-            self._ended.wait(DUE_SECONDS)  # a full disk, most likely
+            self._thread.rest(DUE_SECONDS)  # a full disk, most likely
         finally:
             self._busy.discard(delivery.webhook)

@@ -31,7 +31,7 @@ class Webhooks:
     def add(
         self, by: User, url: str, events: Sequence[str] = EVENTS, *, everybodys: bool = False
     ) -> tuple[Webhook, str]:
-        """A webhook of one's own, and the secret that signs its messages, which is shown this once."""
+        """A webhook of one's own, and the secret that signs its messages, which is shown only now."""
         require(by, Role.SUBMITTER, "adding a webhook")
         if everybodys:
             require(by, Role.ADMIN, "a webhook for everybody's studies")

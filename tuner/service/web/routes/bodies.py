@@ -7,6 +7,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter
 
+from tuner.mode import Mode
 from tuner.service.model import Limits, Role, SubmittedStudy
 from tuner.service.rights import HIGHEST, LOWEST
 from tuner.service.web.encoding import Base64Content
@@ -46,7 +47,7 @@ class SubmissionBody(Body):
     files: dict[str, Base64Content] = Field(max_length=1000, description="contents in base64 by their relative paths")
     priority: Priority = Field(0, description="above 0 for admins")
     preemptible: bool = Field(False, description="paused for studies of a higher priority, goes on later")
-    devices: int | None = Field(None, ge=1, le=10_000, description="so many at once; null: what the study says")
+    devices: int | None = Field(None, ge=1, le=10_000, description="how many it has at once; null: what the study says")
     after: list[Annotated[int, Field(ge=1, le=LARGEST_ID)]] = Field(
         default_factory=list, max_length=100, description="studies that must have finished first"
     )
@@ -60,7 +61,7 @@ class StudyBody(Body):
     space: dict[str, Any] = Field(description="hyperparameters: domains by their type and settings, or constants")
     trial: str = Field("external", max_length=200, description="what is run: studies learn from those of the same name")
     metric: str = Field("", max_length=200)
-    mode: Literal["min", "max"] = "min"
+    mode: Mode = "min"
     seed: int = 0
     start_from: list[dict[str, Any]] = Field(default_factory=list, max_length=10_000)
     search: str | dict[str, Any] = Field("", description="an algorithm's name, or an object with type and settings")
@@ -137,7 +138,7 @@ class ReportBody(AskBody):
         None,
         min_length=1,
         max_length=1_000,
-        description="where the trial's state after this epoch lies, for who goes on",
+        description="where the trial's state after this epoch is stored, for the worker that goes on",
     )
 
 
@@ -175,7 +176,7 @@ class Asked(BaseModel):
 
     outcome: Literal["trial", "wait", "over"]
     trial: HandedTrial | None = None
-    lease_seconds: float | None = Field(None, description="within which something has to be heard of the trial")
+    lease_seconds: float | None = Field(None, description="within which the worker has to report or renew the trial")
     retry_after: float | None = Field(None, description="seconds")
 
 
@@ -280,7 +281,7 @@ class TokenView(BaseModel):
 
 
 class NewToken(TokenView):
-    """A new token with its secret, which is shown this once."""
+    """A new token with its secret, which is shown only now."""
 
     secret: str
 
@@ -297,7 +298,7 @@ class WebhookView(BaseModel):
 
 
 class NewWebhook(WebhookView):
-    """A new webhook with the secret that signs its messages, which is shown this once."""
+    """A new webhook with the secret that signs its messages, which is shown only now."""
 
     secret: str
 

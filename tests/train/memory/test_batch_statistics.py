@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from tuner.train.memory.batch_norm import BatchNorms
+from tuner.train.memory.batch_statistics import BatchNorms
 
 
 def network() -> nn.Sequential:

@@ -1,0 +1,62 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tuner import Budget, ImageClassifier, Random, Study, uniform
+from tuner.errors import RunFolderError
+from tuner.lifecycle.study_changes import check_comparable, comparable
+
+
+def train(config: dict[str, Any]) -> None:
+    """Never called."""
+
+
+STUDY = Study("simple", trial=train, space={"x": uniform(0, 1)}, metric="loss", mode="min")
+DIGITS = Study(
+    "digits",
+    trial=ImageClassifier("digits", "resnet18", weights=None),
+    space={"momentum": uniform(0, 0.9)},
+    metric="val_accuracy",
+)
+
+
+def of_run(study: Study) -> dict[str, Any]:
+    return {"comparable": comparable(study), "data_fingerprint": study.declared_trial.fingerprint()}
+
+
+def test_a_study_goes_on_with_a_run_of_its_own() -> None:
+    check_comparable(STUDY, of_run(STUDY), "study.py")
+    check_comparable(replace(STUDY, search=Random(), name="other", budget=Budget(trials=3)), of_run(STUDY), "study.py")
+
+
+def test_a_run_that_recorded_nothing_to_compare_is_trusted() -> None:
+    check_comparable(STUDY, {"data_fingerprint": "another"}, "study.py")
+
+
+@pytest.mark.parametrize(
+    ("study", "change", "told"),
+    [
+        (STUDY, {"metric": "error"}, "metric that it began with 'loss', got another one 'error'"),
+        (STUDY, {"mode": "max"}, "mode that it began with 'min', got another one 'max'"),
+        (STUDY, {"seed": 3}, "seed that it began with 0, got another one 3"),
+        (STUDY, {"space": {"x": uniform(0, 2)}}, "space that it began with, got another one"),
+        (
+            DIGITS,
+            {"trial": ImageClassifier("digits", "resnet34", weights=None)},
+            "model that it began with 'resnet18', got another one 'resnet34'",
+        ),
+    ],
+)
+def test_what_would_make_trials_differ_is_refused_by_its_name(study: Study, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(RunFolderError) as refused:
+        check_comparable(replace(study, **change), of_run(study), "study.py")
+    assert str(refused.value) == (
+        f"a run keeps the {told} in study.py: trials could not be compared; change it back, or start a new run, "
+        "which learns from this one"
+    )
+
+
+def test_other_data_is_refused() -> None:
+    with pytest.raises(RunFolderError, match=r"a run keeps the data that it began with, got other files for study\.py"):
+        check_comparable(STUDY, {**of_run(STUDY), "data_fingerprint": "another"}, "study.py")

@@ -1,0 +1,68 @@
+"""Runs in folders: one by its path, or all below a storage folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.errors import RunFolderError
+from tuner.history.events import EVENTS
+from tuner.history.run_info import RUN_FILE
+from tuner.results.run import Run
+from tuner.storage.folder import Folder
+from tuner.storage.locations import open_folder
+
+
+def load_run(path: str | Path = "runs") -> Run:
+    """The run at a folder or URI, or the newest run under a storage folder.
+
+    Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
+    """
+    folder = open_folder(path)
+    try:
+        is_run = folder.exists(RUN_FILE)
+    except OSError as error:
+        raise RunFolderError(
+            f"a run is a folder that can be read, got {str(path)!r} ({error.strerror or error}); check its permissions"
+        ) from error
+    if is_run:
+        return Run(folder)
+    if not (runs := find_runs(path)):
+        known = "" if str(path) == "runs" else "; `python -m tuner runs` lists all runs"
+        raise RunFolderError(
+            f"a run is a folder with {RUN_FILE}, got {str(path)!r}, with none in it or below it{known}"
+        )
+    return runs[0]
+
+
+def find_runs(storage: str | Path) -> list[Run]:
+    """The readable runs under a storage folder (or under one study's folder in it), newest first."""
+    return survey(storage)[0]
+
+
+def survey(storage: str | Path) -> tuple[list[Run], list[str]]:
+    """The readable runs under a storage folder as `find_runs` has them, and for each that can't be read why."""
+    runs: list[Run] = []
+    refused: list[str] = []
+    children = _children(open_folder(storage), refused)
+    for folder in [*children, *(inner for child in children for inner in _children(child, refused))]:
+        try:
+            runs.append(Run(folder))
+        except RunFolderError as error:
+            if _was_a_run(folder):
+                refused.append(str(error))
+    return sorted(runs, key=lambda run: str(run.info["started"]), reverse=True), refused
+
+
+def _children(folder: Folder, refused: list[str]) -> list[Folder]:
+    try:
+        return [folder.child(name) for name in folder.folders() if not name.startswith(".")]  # .service is none
+    except OSError as error:
+        refused.append(f"a storage folder needs to be readable, got {folder.uri!r} ({error.strerror or error})")
+        return []
+
+
+def _was_a_run(folder: Folder) -> bool:
+    try:
+        return folder.exists(RUN_FILE) or EVENTS in folder.folders()
+    except OSError:
+        return True
