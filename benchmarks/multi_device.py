@@ -31,8 +31,8 @@ from tuner import ImageClassifier
 from tuner.machine import this_machine
 from tuner.train import Trainer
 from tuner.train.parallel.group import joined
+from tuner.train.parallel.launching import Here, Ranks, Task
 from tuner.train.parallel.pipeline import Pipeline
-from tuner.train.parallel.processes import Here, Ranks, Task
 from tuner.trial import STRATEGIES
 
 

@@ -296,7 +296,7 @@ def test_no_room_has_the_name_of_something_public() -> None:
     assert {room_of(path) for path in MODULES} & public == set()
 
 
-CONFUSED = {"batch_norm", "checkpoint", "comparison", "saving", "splitting", "strategy", "winner"}
+CONFUSED = {"batch_norm", "checkpoint", "comparison", "process", "processes", "saving", "splitting", "strategy", "winner"}
 
 
 def test_names_that_were_confused_are_told_apart() -> None:

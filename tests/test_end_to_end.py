@@ -334,7 +334,7 @@ study = Study(
 """
 
 
-@pytest.mark.slow  # tests/worker/test_process.py has its parts
+@pytest.mark.slow  # tests/worker/test_clean_process.py has its parts
 def test_nothing_of_one_trial_reaches_the_next_on_the_same_worker(tmp_path: Path) -> None:
     space = study_file(tmp_path, LEAKY)
     assert tuner("run", space, "--concurrency", "1", "--storage", "out", folder=tmp_path).code == 0
@@ -352,7 +352,7 @@ def test_a_trial_gives_the_same_result_first_and_fifth_on_a_worker(tmp_path: Pat
     """The same configuration and seed, alone on a fresh worker and after four others on a used one."""
     from tuner.train import Trainer
     from tuner.trial import ImageClassifier
-    from tuner.worker.process import clean_process
+    from tuner.worker.clean_process import clean_process
 
     body = """
 study = Study(

@@ -155,7 +155,7 @@ def test_a_killed_cross_validation_goes_on_bit_for_bit_is_replayed_and_all_its_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tuner.train import trainer_of
-    from tuner.worker.process import clean_process
+    from tuner.worker.clean_process import clean_process
 
     run = search(tmp_path, FOLDED)  # its first network's 20th step, in the fourth epoch, kills the worker
     trial = run.record.trials["00000"]

@@ -16,8 +16,8 @@ from tuner.results.run import STUDY_FILE, write_info
 from tuner.schedule import Decision
 from tuner.storage.folder import LocalFolder
 from tuner.worker.assignment import Assignment
+from tuner.worker.clean_process import clean_process
 from tuner.worker.implementation import implementation_of
-from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
 
 

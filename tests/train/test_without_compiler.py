@@ -16,7 +16,7 @@ IN_A_WORKER = """
 import sys
 
 from tuner.trial import ImageClassifier
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 
 with clean_process(seed=0, threads=1):
     from tests.train.conftest import small_model

@@ -15,7 +15,7 @@ from tests.worker.test_saving import ASSIGNMENT
 from dataclasses import replace
 from tuner.trial import ImageClassifier
 from tuner.worker.classification import Classification
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 
 CONFIGS = [
     {"ema_decay": 0.9, "mixup": 0.2, "flip": 0.5, "precision": "bf16"},

@@ -154,7 +154,7 @@ def test_a_process_that_is_killed_makes_the_trial_lost_as_its_worker_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = lambda connection: ["sh", "-c", "kill -9 $$"]  # noqa: E731 -- in place of a process that trains
-    monkeypatch.setattr("tuner.train.parallel.processes.rank_command", killed)
+    monkeypatch.setattr("tuner.train.parallel.launching.rank_command", killed)
     session = Session(tmp_path)
     with pytest.raises(TrialLost, match="of 2 was killed by signal 9") as raised:
         train_on_several(ImageClassifier(data, network), asked(), session)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.train.parallel.test_processes import task
+from tests.train.parallel.test_launching import task
 from tests.worker.test_output import lines
-from tuner.train.parallel.processes import Here, Ranks
+from tuner.train.parallel.launching import Here, Ranks
 from tuner.worker import spread
 from tuner.worker.far_output import FarOutput
 from tuner.worker.output import captured

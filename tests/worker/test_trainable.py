@@ -18,7 +18,7 @@ import tuner
 from tests.worker.test_saving import ASSIGNMENT
 from tuner.errors import TrialError
 from tuner.trial import FunctionTrial
-from tuner.worker import process, trainable
+from tuner.worker import clean_process, trainable
 from tuner.worker.reporting import WorkerSession
 
 LARGE: list["weakref.ref[torch.Tensor]"] = []  # what trials made
@@ -42,13 +42,13 @@ def train(config: dict[str, Any]) -> None:
 def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether the trial's tensor lived each time that memory was given back."""
     seen: list[bool] = []
-    give_back = process._give_memory_back
+    give_back = clean_process._give_memory_back
 
     def noted() -> None:
         seen.append(LARGE[-1]() is not None)
         give_back()
 
-    monkeypatch.setattr(process, "_give_memory_back", noted)
+    monkeypatch.setattr(clean_process, "_give_memory_back", noted)
     gc.disable()  # it would come to the rescue at any moment
     yield seen
     gc.enable()

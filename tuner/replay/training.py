@@ -13,8 +13,8 @@ from tuner.errors import describe_failure
 from tuner.history.events import plain
 from tuner.replay.stays import Stay
 from tuner.trial import Trial
+from tuner.worker.clean_process import clean_process
 from tuner.worker.implementation import implementation_of
-from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
 
 SECONDS_FOR_WRITING = 600.0

@@ -11,7 +11,7 @@ from ray import cloudpickle
 
 from tuner.errors import TrialLost, TrialOutOfMemory
 from tuner.train.memory.errors import SMALLER_MODEL
-from tuner.train.parallel.processes import Here, RankLost, Ranks, Task
+from tuner.train.parallel.launching import Here, RankLost, Ranks, Task
 from tuner.train.step import RUNNING
 from tuner.trial import ImageClassifier
 from tuner.worker.saving import SavingPolicy

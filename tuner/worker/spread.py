@@ -24,7 +24,7 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from tuner.train.parallel.processes import SHOW_STACKS, Here, Place, RankLost, ending_of, rank_command, rank_environment
+from tuner.train.parallel.launching import SHOW_STACKS, Here, Place, RankLost, ending_of, rank_command, rank_environment
 from tuner.worker.far_output import FarOutput
 
 SECONDS_TO_CONNECT = 120.0  # from the actor's start: Ray has to find a worker, which imports torch

@@ -21,12 +21,12 @@ from tuner.errors import TrialLost, describe_error, describe_failure
 from tuner.history.placement import Placement
 from tuner.trial import Trial
 from tuner.worker.assignment import Assignment
+from tuner.worker.clean_process import clean_process
 from tuner.worker.code import extend_import_path
 from tuner.worker.implementation import implementation_of
 from tuner.worker.output import captured
 from tuner.worker.pickling import pickle_trial
 from tuner.worker.placing import placement_here
-from tuner.worker.process import clean_process
 from tuner.worker.reporting import WRITER, WorkerSession
 
 SECONDS_FOR_WRITING = 10.0

@@ -17,9 +17,9 @@ from tuner.errors import StudyError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.event_lines import DEEPEST, nested_deeper
 from tuner.service.checking.facts import Facts
+from tuner.service.child_sessions import clean_environment, end_session, session_bytes
 from tuner.service.errors import Code, ServiceError
 from tuner.service.model import EXTERNAL, Limits
-from tuner.service.processes import clean_environment, end_session, session_bytes
 
 LONGEST_ANSWER = 2_000_000  # bytes
 LONGEST_MESSAGE = 2_000  # characters

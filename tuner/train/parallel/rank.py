@@ -20,7 +20,7 @@ from tuner.train import Trainer
 from tuner.train.checkpoint import load_first_whole, write_checkpoint
 from tuner.train.memory import is_out_of_memory
 from tuner.train.parallel.group import joined
-from tuner.train.parallel.processes import SHOW_STACKS, Epoch, Failure, Task
+from tuner.train.parallel.launching import SHOW_STACKS, Epoch, Failure, Task
 from tuner.train.parallel.strategy import Strategy
 from tuner.train.step import SMALLER
 from tuner.trial import STRATEGIES

@@ -20,7 +20,7 @@ from tests.commands import ROOT
 from tuner import ImageClassifier
 from tuner.errors import describe_failure
 from tuner.train import Trainer, metrics_of
-from tuner.train.parallel.processes import Here, RankFailed, RankLost, Ranks, Task, _seeing_only, rank_command
+from tuner.train.parallel.launching import Here, RankFailed, RankLost, Ranks, Task, _seeing_only, rank_command
 
 CONFIG = {"batch_size": 8, "optimizer": "sgd", "lr": 0.05}
 
@@ -141,7 +141,7 @@ def test_one_that_is_killed_is_named_and_the_others_are_ended() -> None:
 @pytest.mark.slow
 def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from tests.train.parallel.test_processes import Ranks, here, pids_of, task\n"
+        "import sys, time; from tests.train.parallel.test_launching import Ranks, here, pids_of, task\n"
         "ranks = Ranks(task(epochs=1000), here()); ranks.next_epoch()\n"
         "print(*pids_of(ranks), flush=True); time.sleep(600)"
     )
@@ -198,7 +198,7 @@ BIG = {"batch_size": 8, "optimizer": "adam", "pipeline_micro_batches": 4}  # wei
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's limit of a process's memory")
 def test_a_model_that_one_process_has_no_memory_for_is_trained_by_two() -> None:
-    code = "from tests.train.parallel.test_processes import train_roomy_alone; train_roomy_alone()"
+    code = "from tests.train.parallel.test_launching import train_roomy_alone; train_roomy_alone()"
     alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert alone.returncode == 1
     assert "TrialOutOfMemory" in alone.stderr

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 
 
 def test_what_a_trial_changed_is_put_back(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_torch_that_is_imported_inside_for_the_first_time_is_set_up_the_same() -
     program = """
 import sys
 from collections.abc import Callable
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 assert "torch" not in sys.modules
 for _ in range(2):
     with clean_process(seed=7, threads=1):
@@ -74,7 +74,7 @@ def test_torch_that_was_only_looked_for_is_set_up_when_it_is_imported() -> None:
     """Libraries ask `find_spec("torch")` whether they may use it."""
     program = """
 import importlib.util, sys
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 for _ in range(2):
     with clean_process(seed=7, threads=1):
         assert importlib.util.find_spec("torch") is not None
@@ -92,7 +92,7 @@ def test_a_block_that_never_imports_torch_loads_none_and_leaves_no_hook() -> Non
     program = """
 import sys
 from collections.abc import Callable
-from tuner.worker.process import clean_process
+from tuner.worker.clean_process import clean_process
 before = list(sys.meta_path)
 with clean_process(seed=7, threads=1):
     import json
