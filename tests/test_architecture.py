@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "space": ({"errors"}, set()),
     "search": ({"deferring", "one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"mode", "space", "errors"}, set()),
-    "trial": ({"space", "errors"}, set()),
+    "trial": ({"space", "storage", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
     "budget": ({"space", "errors"}, set()),
     "failures": ({"errors"}, set()),
@@ -44,10 +44,13 @@ MAY_IMPORT = {
         set(),
     ),
     "train": (
-        {"trial", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary", "orphans"},
+        {
+            *("trial", "storage", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary"),
+            "orphans",
+        },
         {"torch", "torchvision"},
     ),
-    "storage": ({"errors"}, {"obstore"}),
+    "storage": ({"cache_folder", "errors"}, {"obstore"}),
     "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
     "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
