@@ -30,11 +30,12 @@ port=$((20000 + SLURM_JOB_ID % 20000)) # jobs that share a node don't meet
 head=$(hostname)
 
 reachable() { # the address of this node by which others reach it: often its name is one of loopback, as on Debian
-    local one
+    local one first=''
     for one in ${TUNER_ADDRESS:-} $(hostname --ip-address) $(hostname --all-ip-addresses); do
-        [[ $one == 127.0.[01].1 || $one == *:* ]] || break
+        first=${first:-$one}
+        [[ $one == 127.0.[01].1 || $one == *:* ]] || { echo "$one" && return; }
     done
-    echo "$one"
+    echo "$first"
 }
 address=$(reachable):$port
 temporary=/tmp/ray-$SLURM_JOB_ID

@@ -157,7 +157,7 @@ def test_a_job_whose_ray_does_not_start_ends_with_a_sentence(folder: Path, jobs:
         ("127.0.1.1", "fd00::1 10.1.2.3 10.9.9.9", "", "10.1.2.3"),  # Debian's /etc/hosts
         ("10.4.5.6", "10.1.2.3", "", "10.4.5.6"),
         ("10.4.5.6", "10.1.2.3", "10.7.7.7", "10.7.7.7"),
-        ("127.0.0.1", "127.0.0.1", "", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1 fd00::1", "", "127.0.0.1"),
     ],
 )
 def test_workers_are_told_an_address_that_they_can_reach(
