@@ -17,7 +17,7 @@ import torch
 import torchvision
 
 from tuner.errors import DataError, WeightsError
-from tuner.storage.copies import fetch
+from tuner.storage.copies import Copy, fetch
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
@@ -43,17 +43,17 @@ def download_missing(trial: ImageClassifier) -> None:
 
 
 def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
-    """The file of weights in an object store, copied into this machine's cache unless it is there; None without any.
+    """The file that training starts from, out of an object store copied into this machine's cache unless it is there.
 
-    Raises WeightsError where it can't be copied.
+    None for random weights. Raises WeightsError where it can't be copied.
     """
-    uri, path = trial.stored_weights, trial.weights_file
-    if uri is not None and path is not None and (not path.is_file() or not trial.copies):
-        listing = weights_at(uri)
-        check_unchanged(listing, dict(trial.copies).get(uri))
-        with told_of_weights(uri):
-            return fetch(listing).file
-    return path
+    uri, version = trial.stored_weights, dict(trial.copies).get(trial.stored_weights or "")
+    if uri is None or Copy(uri, version).is_whole:
+        return trial.weights_file
+    listing = weights_at(uri)
+    check_unchanged(listing, version)
+    with told_of_weights(uri):
+        return fetch(listing).file
 
 
 def fetch_images(folder: StoredFolder) -> StoredFolder:
