@@ -59,7 +59,8 @@ def killed(count: int) -> Callable[[Attempt], None]:
             found = further()
             attempt.hit = len(found) == count - 1 and process.poll() is None
             kill(attempt.draw.choice(found)[0])
-            attempt.wait(process, "the search of which a node was killed")
+            if attempt.wait(process, "the search of which a node was killed"):
+                attempt.lost.append("the search ended with its node")
 
     return fault
 

@@ -1,10 +1,13 @@
-"""Reports a second that the driver's own code takes, from 16 and from 64 workers.
+"""What many trials and many reports cost: tuner beside plain Ray Tune, and what the driver's own code takes.
 
     python benchmarks/scale.py [--quick]
 
-A generator feeds the code of the driver with messages as workers send them, as fast as it takes them: no process is
-started, and Ray's part is left out. The last line is one JSON object: of each number of workers, the reports a second
-and a CPU second.
+Bookkeeping is many short trials, results many reports; trials sleep. Plain Ray Tune uses its workers again
+(`reuse_actors=True`). Excess is wall-clock less the ideal less the workers' start, which two cores decide.
+
+Then a generator feeds the code of the driver with messages as workers send them, as fast as it takes them: no process
+is started, and Ray's part is left out. The last line is one JSON object: of each number of workers, the reports a
+second and a CPU second; of each row and side, its seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 WORKERS = (16, 64)
 
 
@@ -70,8 +74,27 @@ def generator(workers: int, reports: int) -> dict[str, Any]:
     return {"wall": workers * reports / wall, "cpu": workers * reports / cpu}
 
 
+def beside_ray(*, quick: bool) -> dict[str, dict[str, float]]:
+    """The rows' seconds, by row and side, as a table."""
+    from benchmarks.scale_rows import QUICK, ROWS, SIDES, measured_apart
+
+    print("seconds".ljust(28) + "   wall  ideal  start  excess  of the ideal    CPU  driver  load")
+    found = {}
+    for name, row in (QUICK if quick else ROWS).items():
+        for side in SIDES:
+            load = os.getloadavg()[0]
+            told = found[f"{name}, {side}"] = measured_apart(name, side, quick=quick)
+            told["load"] = load
+            print(
+                f"{f'{name}, {side}':28}{told['wall']:7.1f}{row.ideal:7.1f}{told['start']:7.1f}{told['excess']:8.1f}"
+                f"{row.ideal / told['wall']:14.0%}{told['cpu']:7.1f}{told['cpu of the driver']:8.1f}{load:6.1f}",
+                flush=True,
+            )
+    return found
+
+
 def main() -> None:
-    """Print the rates and the JSON line."""
+    """Print the table, the rates and the JSON line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test; its figures claim nothing")
     options = parser.parse_args()
@@ -82,7 +105,7 @@ def main() -> None:
         f"{machine.processor}, {machine.cpus} CPUs, load {load}, Python {platform.python_version()}, "
         f"ray {version('ray')}"
     )
-    figures = {}
+    figures: dict[str, Any] = dict(beside_ray(quick=options.quick))
     for workers in WORKERS:
         found = generator(workers, 20 if options.quick else 500)
         print(f"{workers} workers: {found['wall']:.0f} reports a second, {found['cpu']:.0f} a CPU second")
@@ -91,5 +114,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
     main()

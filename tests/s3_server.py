@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.commands import environment
@@ -43,3 +43,13 @@ def s3_endpoint(bucket: str) -> Iterator[str]:
             os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
         server.kill()
         server.communicate()
+
+
+def put_objects(endpoint: str, objects: Mapping[str, bytes], bucket: str = "bucket") -> None:
+    """Write objects by their keys."""
+    import obstore
+    from obstore.store import S3Store
+
+    store = S3Store(bucket, endpoint=endpoint, region="us-east-1", client_options={"allow_http": True})
+    for key, content in objects.items():
+        obstore.put(store, key, content)

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "space": ({"errors"}, set()),
     "search": ({"deferring", "one_thread", "mode", "space", "errors"}, {"hyperopt", "optuna", "scipy"}),
     "schedule": ({"mode", "space", "errors"}, set()),
-    "trial": ({"mode", "space", "errors"}, set()),
+    "trial": ({"mode", "space", "storage", "errors"}, set()),
     "resources": ({"space", "trial", "errors"}, set()),
     "budget": ({"mode", "space", "errors"}, set()),
     "failures": ({"errors"}, set()),
@@ -47,10 +47,13 @@ MAY_IMPORT = {
         set(),
     ),
     "train": (
-        {"trial", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary", "orphans"},
+        {
+            *("trial", "storage", "machine", "nvml", "cache_folder", "deferring", "techniques", "errors", "temporary"),
+            "orphans",
+        },
         {"torch", "torchvision"},
     ),
-    "storage": ({"errors"}, {"obstore"}),
+    "storage": ({"cache_folder", "errors"}, {"obstore"}),
     "history": ({"storage", "study", "budget", "errors", "foreign_text", "temporary"}, set()),
     "orders": ({"results", "history", "storage", "budget", "errors", "quoting"}, set()),
     "results": (
@@ -296,7 +299,17 @@ def test_no_room_has_the_name_of_something_public() -> None:
     assert {room_of(path) for path in MODULES} & public == set()
 
 
-CONFUSED = {"batch_norm", "checkpoint", "comparison", "process", "processes", "saving", "splitting", "strategy", "winner"}
+CONFUSED = {
+    "batch_norm",
+    "checkpoint",
+    "comparison",
+    "process",
+    "processes",
+    "saving",
+    "splitting",
+    "strategy",
+    "winner",
+}
 
 
 def test_names_that_were_confused_are_told_apart() -> None:

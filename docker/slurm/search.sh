@@ -8,6 +8,7 @@
 # saved as well. Each job has a run of its own, runs/slurm-JOBID/.
 #
 # $TUNER_EXEC runs all of it in a container: TUNER_EXEC="apptainer exec --nv tuner.sif" sbatch search.sh photos.py
+# $TUNER_ADDRESS is the first node's address where it has several and the first one found is of the wrong network.
 
 #SBATCH --job-name=tuner
 #SBATCH --nodes=2
@@ -27,8 +28,16 @@ grace=120 # shorter than the time between the signal and the limit
 name=slurm-$SLURM_JOB_ID
 port=$((20000 + SLURM_JOB_ID % 20000)) # jobs that share a node don't meet
 head=$(hostname)
-address=$(hostname --ip-address)
-address=${address%% *}:$port
+
+reachable() { # the address of this node by which others reach it: often its name is one of loopback, as on Debian
+    local one first=''
+    for one in ${TUNER_ADDRESS:-} $(hostname --ip-address) $(hostname --all-ip-addresses); do
+        first=${first:-$one}
+        [[ $one == 127.0.[01].1 || $one == *:* ]] || { echo "$one" && return; }
+    done
+    echo "$first"
+}
+address=$(reachable):$port
 temporary=/tmp/ray-$SLURM_JOB_ID
 
 # A token of this job's own, which lies in no file: srun hands the environment on.

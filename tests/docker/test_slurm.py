@@ -20,24 +20,31 @@ from tuner.results import load_run
 SCRIPT = ROOT / "docker" / "slurm" / "search.sh"
 PROGRAMS = {
     # starts the command once for each task, and hands SIGTERM on to them, as Slurm's does; further nodes have addresses
-    # of their own, and join, which Ray doesn't do where it keeps to loopback by itself
+    # of their own, and join, which Ray doesn't do where it keeps to loopback by itself; one after the other, as they
+    # share this machine's CPUs, and Ray gives each half a minute
     "srun": """
-count=1 tasks=()
+count=1 tasks=() over=0
 while [[ $1 == -* ]]; do
     case $1 in --ntasks=*) count=${1#*=} ;; esac
     shift
 done
-trap 'kill -TERM "${tasks[@]}"' TERM
+trap 'over=1; kill -TERM "${tasks[@]}"' TERM
 [[ $* == *--address=* ]] && export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1
-for ((task = 0; task < count; task++)); do
-    own=()
-    [[ $* == *--address=* ]] && own=("--node-ip-address=127.0.0.$((task + 2))")
-    "$@" "${own[@]}" & tasks+=("$!")
+for ((task = 0; task < count && ! over; task++)); do
+    if [[ $* == *--address=* ]]; then
+        said=$(mktemp)
+        "$@" "--node-ip-address=127.0.0.$((task + 6))" > "$said" 2>&1 & tasks+=("$!")
+        until grep -q 'Ray runtime started' "$said" || ! kill -0 "$!" 2> /dev/null; do sleep 0.2; done
+        ((over)) || kill -0 "$!" 2> /dev/null || cat "$said" >&2
+    else
+        "$@" & tasks+=("$!")
+    fi
 done
 wait; wait
 """,
     "scontrol": 'echo "$@" >> requeued\n',
-    "hostname": '[ "${1:-}" = --ip-address ] && echo 127.0.0.1 || echo node1\n',
+    # an address of loopback that `ray start` doesn't take for "this machine", to put another one in its place
+    "hostname": "[[ ${1:-} == --*ip-address* ]] && echo 127.0.0.5 || echo node1\n",
 }
 
 
@@ -92,12 +99,16 @@ def start(folder: Path, jobs: list[Job], nodes: int, **more: str) -> Job:
 @pytest.mark.ray
 @pytest.mark.slow
 @NEEDS_PLAIN_PATH
+@pytest.mark.parametrize("nodes", [1, 3])
 def test_a_job_is_saved_before_its_limit_and_goes_on_when_it_is_put_into_the_queue_again(
-    folder: Path, jobs: list[Job]
+    folder: Path, jobs: list[Job], nodes: int
 ) -> None:
     runs = folder / "runs" / f"slurm-{os.getpid()}"
-    first = start(folder, jobs, nodes=1)
-    wait_for(lambda: epochs_reported(folder / "runs") >= 6 or first.poll() is not None)
+    first = start(folder, jobs, nodes)
+    wait_for(lambda: epochs_reported(folder / "runs") >= 6 * nodes or first.poll() is not None)
+    assert first.poll() is None, (folder / "log").read_text()
+    running = [trial for trial in load_run(runs).record.trials.values() if trial.status == "running"]
+    assert len(running) == nodes  # each has one CPU
     sent = time.monotonic()
     first.send_signal(signal.SIGUSR1)
     assert first.wait(180) == 130, (folder / "log").read_text()
@@ -108,7 +119,7 @@ def test_a_job_is_saved_before_its_limit_and_goes_on_when_it_is_put_into_the_que
     assert processes_of({first.pid}) == []
     before = {(trial.trial, epoch) for trial in run.record.trials.values() for epoch in trial.epochs}
 
-    again = start(folder, jobs, nodes=1, EPOCH_SECONDS="0")
+    again = start(folder, jobs, nodes, EPOCH_SECONDS="0")
     assert again.wait(300) == 0, (folder / "log").read_text()
     after = load_run(runs)
     assert (after.path, after.info["status"], after.info["sessions"]) == (run.path, "finished", 2)
@@ -138,6 +149,31 @@ def test_a_job_whose_ray_does_not_start_ends_with_a_sentence(folder: Path, jobs:
     assert job.wait(120) == 1
     assert "a node's `ray start` ended before 1 nodes had joined" in (folder / "log").read_text()
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "variable", "taken"),
+    [
+        ("127.0.1.1", "fd00::1 10.1.2.3 10.9.9.9", "", "10.1.2.3"),  # Debian's /etc/hosts
+        ("10.4.5.6", "10.1.2.3", "", "10.4.5.6"),
+        ("10.4.5.6", "10.1.2.3", "10.7.7.7", "10.7.7.7"),
+        ("127.0.0.1", "127.0.0.1 fd00::1", "", "127.0.0.1"),
+    ],
+)
+def test_workers_are_told_an_address_that_they_can_reach(
+    folder: Path, jobs: list[Job], own: str, others: str, variable: str, taken: str
+) -> None:
+    programs = {
+        "hostname": f'case ${{1:-}} in --ip*) echo "{own}" ;; --all*) echo "{others}" ;; *) echo node1 ;; esac',
+        "srun": 'echo "$@" >> steps',
+        "python": "exit 1",
+    }
+    for name, text in programs.items():
+        (folder.parent / "bin" / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder.parent / "bin" / name).chmod(0o755)
+    job = start(folder, jobs, nodes=2, TUNER_ADDRESS=variable)
+    assert job.wait(60) == 1
+    assert f"--head --node-ip-address={taken} " in (folder / "steps").read_text()
 
 
 def test_the_time_to_save_fits_between_the_signal_and_the_limit() -> None:

@@ -372,3 +372,11 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(RunFolderError, match="a folder needs a valid path, got "):
         open_folder(path)
+
+
+def test_an_endpoint_of_the_environment_without_tls_has_conditional_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_endpoint("bucket") as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        folder = open_folder("s3://bucket/by the environment")
+        assert [folder.create("one", b"1"), folder.create("one", b"2")] == [True, False]
+        assert folder.read("one") == b"1"

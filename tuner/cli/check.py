@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tuner.cli.outcome import SUCCESS
@@ -46,6 +47,8 @@ def perform(options: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr):
         study = load_study(options.space).with_options(**study_options(options))
         study.check_here()
+        stored = study.declared_trial.stored()
+        study = replace(study, trial=study.declared_trial.pinned(stored)) if stored else study
         if "pipeline" in study.strategies:  # makes the model, which takes torch's two seconds
             from tuner.driver.pipelines import check_splits
 
@@ -62,9 +65,12 @@ def perform(options: argparse.Namespace) -> int:
         told |= {"cost_unknown": unknown} if unknown else {}
         told |= {"notes": study.notices} if study.notices else {}
         told |= {} if data is None else {"data": data.record()}
+        told |= {"stored": [one.record() for one in stored]} if stored else {}
         print(json.dumps({"study": study.name, "trials": study.trials, "samples": first, "earlier_runs": runs, **told}))
     else:
         print_study(study, first)
+        for one in stored:
+            print(printable(one.sentence()))
         if data is not None:
             print_data(data)
         if cost is not None:

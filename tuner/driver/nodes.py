@@ -198,7 +198,8 @@ def _look() -> Callable[..., dict[str, Any]]:
             extend_import_path(folders)
             trial = pickle.loads(pickled)
             trial.check_files()
-            missing = trial.missing_downloads()
+            trial.check_stored()
+            missing = trial.missing_downloads(stored=False)
             found["data"] = trial.fingerprint()
             found["problem"] = f"it lacks {', '.join(missing)}" if missing else None
         except Exception as error:

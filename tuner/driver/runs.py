@@ -65,7 +65,8 @@ def run(
     ready = declared.with_options(**options)
     _check(ready, cluster=driving.address is not None)
     ready = replace(ready, trial=ready.declared_trial.resolved())
-    _download(ready)
+    ready = replace(ready, trial=ready.declared_trial.pinned(ready.declared_trial.stored()))
+    _download(ready, driving)
     check_writable(open_folder(storage))
     learning = meanwhile(partial(learned, ready, storage))
     worth_it = worth_a_look(ready, open_folder(storage).disk)
@@ -149,7 +150,7 @@ def resume(
         going_on = decide(earlier, limits, study, retry, confirm, refit=refit, undo_refit=undo_refit)
         ready = going_on.study
         _check(ready, cluster=driving.address is not None)
-        _download(ready)
+        _download(ready, driving)
         looking = None if going_on.conclude_only else meanwhile(partial(look, ready))
         if looking is not None:
             _tell_what_is_read(ready, driving)
@@ -264,7 +265,10 @@ def _of_nodes(
     return [] if driving.address is None else check_nodes(study, resources, storage, interrupted)
 
 
-def _download(study: Study) -> None:
+def _download(study: Study, driving: Driving) -> None:
     """Fetch data and weights before the search rather than in its trials; raises DataError or WeightsError."""
-    if study.declared_trial.missing_downloads():
-        implementation_of(study.declared_trial).download(study.declared_trial)
+    trial = study.declared_trial
+    if missing := trial.missing_downloads():
+        tell(driving.listeners, OPENING, step=f"fetching {', '.join(missing)}")
+        implementation_of(trial).download(trial)
+        trial.check_files()  # what was fetched may not be laid out as it must be

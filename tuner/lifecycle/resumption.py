@@ -92,6 +92,7 @@ def decide(
     options = with_orders(earlier.info["options"], steered) | given
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
+    ready = replace(ready, trial=ready.declared_trial.pinned(ready.declared_trial.stored()))
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = None if retry is None else _to_retry(earlier, ready, retry)

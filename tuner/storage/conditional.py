@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 RETRY_SECONDS = 20.0
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")  # that pyarrow and obstore look for
 
 
 class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than what went wrong
@@ -37,7 +38,7 @@ def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -
 
     bucket, _, key = path.partition("/")
     try:
-        obstore.put(_store(uri, bucket, filesystem), key, content, mode="create")
+        obstore.put(object_store(uri, bucket, filesystem), key, content, mode="create")
     except (AlreadyExistsError, PreconditionError):
         return False
     except NotSupportedError as error:
@@ -53,13 +54,28 @@ def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -
     return True
 
 
-def _store(uri: str, bucket: str, filesystem: FileSystem) -> ObjectStore:
+def object_store(
+    uri: str,
+    bucket: str,
+    filesystem: FileSystem,
+    retry_seconds: float = RETRY_SECONDS,
+    timeout_seconds: float | None = None,
+) -> ObjectStore:
+    """The bucket as obstore has it, with the account and the endpoint of the URI and the environment.
+
+    A request is tried again for `retry_seconds`, and may last for `timeout_seconds`. Raises UnconditionalStore for a
+    kind of store that obstore doesn't know.
+    """
     from obstore.store import AzureStore, GCSStore, S3Store
 
     parts = urlsplit(uri)
+    plain = dict(parse_qsl(parts.query)).get("scheme") == "http" or any(
+        os.environ.get(name, "").startswith("http://") for name in ENDPOINTS
+    )
     options: dict[str, Any] = {
-        "client_options": {"allow_http": dict(parse_qsl(parts.query)).get("scheme") == "http"},
-        "retry_config": {"retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        "client_options": {"allow_http": plain}
+        | ({} if timeout_seconds is None else {"timeout": timedelta(seconds=timeout_seconds)}),
+        "retry_config": {"retry_timeout": timedelta(seconds=retry_seconds)},
     }
     kinds: dict[str, Any] = {
         "s3": lambda: S3Store(bucket, **_s3(uri, filesystem), **options),

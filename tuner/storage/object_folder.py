@@ -44,6 +44,16 @@ class ObjectFolder(Folder):
         return ObjectFolder(f"{self._location}/{quote(name)}{self._query}", self._filesystem, self._key(name))
 
     @property
+    def key(self) -> str:
+        """Bucket and prefix, as the file system has them."""
+        return self._path
+
+    @property
+    def filesystem(self) -> FileSystem:
+        """What reads and writes there."""
+        return self._filesystem
+
+    @property
     def store(self) -> str:
         """Bucket and endpoint."""
         return self._path.partition("/")[0] + self._query

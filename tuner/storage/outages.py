@@ -10,14 +10,16 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from tuner.storage.bucket import Bucket
     from tuner.storage.object_folder import ObjectFolder
 
 LONGEST_SECONDS = 120.0  # of an outage
 SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0  # between two tries, doubled each time; pyarrow tries for 6 s by itself
-# as pyarrow words what may pass: no connection, an answer that says so, or an HTTP status of 500 and more
+# as pyarrow and obstore word what may pass: no connection, an answer that says so, or an HTTP status of 500 and more
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|curlCode: (6|7|28|52|56)\b|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE"
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
+    r"|HTTP error|status code: (5\d\d|429)|error decoding response body"
 )
 _answered: set[str] = set()  # stores that have answered to this process: a wrong address is told at once
 _lock = threading.Lock()
@@ -25,10 +27,10 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def waits_for_the_store(method: Method) -> Method:
-    """A method of an ObjectFolder that is tried again, for two minutes at most, while its store can't be reached."""
+    """A method of what has a `store` that is tried again, for two minutes at most, while that can't be reached."""
 
     @wraps(method)
-    def lasting(folder: ObjectFolder, *arguments: Any, **options: Any) -> Any:
+    def lasting(folder: ObjectFolder | Bucket, *arguments: Any, **options: Any) -> Any:
         until, wait = monotonic() + LONGEST_SECONDS, SHORTEST_WAIT
         while True:
             try:

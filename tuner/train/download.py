@@ -1,4 +1,4 @@
-"""Fetching what a trial needs and this machine hasn't: ImageNet weights and known data sets, through torchvision."""
+"""Fetching what a trial needs and this machine hasn't: through torchvision, and from object stores."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ import torch
 import torchvision
 
 from tuner.errors import DataError, WeightsError
+from tuner.storage.copies import Copy, fetch
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
 from tuner.trial.sources import Cifar10, FashionMnist
+from tuner.trial.stored import StoredFolder, check_unchanged, images_at, told_of_data, told_of_weights, weights_at
 
+_looked_through: set[StoredFolder] = set()  # by this process: copies whose files all have their sizes
 SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
 
 
@@ -35,7 +38,38 @@ def download_missing(trial: ImageClassifier) -> None:
     for each in trial.each:
         if each.named_weights is not None:
             fetch_weights(each.model_name, each.named_weights)
+    fetch_stored_weights(trial)
     fetch_data(trial.source, trial.data_folder)
+
+
+def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
+    """The file that training starts from, out of an object store copied into this machine's cache unless it is there.
+
+    None for random weights. Raises WeightsError where it can't be copied.
+    """
+    uri, version = trial.stored_weights, dict(trial.copies).get(trial.stored_weights or "")
+    if uri is None or Copy(uri, version).is_whole:
+        return trial.weights_file
+    listing = weights_at(uri)
+    check_unchanged(listing, version)
+    with told_of_weights(uri):
+        return fetch(listing).file
+
+
+def fetch_images(folder: StoredFolder) -> StoredFolder:
+    """Copy images of an object store into this machine's cache unless they are there: once, and whole or not at all.
+
+    Returns the folder with the version that was copied. Raises DataError where they can't be copied, or where the store
+    has other ones now.
+    """
+    if folder in _looked_through or folder.copy.is_whole:
+        _looked_through.add(folder)
+        return folder
+    listing = images_at(folder.uri)
+    check_unchanged(listing, folder.version)
+    with told_of_data(folder.uri):
+        copied = fetch(listing)
+    return StoredFolder.at(folder.uri, ((folder.uri, copied.version or ""),))
 
 
 def fetch_weights(model: str, weights: PublishedWeights) -> Path:
@@ -60,14 +94,18 @@ def fetch_weights(model: str, weights: PublishedWeights) -> Path:
     return path
 
 
-def fetch_data(source: Source, data_dir: Path) -> None:
+def fetch_data(source: Source, data_dir: Path) -> Source:
     """Bring a known data set into `data_dir` unless it is there; one process at a time, whole or not at all.
+
+    What lies in an object store comes into the cache instead. Returns the data set as it is read.
 
     Raises:
         DataError: it isn't there and can't be fetched.
     """
+    if isinstance(source, StoredFolder):
+        return fetch_images(source)
     if source.is_present(data_dir):
-        return
+        return source
     try:
         with locked(data_dir), existing(data_dir):
             if not source.is_present(data_dir):
@@ -77,6 +115,7 @@ def fetch_data(source: Source, data_dir: Path) -> None:
             f"data='{source.name}' isn't under {data_dir.absolute()} and can't be fetched ({_reason(error)}); "
             f"name the folder that has it with --data-dir, or put it there: {'; '.join(source.missing(data_dir))}"
         ) from error
+    return source
 
 
 def _download(source: Source, data_dir: Path) -> None:

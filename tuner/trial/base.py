@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,6 +14,7 @@ from tuner.trial.hyperparameter import Hyperparameter
 
 if TYPE_CHECKING:
     from tuner.trial.folder_headers import FolderHeaders
+    from tuner.trial.stored import StoredFacts
 
 
 class Trial(ABC):
@@ -132,9 +133,30 @@ class Trial(ABC):
         """Raise DataError or WeightsError for files that are damaged, or missing where no download can help."""
         return
 
-    def missing_downloads(self) -> list[str]:
-        """What would have to be downloaded before the first trial, in words; empty when everything is there."""
+    def missing_downloads(self, *, stored: bool = True) -> list[str]:
+        """What would have to be downloaded before the first trial, in words; empty when everything is there.
+
+        Without `stored` only what workers don't fetch by themselves: not what lies in object stores.
+        """
         return []
+
+    def stored(self) -> list[StoredFacts]:
+        """What object stores have now of the trial's data and weights; they are asked, and nothing is downloaded.
+
+        Raises DataError or WeightsError where it isn't there or can't be read.
+        """
+        return []
+
+    def pinned(self, facts: Sequence[StoredFacts]) -> Self:
+        """The same trial, whose data and weights are what object stores have now; see `stored`."""
+        return self
+
+    def check_stored(self) -> None:
+        """Raise DataError or WeightsError where stores have other data or weights now than those of `pinned`.
+
+        Likewise where they can't be read, or this machine has no room for them.
+        """
+        return
 
     def look(self) -> FolderHeaders | None:
         """What the headers of the trial's images tell within seconds; None where these aren't files of their own.

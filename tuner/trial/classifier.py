@@ -11,15 +11,14 @@ from typing import Any, ClassVar, cast
 from tuner.errors import WeightsError
 from tuner.mode import Mode
 from tuner.space import Choice, GridSearch, Space
+from tuner.storage.copies import Copy
 from tuner.trial import hyperparameters, splitting
 from tuner.trial.base import Trial
+from tuner.trial.bringing import ReadsFiles
 from tuner.trial.checking import check_functions, check_settings, check_space
-from tuner.trial.data_source import Source
-from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.framing import Framing
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import HYPERPARAMETERS
-from tuner.trial.image_folder import Folder
 from tuner.trial.metrics import (
     METRICS,
     REPRODUCED,
@@ -29,10 +28,11 @@ from tuner.trial.metrics import (
     directions,
     how_to_report,
 )
-from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published, weights_names
+from tuner.trial.models import IMAGENET, ModelFacts, PublishedWeights, find_model, looks_published
 from tuner.trial.notices import notices
-from tuner.trial.sources import Cifar10, find_source, function_name
+from tuner.trial.sources import function_name
 from tuner.trial.splitting import Folds, Joined, Validation
+from tuner.trial.stored import Copies
 from tuner.trial.strategies import STRATEGIES
 
 DataFunction = Callable[[], tuple[Any, Any, Any]]
@@ -40,18 +40,19 @@ ModelFunction = Callable[[dict[str, Any]], Any]
 
 
 @dataclass(frozen=True)
-class ImageClassifier(Trial):
+class ImageClassifier(ReadsFiles, Trial):
     """Fine-tune an image classification model on a data set.
 
     Attributes:
-        data: "digits" (scikit-learn's), "fashion-mnist", "cifar10", or "folder:PATH" with a class per subfolder;
-            or a function without arguments that returns training, validation and test, each as a pair of tensors
-            (images [N, C, H, W] uint8 or float, labels [N] int), or as a torch `Dataset` of (image, label).
+        data: "digits" (scikit-learn's), "fashion-mnist", "cifar10", or "folder:PATH" with a class per subfolder, also
+            as "folder:s3://bucket/photos", which each node copies into its cache once; or a function without
+            arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
+            or float, labels [N] int), or as a torch `Dataset` of (image, label).
         model: name of any torchvision classification model; or a function that makes an `nn.Module` from the trial's
             hyperparameters, among which the space may then have names of its own. `model` in the space wins.
         weights: "imagenet" (torchvision's default ones, downloaded once), a name of torchvision's such as
-            "IMAGENET1K_V2", the path of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none") for
-            random ones. A function's model comes with the weights that the function gives it unless this is a path.
+            "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none")
+            for random ones. A function's model comes with the weights that the function gives it unless this is a path.
         data_dir: folder that holds the known data sets, or that they are downloaded into.
         data_memory_gb: images that take more memory than this are read from their files again in every epoch; None
             for half of the machine's memory.
@@ -62,6 +63,7 @@ class ImageClassifier(Trial):
         metrics: names of metrics beside those that are always reported, such as "balanced_accuracy", "auroc",
             "cohen_kappa" or "calibration_error", and `RecallAtPrecision(0.9, of="cat")`; reported as `val_NAME`.
         candidates: the models that the space has, set by the study.
+        copies: versions of what is copied from object stores, by URI, set when a search starts.
 
     Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
     """
@@ -79,6 +81,7 @@ class ImageClassifier(Trial):
     group: str | None = None
     metrics: Sequence[str | ChosenMetric] = ()
     candidates: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    copies: Copies = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Take torchvision's enums, too, and their names with the class in front; look metrics' names up."""
@@ -87,6 +90,7 @@ class ImageClassifier(Trial):
             weights = weights.rpartition(".")[2].replace("DEFAULT", IMAGENET)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "metrics", chosen_metrics(self.metrics))
+        object.__setattr__(self, "copies", tuple((uri, version) for uri, version in self.copies))  # JSON has lists
 
     @property
     def name(self) -> str:
@@ -176,13 +180,8 @@ class ImageClassifier(Trial):
     def started_from(self) -> str:
         """ImageNet weights, those of a file, or random ones."""
         if self.named_weights is None:
-            return str(self.weights_file or "random weights")
+            return str(self.stored_weights or self.weights_file or "random weights")
         return "ImageNet weights" if self.weights == IMAGENET else f"ImageNet weights {self.weights}"
-
-    @property
-    def source(self) -> Source:
-        """Where the images come from; StudyError for an unknown data set."""
-        return find_source(self.data)
 
     @property
     def each(self) -> tuple[ImageClassifier, ...]:
@@ -198,13 +197,6 @@ class ImageClassifier(Trial):
     def within(self, space: Space) -> ImageClassifier:
         """See `Trial.within`."""
         return replace(self, candidates=self.models_in(space))
-
-    @property
-    def image_folder(self) -> Folder | None:
-        """Where the images are files of their own."""
-        source = self.source
-        found = source.image_folder(self.data_folder) if isinstance(source, Cifar10) else source
-        return found if isinstance(found, Folder) else None
 
     @property
     def model_facts(self) -> ModelFacts:
@@ -224,7 +216,7 @@ class ImageClassifier(Trial):
         facts = self._torchvisions
         if facts is None or self.named_weights is not None:
             return self.named_weights
-        name = Path(str(self.weights)).name
+        name = Path(str(self.weights).partition("?")[0] if self.stored_weights else str(self.weights)).name
         return next((one for one in facts.published.values() if one.file == name), None)
 
     @property
@@ -232,15 +224,12 @@ class ImageClassifier(Trial):
         return find_model(self.model) if isinstance(self.model, str) else None
 
     @property
-    def data_folder(self) -> Path:
-        """`data_dir` as a path, `~` resolved."""
-        return Path(self.data_dir).expanduser()
-
-    @property
     def weights_file(self) -> Path | None:
         """The file that training starts from; None for random weights."""
         if self.named_weights is not None:
             return self.named_weights.path
+        if uri := self.stored_weights:
+            return Copy(uri, dict(self.copies).get(uri)).file
         return None if self.weights in (None, "none", IMAGENET) else Path(str(self.weights)).expanduser()
 
     def hyperparameters(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -328,34 +317,11 @@ class ImageClassifier(Trial):
             check_classes(self.chosen_metrics, classes)
         splitting.check_files(self.source, self.image_folder, self.validation, self.data_folder)
         path = self.weights_file
-        if path and not self.named_weights and not path.is_file():
+        if path and not self.named_weights and not self.stored_weights and not path.is_file():
             raise WeightsError(
                 f"weights must be imagenet, none or the path of a saved state_dict, got '{self.weights}', "
                 f"and there is no file {path.absolute()}; correct it, or use --weights none for random weights"
             )
-
-    def missing_downloads(self) -> list[str]:
-        """What of data and weights isn't on this machine yet."""
-        wanted = [(each.model, each.named_weights) for each in self.each]
-        return self.source.missing(self.data_folder) + [
-            f"ImageNet weights of {model} into {weights.path}"
-            for model, weights in wanted
-            if weights and not weights.path.is_file()
-        ]
-
-    def look(self) -> FolderHeaders | None:
-        """See `Trial.look`."""
-        folder = self.image_folder
-        return None if folder is None else folder_headers(folder, validation=self.validation)
-
-    def reads(self) -> str | None:
-        """See `Trial.reads`: images that are files of their own."""
-        folder = self.image_folder
-        return None if folder is None else f"{len(folder.files(self.data_folder)):,} images of {self.source.name}"
-
-    def fingerprint(self) -> str | None:
-        """Of the data set's files; None for a function's data."""
-        return self.source.fingerprint(self.data_folder)
 
     def identity(self) -> dict[str, str]:
         """Data, model, weights, and a cut that was asked for; a function by its name."""
@@ -369,13 +335,3 @@ class ImageClassifier(Trial):
         """The same with other weights ("none" for random ones) or another folder of data sets."""
         changed = self if data_dir is None else replace(self, data_dir=data_dir)
         return changed if weights is None else replace(changed, weights=None if weights.lower() == "none" else weights)
-
-    def resolved(self, folder: Path | None = None) -> ImageClassifier:
-        """The same trial with its paths made absolute, from `folder` or the working directory."""
-        base = (folder or Path.cwd()).absolute()
-        changed = replace(self, data_dir=str(base / self.data_folder))
-        if isinstance(self.data, str) and self.data.startswith("folder:"):
-            changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
-        if self.weights not in (None, "none", IMAGENET, *weights_names()):
-            changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
-        return changed

@@ -69,6 +69,11 @@ class Folder(Source):
         return f"folder:{self.path}"
 
     @property
+    def place(self) -> str:
+        """Where the images are, for messages."""
+        return str(self.path)
+
+    @property
     def has_splits(self) -> bool:
         """Whether the folder is split on disk: `train` holds classes (and isn't a class itself)."""
         train = self.path / "train"
@@ -87,7 +92,8 @@ class Folder(Source):
         for folder in _subfolders(self.path):
             if folder.name not in self.SPLITS:
                 raise DataError(
-                    f"next to train/ there may only be {', '.join(list(self.SPLITS)[1:])}, got {folder}; "
+                    f"next to train/ there may only be {', '.join(list(self.SPLITS)[1:])}, got "
+                    f"{self.place}/{folder.name}; "
                     "move or rename it"
                 )
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
@@ -135,7 +141,7 @@ class Folder(Source):
             empty = [found.path for found in left_out if found.path.endswith("/")]
             raise DataError(
                 f"a folder of images needs at least 2 classes, a subfolder each, got {sorted(images['train'])} in "
-                f"{self.path}{_without_images(empty)}; name the folder that holds the classes"
+                f"{self.place}{_without_images(empty)}; name the folder that holds the classes"
             )
         for split, classes in images.items():
             for name in classes.keys() - images["train"].keys():

@@ -16,6 +16,7 @@ from tuner.space.values import is_one_of
 from tuner.trial.data_source import Source
 from tuner.trial.hyperparameters import closest
 from tuner.trial.image_folder import Folder
+from tuner.trial.stored import Copies, StoredFolder, is_stored
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,10 @@ def function_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def find_source(data: str | Callable[[], Any]) -> Source:
-    """The source that a study calls `data`: a known name, `folder:PATH`, or a function.
+def find_source(data: str | Callable[[], Any], copies: Copies = ()) -> Source:
+    """The source that a study calls `data`: a known name, `folder:PATH` or `folder:URI`, or a function.
+
+    `copies` has the versions of what is copied from object stores.
 
     Raises:
         StudyError: there is no such data set; the nearest one is named.
@@ -186,11 +189,16 @@ def find_source(data: str | Callable[[], Any]) -> Source:
     if is_one_of(data, KNOWN_SOURCES):
         return KNOWN_SOURCES[data]
     if isinstance(data, str) and data.removeprefix("folder:").strip() not in ("", data) and "\0" not in data:
-        return Folder(Path(data.removeprefix("folder:")).expanduser())
+        place = data.removeprefix("folder:")
+        return StoredFolder.at(place, copies) if is_stored(place) else Folder(Path(place).expanduser())
     spelt = {name.replace("-", ""): name for name in KNOWN_SOURCES}
     near = closest(re.sub(r"[\s_-]", "", data.lower()), spelt) if isinstance(data, str) else None
-    hint = f"did you mean '{spelt[near]}'?" if near else "images of your own are 'folder:PATH'"
+    hint = f"did you mean '{spelt[near]}'?" if near else f"images of your own are 'folder:{_place(data)}'"
     raise StudyError(f"data must be {', '.join(KNOWN_SOURCES)}, folder:PATH or a function, got {shown(data)}; {hint}")
+
+
+def _place(data: object) -> str:
+    return str(data) if is_stored(data) else "PATH"
 
 
 def idx_is_whole(path: Path) -> bool:

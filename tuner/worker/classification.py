@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from tuner.worker.assignment import Assignment
     from tuner.worker.reporting import WorkerSession
 
-OF_THE_DATA = ("data", "data_dir", "data_memory_gb", "validation", "group")  # what a look needs of the declaration
+OF_THE_DATA = (
+    "data",
+    "data_dir",
+    "data_memory_gb",
+    "validation",
+    "group",
+    "copies",
+)  # what a look needs of the declaration
 
 
 class Classification(Implementation[ImageClassifier]):

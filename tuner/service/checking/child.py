@@ -94,7 +94,7 @@ def _needs(study: Study) -> dict[str, Any]:
         "kind": "gpu" if on_gpu else "cpu",
         "each": resources.gpu_count if on_gpu else resources.cpu_count,
         "packed": study.resources.packed is not None,
-        "missing": study.declared_trial.missing_downloads(),
+        "missing": study.declared_trial.missing_downloads(stored=False),
     }
 
 

@@ -54,8 +54,8 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
         return given_splits(trial.data, framing, seed=seed, joined=isinstance(trial.validation, Joined))
     if framing is None:
         raise TypeError(f"{trial.source.name} has no default size")
-    source, folder = trial.source, trial.data_folder.absolute()
-    fetch_data(source, folder)
+    folder = trial.data_folder.absolute()
+    source = fetch_data(trial.source, folder)
     source.check(folder)
     scheme = Cut(seed, trial.validation, trial.group)
     return _load(source, folder, source.signature(folder), framing, memory_for_images(trial)).splits(scheme)
@@ -63,8 +63,8 @@ def _splits(trial: ImageClassifier, framing: Framing | None, seed: int) -> Split
 
 def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
     """All images of a data set by name, downloaded if need be; raises DataError as `load_splits` does."""
-    source, folder = trial.source, trial.data_folder.absolute()
-    fetch_data(source, folder)
+    folder = trial.data_folder.absolute()
+    source = fetch_data(trial.source, folder)
     source.check(folder)
     return read_pool(source, folder, framing, memory_for_images(trial))
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
-from tuner.train.download import fetch_weights
+from tuner.train.download import fetch_stored_weights, fetch_weights
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
@@ -103,9 +103,9 @@ def build_network(
         TrialError: the user's function makes no model.
     """
     if not isinstance(trial.model, str):
-        return given_network(trial.model, config or {}, trial.weights_file, seed=seed)
+        return given_network(trial.model, config or {}, fetch_stored_weights(trial), seed=seed)
     named, facts = trial.named_weights, trial.model_facts
-    path = fetch_weights(trial.model, named) if named else trial.weights_file
+    path = fetch_weights(trial.model, named) if named else fetch_stored_weights(trial)
     if path is None:
         return random_network(facts, channels=channels, classes=classes, seed=seed, stem=stem)
     return pretrained_network(

@@ -1,0 +1,165 @@
+"""Studies whose images and weights lie in an object store, before and after they are copied."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import run_main, study_file
+from tests.s3_proxy import Proxy, proxied
+from tests.s3_server import put_objects, s3_endpoint
+from tests.stored_photos import photo, photos
+from tuner import ImageClassifier
+from tuner.errors import DataError, StudyError, WeightsError
+from tuner.train import download_missing
+from tuner.train.data.loading import load_splits
+from tuner.trial.stored import StoredFolder
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
+    with s3_endpoint("bucket") as endpoint, proxied(endpoint) as standing_between:
+        yield standing_between
+
+
+@pytest.fixture(autouse=True)
+def _account(proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoint and cache, as the environment has them."""
+    monkeypatch.setenv("TUNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{proxy.endpoint}")
+
+
+def put(proxy: Proxy, objects: dict[str, bytes]) -> None:
+    host, port = proxy.server
+    put_objects(f"http://{host}:{port}", objects)
+
+
+def pinned(trial: ImageClassifier) -> ImageClassifier:
+    return trial.pinned(trial.stored())
+
+
+def test_what_a_store_has_is_known_before_anything_is_copied(proxy: Proxy, tmp_path: Path) -> None:
+    put(proxy, photos(3, "known") | {"known/cat/notes.txt": b"x", "known/.DS_Store": b"x"})
+    trial = ImageClassifier(data="folder:s3://bucket/known", weights=None)
+    assert (trial.image_folder, trial.look(), trial.reads(), trial.fingerprint()) == (None,) * 4
+    trial.check_files()
+    assert trial.resolved().data == "folder:s3://bucket/known"
+    assert trial.missing_downloads() == [f"s3://bucket/known into {trial.source.copy.base}"]  # type: ignore[attr-defined]
+    assert trial.missing_downloads(stored=False) == []
+    (facts,) = trial.stored()
+    assert facts.sentence().startswith(
+        "s3://bucket/known: 6 images in 2 classes, 0.0 MB (1 more without an image's end"
+    )
+    assert "not on this machine yet: a search copies it, once on each node, into" in facts.sentence()
+    assert not (tmp_path / "cache").exists()
+    with_data = pinned(trial)
+    download_missing(with_data)
+    assert with_data.missing_downloads() == []
+    assert with_data.fingerprint() == facts.version == trial.fingerprint()
+    assert trial.stored()[0].copied
+    found = with_data.look()
+    assert found is not None
+    assert found.images == 6
+    assert [str(one) for one in found.left_out] == ["cat/notes.txt (it ends in '.txt', not as images that are read)"]
+
+
+def test_trials_keep_the_images_that_their_search_began_with(proxy: Proxy) -> None:
+    put(proxy, photos(12, "kept"))
+    began = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
+    before = load_splits(began, seed=0, image_size=8)  # copies them, as on a node that hasn't them
+    put(proxy, {"kept/cat/000.png": photo("dog", 99), "kept/cat/012.png": photo("cat", 98)})
+    with pytest.raises(
+        DataError, match=r"keeps the data and weights that it began with, got other objects now at s3://"
+    ):
+        began.check_stored()
+    after = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
+    assert after.fingerprint() != began.fingerprint()
+    assert len(load_splits(after, seed=0, image_size=8).train.labels) >= len(before.train.labels)
+    proxy.gone = True  # what is here needs no store
+    try:
+        again = load_splits(began, seed=0, image_size=8)
+    finally:
+        proxy.gone = False
+    assert torch.equal(again.train.labels, before.train.labels)
+    os.environ["TUNER_CACHE"] += "-of-another-node"
+    with pytest.raises(DataError, match="restore them, or start a new search"):
+        load_splits(began, seed=0, image_size=8)
+
+
+def test_a_prefix_without_images_or_classes_is_refused(proxy: Proxy) -> None:
+    put(proxy, {"flat/1.png": photo("cat", 1), "texts/cat/1.txt": b"x"})
+    for place, said in (
+        ("bucket/none", r"needs images below this prefix, got none there; correct bucket and prefix"),
+        ("bucket/texts", r"got 1 objects there, none of which ends in \.bmp.*; correct bucket"),
+        ("nobody/x", r"needs images in a store that can be read, but there is no bucket 'nobody'; correct the URI"),
+        ("bucket/flat/../x", r"a name there can be none of a file \(.*\); rename it, or correct the URI"),
+    ):
+        with pytest.raises(DataError, match=said):
+            ImageClassifier(data=f"folder:s3://{place}").stored()
+    trial = pinned(ImageClassifier(data="folder:s3://bucket/flat", weights=None))
+    with pytest.raises(
+        DataError, match=r"needs at least 2 classes, a subfolder each, got \[\] in s3://bucket/flat; name"
+    ):
+        load_splits(trial, seed=0, image_size=8)
+    with pytest.raises(StudyError, match=r"images of your own are 'folder:s3://bucket/flat'$"):
+        ImageClassifier(data="s3://bucket/flat").source  # noqa: B018
+
+
+def test_weights_come_from_a_store_as_from_a_file(proxy: Proxy, tmp_path: Path) -> None:
+    from tuner.train.models import build_network
+
+    uri = "s3://bucket/nets/resnet18-f37072fd.pth"
+    network = build_network(ImageClassifier(weights=None), channels=3, classes=4, seed=5)
+    file = tmp_path / "net.pth"
+    torch.save(network.module.state_dict(), file)
+    put(proxy, {"nets/resnet18-f37072fd.pth": file.read_bytes()})
+    trial = pinned(ImageClassifier(weights=uri))
+    assert (trial.started_from, trial.identity()["weights"]) == (uri, uri)
+    assert trial.published is not None  # by its name, as for a file
+    assert trial.resolved().weights == uri
+    trial.check_files()
+    assert len(trial.missing_downloads()) == 1
+    loaded = build_network(trial, channels=3, classes=4, seed=7)
+    assert trial.missing_downloads() == []
+    for name, tensor in network.module.state_dict().items():
+        assert torch.equal(tensor, loaded.module.state_dict()[name]), name
+    with pytest.raises(
+        WeightsError, match=r"^weights='s3://bucket/no\.pth' need a file in a store .* there is no such obj"
+    ):
+        ImageClassifier(weights="s3://bucket/no.pth").stored()
+
+
+def test_a_stored_folder_is_named_as_in_the_study_and_lies_in_the_cache(tmp_path: Path) -> None:
+    folder = StoredFolder.at("s3://key:secret@bucket/photos")
+    assert folder.name == "folder:s3://key:secret@bucket/photos"
+    assert "secret" not in str(folder.path)
+    assert tmp_path / "cache" in folder.path.parents
+
+
+STUDY = """
+study = Study(
+    "photos", trial=ImageClassifier(data="folder:s3://bucket/PREFIX", model="resnet18", weights=None),
+    space={"lr": loguniform(1e-4, 1e-1)}, metric="val_accuracy", budget=Budget(trials=4, max_epochs=3),
+)
+"""
+
+
+def test_check_says_what_the_store_has_without_a_download(
+    proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(proxy, photos(4, "checked"))
+    space = study_file(tmp_path, STUDY.replace("PREFIX", "checked"))
+    code, out, _ = run_main(capsys, "check", space, "--storage", tmp_path / "runs")
+    assert code == 0
+    assert (
+        "s3://bucket/checked: 8 images in 2 classes, 0.0 MB; not on this machine yet: a search copies it, once" in out
+    )
+    code, out, _ = run_main(capsys, "check", space, "--json", "--storage", tmp_path / "runs")
+    (told,) = json.loads(out)["stored"]
+    assert (told["uri"], told["objects"], told["classes"], told["copied"]) == ("s3://bucket/checked", 8, 2, False)
+    assert not (tmp_path / "cache").exists()
+    code, _, err = run_main(capsys, "check", study_file(tmp_path, STUDY.replace("PREFIX", "nothing")))
+    assert (code, "got none there; correct bucket and prefix, or copy the images there" in err) == (2, True)

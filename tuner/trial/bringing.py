@@ -1,0 +1,138 @@
+"""What an image classifier reads: which files these are, where they lie, and what has to be brought here first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, cast
+
+from tuner.storage.copies import Listing
+from tuner.trial.data_source import Source
+from tuner.trial.folder_headers import FolderHeaders, folder_headers
+from tuner.trial.image_folder import Folder
+from tuner.trial.models import IMAGENET, PublishedWeights, weights_names
+from tuner.trial.sources import Cifar10, find_source
+from tuner.trial.splitting import Validation
+from tuner.trial.stored import (
+    Copies,
+    StoredFacts,
+    StoredFolder,
+    check_stored,
+    facts_of,
+    images_at,
+    is_stored,
+    weights_at,
+)
+
+
+class ReadsFiles:
+    """The part of `ImageClassifier` that is about its files; see there for the fields."""
+
+    data: str | Callable[[], tuple[Any, Any, Any]]
+    weights: str | Path | None
+    data_dir: str | Path
+    validation: Validation
+    copies: Copies
+
+    @property
+    def each(self) -> Sequence[Any]:
+        """The trial with each of the models that the space has."""
+        raise NotImplementedError
+
+    @property
+    def named_weights(self) -> PublishedWeights | None:
+        """Torchvision's weights that training starts from by their name."""
+        raise NotImplementedError
+
+    @property
+    def weights_file(self) -> Path | None:
+        """The file that training starts from."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> Source:
+        """Where the images come from; StudyError for an unknown data set."""
+        return find_source(self.data, self.copies)
+
+    @property
+    def image_folder(self) -> Folder | None:
+        """Where the images are files of their own, on this machine."""
+        source = self.source
+        found = source.image_folder(self.data_folder) if isinstance(source, Cifar10) else source
+        if isinstance(found, StoredFolder) and not found.copy.is_present:
+            return None
+        return found if isinstance(found, Folder) else None
+
+    @property
+    def stored_data(self) -> str | None:
+        """The URI of images in an object store; None for others."""
+        source = self.source if isinstance(self.data, str) else None
+        return source.uri if isinstance(source, StoredFolder) else None
+
+    @property
+    def stored_weights(self) -> str | None:
+        """The URI of weights in an object store; None for others."""
+        return str(self.weights) if is_stored(self.weights) else None
+
+    @property
+    def data_folder(self) -> Path:
+        """`data_dir` as a path, `~` resolved."""
+        return Path(self.data_dir).expanduser()
+
+    def missing_downloads(self, *, stored: bool = True) -> list[str]:
+        """See `Trial.missing_downloads`."""
+        wanted = [(each.model, each.named_weights) for each in self.each]
+        of_weights = self.stored_weights if stored else None
+        path = self.weights_file
+        data = self.source.missing(self.data_folder) if stored or self.stored_data is None else []
+        return [
+            *data,
+            *([f"{of_weights} into {path.parent}"] if of_weights and path and not path.is_file() else []),
+        ] + [
+            f"ImageNet weights of {model} into {weights.path}"
+            for model, weights in wanted
+            if weights and not weights.path.is_file()
+        ]
+
+    def stored(self) -> list[StoredFacts]:
+        """See `Trial.stored`."""
+        return [facts_of(listing) for listing in self.listings()]
+
+    def listings(self) -> list[Listing]:
+        """What object stores have now, data first; raises DataError or WeightsError."""
+        data, weights = self.stored_data, self.stored_weights
+        return [*([images_at(data)] if data else []), *([weights_at(weights)] if weights else [])]
+
+    def pinned(self, facts: Sequence[StoredFacts]) -> Self:
+        """See `Trial.pinned`."""
+        changed: Self = replace(cast(Any, self), copies=tuple((one.uri, one.version) for one in facts))
+        return changed
+
+    def check_stored(self) -> None:
+        """See `Trial.check_stored`."""
+        check_stored(self.listings(), self.copies)
+
+    def look(self) -> FolderHeaders | None:
+        """See `Trial.look`."""
+        folder = self.image_folder
+        return None if folder is None else folder_headers(folder, validation=self.validation)
+
+    def reads(self) -> str | None:
+        """See `Trial.reads`: images that are files of their own."""
+        folder = self.image_folder
+        return None if folder is None else f"{len(folder.files(self.data_folder)):,} images of {self.source.name}"
+
+    def fingerprint(self) -> str | None:
+        """Of the data set's files; None for a function's data."""
+        return self.source.fingerprint(self.data_folder)
+
+    def resolved(self, folder: Path | None = None) -> Self:
+        """The same trial with its paths made absolute, from `folder` or the working directory."""
+        base = (folder or Path.cwd()).absolute()
+        changed: Any = replace(cast(Any, self), data_dir=str(base / self.data_folder))
+        if isinstance(self.data, str) and self.data.startswith("folder:") and self.stored_data is None:
+            changed = replace(changed, data=f"folder:{base / Path(self.data.removeprefix('folder:')).expanduser()}")
+        if self.weights not in (None, "none", IMAGENET, *weights_names()) and self.stored_weights is None:
+            changed = replace(changed, weights=str(base / Path(str(self.weights)).expanduser()))
+        return cast(Self, changed)
