@@ -98,6 +98,7 @@ def by_ray(row: Row, folder: str, share: float) -> None:
     ).fit()
     assert len(found) == row.trials
     assert not found.errors
+    ray.shutdown()  # as tuner ends what it started
 
 
 def measured(row: Row, side: str) -> dict[str, float]:
