@@ -10,7 +10,8 @@ one in the middle. Each task has seeds of its own, and strategies share them. In
 means; "all" weighs each kind alike. "random" trains each trial to its end, "random at equal epochs" as long as the
 default's epochs of the same search last. "at limits" is the share of a suggestion's continuous numbers, after the first
 four trials, that lie within 1 % of a limit; of random ones 2 %. `--long` instead: the 1,040 epochs of `search.py` on
-LCBench's 8 development tasks, standard errors over tasks: what such a change costs searches of many trials. The last line is one JSON object.
+LCBench's 8 development tasks, standard errors over tasks: what such a change costs searches of many trials. The last
+line is one JSON object.
 """
 
 from __future__ import annotations
