@@ -1,4 +1,7 @@
-"""Changes of the default search that were tried for searches of few trials, each by itself and some together."""
+"""Changes of the default search that were tried for searches of few trials, each by itself and some together.
+
+None of them held on the tasks for the check: see "What a search of ten or twenty trials finds" in measured.md.
+"""
 
 from __future__ import annotations
 
