@@ -123,7 +123,7 @@ def mean_and_interval(values: dict[str, list[float]]) -> tuple[float, float]:
     return statistics.fmean(means), interval(means)
 
 
-def row(found: dict[str, Results], first: dict[str, Results]) -> dict[str, list[float | None]]:
+def row(found: dict[str, Results], first: dict[str, Results]) -> dict[str, list[float]]:
     """For each kind, and for all: regret, its interval, the difference from the first strategy, its interval."""
     cells = {}
     for kind, results in found.items():
@@ -136,10 +136,7 @@ def row(found: dict[str, Results], first: dict[str, Results]) -> dict[str, list[
     together = np.array(list(cells.values()))
     means, halves = together[:, ::2].mean(axis=0), np.sqrt((together[:, 1::2] ** 2).sum(axis=0)) / len(together)
     cells["all"] = [means[0], halves[0], means[1], halves[1]]
-    return {
-        kind: [None if math.isnan(value) else round(float(value), 4) for value in values]
-        for kind, values in cells.items()
-    }
+    return {kind: [round(float(value), 4) for value in values] for kind, values in cells.items()}
 
 
 def told(name: str, cells: dict[str, list[float]], found: dict[str, Results]) -> str:
@@ -179,7 +176,8 @@ def main() -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "hyperopt", "onnxruntime"))
     print(f"{this_machine().cpus} CPUs, Python {platform.python_version()}, {versions}; tasks for {options.tasks}")
     print(", ".join(f"{kind}: {len(found)} tasks" for kind, found in kinds.items()), f"x {options.seeds} seeds")
-    print(json.dumps({budget: measured(options, kinds, budget) for budget in options.budgets}))
+    found = {budget: measured(options, kinds, budget) for budget in options.budgets}
+    print(json.dumps(found).replace("NaN", "null"))  # an interval of a single task, with --quick
 
 
 def long_searches(options: argparse.Namespace) -> dict[str, list[float]]:
