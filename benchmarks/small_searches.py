@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import choice
 import numpy as np
@@ -114,6 +114,19 @@ def beginning(name: str, seed: int, top: int, real: bool) -> tuple[Config, ...]:
     return tuple(recorded[index] for index in greedy(np.clip(expected, 0, 1), top))
 
 
+class Running(Protocol):
+    """The trials of one search: what they reached in truth and what was seen of it, by trial."""
+
+    true: dict[str, list[float]]
+    seen: dict[str, list[float]]
+
+    def begin(self, trial: str, config: Config) -> Config:
+        """A new one; the configuration that it really has is returned."""
+
+    def step(self, trial: str) -> float | None:
+        """The value of its next epoch; None where it diverged."""
+
+
 class Trials:
     """The trials of one search, trained for real or recorded."""
 
@@ -170,9 +183,22 @@ def play(
         task.space, seed=seed, trials=trials, max_epochs=EPOCHS, rungs=tuple(strategy.scheduler.rungs(EPOCHS))
     )
     learned = beginning(task.name, seed, strategy.known, real) if strategy.known else ()
-    proposals = Proposals(problem, strategy.search.build(problem), learned=learned)
-    stopper = strategy.scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=trials)
     running = Trials(task, seed, real)
+    return searched(problem, strategy, running, learned=learned, total_epochs=total_epochs, workers=workers)
+
+
+def searched(
+    problem: Problem,
+    strategy: Strategy,
+    running: Running,
+    *,
+    learned: Sequence[Config] = (),
+    total_epochs: float,
+    workers: int,
+) -> choice.Searched:
+    """One search of whatever trials."""
+    proposals = Proposals(problem, strategy.search.build(problem), learned=learned)
+    stopper = strategy.scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=problem.trials)
     idle, busy = list(range(workers)), []
     now = trained = started = 0
     while trained < total_epochs:
