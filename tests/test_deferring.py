@@ -112,6 +112,21 @@ print(before, after, {"scipy.special", "networkx", "tqdm"} & sys.modules.keys())
     assert said(code) == "set() ['x', 'y'] {'scipy.special'}"
 
 
+def test_the_default_search_suggests_without_scipys_statistics_and_numpys_fortran() -> None:
+    code = """
+import sys
+from tuner import Study, uniform
+study = Study(name="a", trial=print, space={"x": uniform(0, 1)}, metric="loss", mode="min")
+searcher = study.search.build(study.problem)
+for number in range(8):
+    searcher.adopt(number, searcher.suggest(number))
+    searcher.observe(number, 1, 0.5 - number / 10)
+    searcher.end(number, "completed")
+print(sorted({"scipy.linalg", "scipy.special", "scipy.stats", "numpy.f2py"} & sys.modules.keys()))
+"""
+    assert said(code) == "['scipy.linalg', 'scipy.special']"
+
+
 def test_a_module_of_a_package_that_is_loaded_is_deferred_too_and_found_there_afterwards() -> None:
     code = """
 import xml

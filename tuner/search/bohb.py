@@ -36,7 +36,7 @@ class BOHB(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """What its densities come from."""
-        return ("scipy.special",)
+        return ("tuner.search.special_functions",)
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that the model can't take."""

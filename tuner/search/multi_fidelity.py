@@ -62,7 +62,7 @@ class MultiFidelityGP(SearchAlgorithm):
     @property
     def needs(self) -> tuple[str, ...]:
         """What its algebra and its first points come from."""
-        return ("scipy.linalg", "scipy.special", "scipy.stats.qmc", "threadpoolctl")
+        return ("tuner.search.linear_algebra", "tuner.search.special_functions", "threadpoolctl")
 
     def check(self, space: Space) -> None:
         """Raise StudyError for settings or domains that the process can't take."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tuner.errors import StudyError, shown
 from tuner.search.base import Problem, SearchAlgorithm, Searcher
+from tuner.search.sobol import Sequence, sobol
 from tuner.space import Config, Space
-
-if TYPE_CHECKING:
-    from scipy.stats.qmc import Sobol
 
 
 @dataclass(frozen=True)
@@ -24,11 +21,6 @@ class Random(SearchAlgorithm):
     """
 
     sobol: bool = True
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Where the sequence comes from."""
-        return ("scipy.stats.qmc",) if self.sobol else ()
 
     def check(self, space: Space) -> None:
         """Every space will do. Raises StudyError for another `sobol` than True or False."""
@@ -58,16 +50,11 @@ class SobolSearcher(RandomSearcher):
         """A point that depends on seed, number and attempt alone."""
         if attempt or not self._space.dimensions:
             return super().suggest(number, attempt)
-        self._sequence.reset()
-        if number:
-            self._sequence.fast_forward(number)
-        config = self._space.decode(self._sequence.random(1)[0])
+        config = self._space.decode(self._sequence.point(number))
         if all(domain.encodable for domain in self._space.dimensions.values()):
             return config
         return self._space.complete(config, np.random.default_rng([self._seed, number]))
 
     @cached_property
-    def _sequence(self) -> Sobol:
-        from scipy.stats.qmc import Sobol
-
-        return Sobol(len(self._space.dimensions), scramble=True, rng=np.random.default_rng([self._seed]))
+    def _sequence(self) -> Sequence:
+        return sobol(len(self._space.dimensions), np.random.default_rng([self._seed]))

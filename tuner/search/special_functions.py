@@ -1,4 +1,4 @@
-"""What hyperopt's model takes from scipy, loaded without numpy.f2py, which scipy takes with all other names of numpy.
+"""What models take from scipy.special, loaded without numpy.f2py, which scipy takes with all other names of numpy.
 
 A search loads it beforehand, while Ray starts; else it comes with the model's first suggestion.
 """
@@ -6,6 +6,6 @@ A search loads it beforehand, while Ray starts; else it comes with the model's f
 from tuner.deferring import deferred
 
 with deferred("numpy.f2py"):
-    from scipy.special import erf
+    from scipy.special import erf, ndtr, ndtri
 
-__all__ = ["erf"]
+__all__ = ["erf", "ndtr", "ndtri"]
