@@ -32,7 +32,7 @@ def test_the_need_of_a_classifier_is_that_of_its_largest_optimizer() -> None:
 def test_a_function_saves_what_it_likes() -> None:
     need = disk_need(study(), 2, largest_checkpoint(study()))
     assert need.checkpoint_bytes is None
-    assert "unknown before the first one is there" in need.sentence()
+    assert "unknown until the first one is saved" in need.sentence()
     need.check(1e-6)
     assert need.notices(1e-6, Disk(1, 1)) == []
 

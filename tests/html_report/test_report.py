@@ -63,7 +63,7 @@ def test_metrics_are_told_with_their_intervals(tmp_path: Path) -> None:
 def test_where_noise_is_not_known_the_runner_up_is_named_without_a_verdict(run: Run) -> None:
     page = report_html(run)
     assert "The runner-up, trial" in page
-    assert "can't be told from one training of each" in page
+    assert "One training of each can't show whether" in page
 
 
 def test_no_text_of_the_user_becomes_markup(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ A version whose objects all are what another one has too takes its files from th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -338,6 +337,8 @@ def _no_room(folder: Path, needed: int, free: int | None = None) -> StoreProblem
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
     """One process at a time, of all machines that share the cache."""
+    import fcntl  # Windows, where results are read, has none
+
     base.mkdir(parents=True, exist_ok=True)
     with base.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
