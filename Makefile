@@ -9,7 +9,7 @@ TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope
 
 .PHONY: demo test test-all docker-test check docs picture notebooks bench clean
 
-demo: $(STAMP)  ## a real search on embedded data, under two minutes on two cores
+demo: $(STAMP)  ## a real search on embedded data, one to five minutes on two cores
 	$(BIN)/python -m tuner run search_spaces/digits.py
 
 test: $(STAMP) check  ## every check, and the tests that answer in minutes
