@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from tuner.space.values import is_number
 DEFAULT_MAX_EPOCHS = 10
 SECONDS_PER_HOUR = 3600
 MINUTES_PER_HOUR = 60
+MOST_COUNTED = 1e9  # greater numbers are told with a power of ten
 
 
 class _LeftOut(int):
@@ -188,7 +189,8 @@ class Limit:
     def refusal(self, limit: float, spending: Spending) -> str:
         """Why a run that has reached it can't go on, and how it could."""
         spent = math.nan if self.spent is None else self.spent(spending)
-        kept = ", with what is kept to train the winner again" if spending.kept_epochs else ""
+        without = math.nan if self.spent is None else self.spent(replace(spending, kept_epochs=0, kept_seconds=0.0))
+        kept = ", with what is kept to train the winner again" if spent > without else ""
         return (
             f"{self.option} counts the whole run and must be {self.beyond} the {self.told(_read_well(spent))} that it "
             f"has already used{kept}, got {self.told(_read_well(limit))}; use {self.option} with another value"
@@ -197,7 +199,7 @@ class Limit:
 
 def _read_well(value: float) -> float:
     """With as many digits as people read."""
-    return int(value) if float(value).is_integer() else float(f"{value:.4g}")
+    return int(value) if abs(value) < MOST_COUNTED and float(value).is_integer() else float(f"{value:.4g}")
 
 
 # The limits

@@ -217,6 +217,7 @@ def test_nothing_is_kept_for_a_winner_that_was_trained_again_already(fast: Path)
     declared = study(budget=Budget(trials=2, max_epochs=8))
     record = end(build(declared, fast))
     assert (record.search_epochs(), kept_for_refit(declared, record)) == (21, (0, 0.0))
+    assert kept_for_refit(study(budget=declared.budget, repeats=3), record) == (0, 0.0)
     more = study(budget=Budget(total_epochs=22, max_epochs=8))
     assert Limits(more, record, 1).refusal() is None
     record.trials.popitem()
@@ -225,6 +226,11 @@ def test_nothing_is_kept_for_a_winner_that_was_trained_again_already(fast: Path)
         "--total-epochs counts the whole run and must be above the 26 that it has already used, with what is kept to train "
         "the winner again, got 22; use --total-epochs with another value"
     )
+    wanted = study(budget=Budget(target=1e30, max_epochs=8))  # of a loss, and so reached at once
+    told = Limits(wanted, record, 1).refusal()
+    assert told is not None
+    assert "got 1e+30; use --target" in told
+    assert "train the winner again" not in told  # which takes nothing of it
 
 
 def test_a_limit_that_is_reached_in_its_middle_ends_it_and_a_later_driver_begins_it_anew(fast: Path) -> None:

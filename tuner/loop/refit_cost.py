@@ -40,10 +40,12 @@ def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[
 
 def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], reported: int) -> int:
     """The epochs of the longest refit that may come to be due: of today's winners, and of any trial that runs."""
-    longest = study.budget.max_epochs
+    longest, done = study.budget.max_epochs, trained_refit(record) is not None
+    if done and not running:
+        return 0
     if study.repeats > 1 and record.best_trial() is not None:
         return longest  # another seed may put any configuration first
-    won = () if trained_refit(record) is not None else (record.best_trial(), record.best_ended_trial)
+    won = () if done else (record.best_trial(), record.best_ended_trial)
     worths = [record.worth_of(trial.trial) for trial in won if trial is not None]
     coming = [min(trial.epoch + 1 + reported, full_length(trial.config, longest)) for trial in running]
     return max([*(worth.epoch for worth in worths if worth is not None), *coming], default=0)
