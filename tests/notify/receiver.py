@@ -17,6 +17,7 @@ class Receiver:
         self.requests: list[tuple[str, dict[str, str], Any]] = []
         self.go_on = threading.Event()
         self.go_on.set()
+        self.asked = threading.Event()  # set by the first POST, answered or not
         self.arrived = threading.Condition()
         self.url = ""
 
@@ -37,6 +38,7 @@ def receiving() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            kept.asked.set()
             kept.go_on.wait(30)
             with kept.arrived:
                 kept.requests.append((self.path, dict(self.headers), body))
