@@ -53,8 +53,14 @@ def test_a_search_copies_its_images_once_and_notices_that_they_changed(tmp_path:
     went_on = tuner("resume", "runs", "--trials", "5", "--wandb", "off", folder=tmp_path)
     assert went_on.code == 0, went_on.err
     assert proxy.requests - told <= 4
+    proxy.gone = True
+    without_store = tuner("resume", "runs", "--trials", "6", "--wandb", "off", folder=tmp_path)
+    proxy.gone = False
+    assert without_store.code == 0, without_store.err
+    assert "; the run goes on with this machine's copies of what it began with" in without_store.err
+    assert len(load_run(tmp_path / "runs").record.trials) == 6
     put(proxy, {"photos/cat/000.png": photo("cat", 99)})
-    refused = tuner("resume", "runs", "--trials", "6", "--wandb", "off", folder=tmp_path)
+    refused = tuner("resume", "runs", "--trials", "7", "--wandb", "off", folder=tmp_path)
     assert refused.code == 2
     assert "a run keeps the data that it began with, got other files" in refused.err.splitlines()[-1]
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,12 @@ DIGITS = Study(
 
 
 def of_run(study: Study) -> dict[str, Any]:
-    return {"comparable": comparable(study), "data_fingerprint": study.declared_trial.fingerprint()}
+    trial = study.declared_trial
+    return {
+        "comparable": comparable(study),
+        "data_fingerprint": trial.fingerprint(),
+        "weights_fingerprint": trial.weights_fingerprint(),
+    }
 
 
 def test_a_study_goes_on_with_a_run_of_its_own() -> None:
@@ -55,6 +61,21 @@ def test_what_would_make_trials_differ_is_refused_by_its_name(study: Study, chan
         f"a run keeps the {told} in study.py: trials could not be compared; change it back, or start a new run, "
         "which learns from this one"
     )
+
+
+def test_a_weights_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    (file := tmp_path / "mine.pth").write_bytes(b"weights")
+    study = replace(DIGITS, trial=ImageClassifier("digits", "resnet18", weights=file))
+    info = of_run(study)
+    check_comparable(study, info, "study.py")
+    check_comparable(study, {**info, "weights_fingerprint": None}, "study.py")  # an earlier version's run
+    file.write_bytes(b"WEIGHTS")  # of the same size
+    with pytest.raises(
+        RunFolderError,
+        match=rf"^a run keeps the weights that it began with, got other contents of {file} for study\.py: trials could "
+        "not be compared; restore the file, or start a new run$",
+    ):
+        check_comparable(study, info, "study.py")
 
 
 def test_other_data_is_refused() -> None:

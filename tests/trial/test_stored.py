@@ -71,20 +71,30 @@ def test_trials_keep_the_images_that_their_search_began_with(proxy: Proxy) -> No
     began = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
     before = load_splits(began, seed=0, image_size=8)  # copies them, as on a node that hasn't them
     put(proxy, {"kept/cat/000.png": photo("dog", 99), "kept/cat/012.png": photo("cat", 98)})
-    with pytest.raises(
-        DataError, match=r"keeps the data and weights that it began with, got other objects now at s3://"
-    ):
-        began.check_stored()
+    began.check_stored()  # this machine has what it began with
     after = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
     assert after.fingerprint() != began.fingerprint()
     assert len(load_splits(after, seed=0, image_size=8).train.labels) >= len(before.train.labels)
     proxy.gone = True  # what is here needs no store
     try:
         again = load_splits(began, seed=0, image_size=8)
+        began.check_stored()
+        asked = ImageClassifier(data="folder:s3://bucket/kept", weights=None)
+        kept, said = asked.pinned_again(began.fingerprint(), None)
+        assert kept == began
+        assert said is not None
+        assert said.endswith("; the run goes on with this machine's copies of what it began with")
+        for unknown in ("0123456789abcdef", None):  # which was never copied
+            with pytest.raises(DataError, match="can't be reached"):
+                asked.pinned_again(unknown, None)
     finally:
         proxy.gone = False
     assert torch.equal(again.train.labels, before.train.labels)
     os.environ["TUNER_CACHE"] += "-of-another-node"
+    with pytest.raises(
+        DataError, match=r"keeps the data and weights that it began with, got other objects now at s3://"
+    ):
+        began.check_stored()
     with pytest.raises(DataError, match="restore them, or start a new search"):
         load_splits(began, seed=0, image_size=8)
 
@@ -126,6 +136,11 @@ def test_weights_come_from_a_store_as_from_a_file(proxy: Proxy, tmp_path: Path) 
     assert trial.missing_downloads() == []
     for name, tensor in network.module.state_dict().items():
         assert torch.equal(tensor, loaded.module.state_dict()[name]), name
+    before = trial.weights_fingerprint()
+    assert before == trial.stored()[0].version
+    put(proxy, {"nets/resnet18-f37072fd.pth": file.read_bytes() + b"."})
+    assert pinned(ImageClassifier(weights=uri)).weights_fingerprint() != before
+    trial.check_stored()  # this machine has what was there
     with pytest.raises(
         WeightsError, match=r"^weights='s3://bucket/no\.pth' need a file in a store .* there is no such obj"
     ):

@@ -37,6 +37,7 @@ class Seen:
         address: of the node
         versions: of Python and the packages that a trial's results depend on, by name
         data: the fingerprint of the study's data; None where it has none
+        weights: likewise, of the weights that training starts from
         problem: what keeps it from the study's code, data and weights, in a sentence; None where nothing does
         no_storage: what keeps it from the run's folder, in the same way
     """
@@ -44,6 +45,7 @@ class Seen:
     address: str
     versions: Mapping[str, str]
     data: str | None = None
+    weights: str | None = None
     problem: str | None = None
     no_storage: str | None = None
 
@@ -54,7 +56,7 @@ def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted
     Nodes that don't answer in time, or are lost meanwhile, are named in a notice: a trial that fails there is tried
     again.
 
-    Raises StudyError where one has another version than this process, lacks code, data or weights or has other data,
+    Raises StudyError where one has another version than this process, lacks code, data or weights or has others,
     and RunFolderError where one doesn't see the folder of the runs.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and holds_a_trial(resources, node)]
@@ -75,7 +77,8 @@ def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted
         needs=f"the folder of the runs, {storage.uri!r}",
         fix="use a folder that all nodes see, or a bucket (--storage s3://…) with its credentials on each",
     )
-    _check_data(trial.fingerprint(), seen)
+    _check_same("data", "files", trial.fingerprint(), {node.address: node.data for node in seen})
+    _check_same("weights", "contents", trial.weights_fingerprint(), {node.address: node.weights for node in seen})
     return [*_of_versions(here, seen), *_of_silent(silent)]
 
 
@@ -115,11 +118,12 @@ def _refuse(kind: type[StudyError], lacking: Mapping[str, str], *, needs: str, f
         raise kind(f"every node needs {needs}, got none on {', '.join(lacking)} ({first}); {fix}")
 
 
-def _check_data(here: str | None, seen: Sequence[Seen]) -> None:
-    other = [node.address for node in seen if node.data != here]
+def _check_same(what: str, parts: str, here: str | None, there: Mapping[str, str | None]) -> None:
+    """Raise StudyError where nodes, by their addresses, have another fingerprint than this process."""
+    other = [address for address, fingerprint in there.items() if fingerprint != here]
     if other:
         raise StudyError(
-            f"every node needs the same data, got other files under the same path on {', '.join(other)}; copy them "
+            f"every node needs the same {what}, got other {parts} under the same path on {', '.join(other)}; copy them "
             "again, or use a folder that all nodes see"
         )
 
@@ -200,7 +204,7 @@ def _look() -> Callable[..., dict[str, Any]]:
             trial.check_files()
             trial.check_stored()
             missing = trial.missing_downloads(stored=False)
-            found["data"] = trial.fingerprint()
+            found["data"], found["weights"] = trial.fingerprint(), trial.weights_fingerprint()
             found["problem"] = f"it lacks {', '.join(missing)}" if missing else None
         except Exception as error:
             found["problem"] = problem_of(error)

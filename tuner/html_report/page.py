@@ -218,6 +218,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "what a trial is": _without_address(info.get("trial")),
         "weights": info.get("started_from"),
         "data fingerprint": info.get("data_fingerprint"),
+        "weights fingerprint": info.get("weights_fingerprint"),
         "search": info.get("search"),
         "scheduler": info.get("scheduler"),
         "learned from": info.get("warm_start"),

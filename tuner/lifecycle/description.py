@@ -50,6 +50,7 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
         "started_from": study.declared_trial.started_from,
         "comparable": comparable(study),
         "data_fingerprint": study.declared_trial.fingerprint(),
+        "weights_fingerprint": study.declared_trial.weights_fingerprint(),
         "function_sources": function_sources(study),
         "options": options,
         "working_directory": str(Path.cwd()),  # what relative paths of study and options are relative to

@@ -92,7 +92,9 @@ def decide(
     options = with_orders(earlier.info["options"], steered) | given
     ready = (study or earlier.declared_study()).with_options(**options)
     ready = replace(ready, trial=ready.declared_trial.resolved(Path(earlier.info["working_directory"])))
-    ready = replace(ready, trial=ready.declared_trial.pinned(ready.declared_trial.stored()))
+    fingerprints = earlier.info["data_fingerprint"], earlier.info["weights_fingerprint"]
+    trial, without_store = ready.declared_trial.pinned_again(*fingerprints)
+    ready = replace(ready, trial=trial)
     text = study_text(earlier.folder, earlier.events)
     check_comparable(ready, earlier.info, "the study" if study else f"{earlier.path}/{text.name}")
     again = None if retry is None else _to_retry(earlier, ready, retry)
@@ -119,7 +121,7 @@ def decide(
         search_on=bool(given or waiting or again is not None) and not added,
         refit=refit,
         undo_refit=undo_refit,
-        warnings=(warning,) if warning else (),
+        warnings=tuple(one for one in (without_store, warning) if one),
     )
 
 

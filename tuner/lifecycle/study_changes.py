@@ -48,6 +48,12 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
             f"a run keeps the data that it began with, got other files for {where}: trials could not be compared; "
             "restore the files, or start a new run"
         )
+    weights = info.get("weights_fingerprint")  # unknown of runs of earlier versions
+    if weights is not None and weights != study.declared_trial.weights_fingerprint():
+        raise RunFolderError(
+            f"a run keeps the weights that it began with, got other contents of {now.get('weights')} for {where}: "
+            "trials could not be compared; restore the file, or start a new run"
+        )
 
 
 @dataclass(frozen=True)

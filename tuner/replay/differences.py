@@ -55,6 +55,9 @@ def _of_the_data(run: Run, declared: Declared) -> Iterator[str]:
     before, now = run.info["data_fingerprint"], declared.study.declared_trial.fingerprint()
     if before is not None and before != now:
         yield f"the data are other files: their fingerprint was {before}, and is {now or 'unknown'}"
+    before, now = run.info["weights_fingerprint"], declared.study.declared_trial.weights_fingerprint()
+    if before is not None and before != now:
+        yield f"the weights are another file: their fingerprint was {before}, and is {now or 'unknown'}"
 
 
 def _of_hardware(run: Run, gpus: float) -> Iterator[str]:

@@ -20,7 +20,7 @@ PAIRED = 0.75  # share of the smaller group's seeds in both groups, from which o
 ROUNDING = 1e-9  # of a difference: a spread of less is none
 _SAME = (
     "study", "metric", "mode", "space", "search", "scheduler", "started_from", "warm_start", "data_fingerprint",
-    "function_sources",
+    "weights_fingerprint", "function_sources",
 )  # fmt: skip
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # where a function lay in memory: another place in each process
 

@@ -151,10 +151,19 @@ class Trial(ABC):
         """The same trial, whose data and weights are what object stores have now; see `stored`."""
         return self
 
-    def check_stored(self) -> None:
-        """Raise DataError or WeightsError where stores have other data or weights now than those of `pinned`.
+    def pinned_again(self, data: str | None, weights: str | None) -> tuple[Self, str | None]:
+        """The same as `pinned`, for a run that began with data and weights of these fingerprints.
 
-        Likewise where they can't be read, or this machine has no room for them.
+        Where a store can't be asked, it is pinned to the copies that this machine has of them, and a sentence for the
+        user comes with it. Raises DataError or WeightsError where a copy isn't here, whole.
+        """
+        return self, None
+
+    def check_stored(self) -> None:
+        """Raise DataError or WeightsError where this machine can't have the data or weights of `pinned`.
+
+        That is where it has no copy of them, and the store has others now, can't be read, or holds more than there is
+        room for.
         """
         return
 
@@ -171,6 +180,13 @@ class Trial(ABC):
 
     def fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the data; None if it isn't known what data there is."""
+        return None
+
+    def weights_fingerprint(self) -> str | None:
+        """16 hexadecimal digits that change with the weights that training starts from.
+
+        None where it starts from random or published weights, or from a function's.
+        """
         return None
 
     def source_fingerprint(self) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from tuner.storage.copies import Listing
+from tuner.errors import DataError, WeightsError
+from tuner.storage.copies import Copy, Listing
 from tuner.trial.data_source import Source
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.image_folder import Folder
@@ -109,9 +111,25 @@ class ReadsFiles:
         changed: Self = replace(cast(Any, self), copies=tuple((one.uri, one.version) for one in facts))
         return changed
 
+    def pinned_again(self, data: str | None, weights: str | None) -> tuple[Self, str | None]:
+        """See `Trial.pinned_again`."""
+        try:
+            return self.pinned(self.stored()), None
+        except (DataError, WeightsError) as problem:
+            began = [
+                (uri, version) for uri, version in ((self.stored_data, data), (self.stored_weights, weights)) if uri
+            ]
+            if not all(version and Copy(uri, version).is_whole for uri, version in began):
+                raise
+            kept: Self = replace(cast(Any, self), copies=tuple(began))
+            return kept, f"{problem}; the run goes on with this machine's copies of what it began with"
+
     def check_stored(self) -> None:
         """See `Trial.check_stored`."""
-        check_stored(self.listings(), self.copies)
+        pinned = dict(self.copies)
+        wanted = [uri for uri in (self.stored_data, self.stored_weights) if uri]
+        if not all(uri in pinned and Copy(uri, pinned[uri]).is_whole for uri in wanted):
+            check_stored(self.listings(), self.copies)
 
     def look(self) -> FolderHeaders | None:
         """See `Trial.look`."""
@@ -126,6 +144,16 @@ class ReadsFiles:
     def fingerprint(self) -> str | None:
         """Of the data set's files; None for a function's data."""
         return self.source.fingerprint(self.data_folder)
+
+    def weights_fingerprint(self) -> str | None:
+        """Of a file's contents, or the version in a store; None for random and published weights."""
+        if uri := self.stored_weights:
+            return Copy(uri, dict(self.copies).get(uri)).settled.version
+        path = self.weights_file
+        if path is None or self.named_weights is not None or not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
     def resolved(self, folder: Path | None = None) -> Self:
         """The same trial with its paths made absolute, from `folder` or the working directory."""
