@@ -95,6 +95,17 @@ def test_set_of_an_unknown_name_is_refused() -> None:
         build().with_options(fixed={"optimiser": "sgd"})
 
 
+def test_set_knows_what_other_libraries_call_a_hyperparameter_and_names_each_once() -> None:
+    with pytest.raises(
+        SpaceError, match=r"^'learning_rate' is not a hyperparameter of the study; did you mean 'lr'\?$"
+    ):
+        build().with_options(fixed={"learning_rate": 0.1})
+    with pytest.raises(SpaceError, match=r"; it has lr, ") as refused:
+        build().with_options(fixed={"qqqq": 0.1})
+    names = str(refused.value).partition("; it has ")[2].split(", ")
+    assert len(names) == len(set(names)) > 30
+
+
 def test_set_of_an_impossible_value_is_refused() -> None:
     with pytest.raises(StudyError, match=r"^optimizer must be adam, adamw or sgd, got 'lion'"):
         build().with_options(fixed={"optimizer": "lion"})

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tuner.device_errors import advice, context_is_dead, is_device_fault
@@ -138,8 +138,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that isn't one of those known."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"
+def did_you_mean(name: str, known: Iterable[str], spellings: Mapping[str, str] | None = None) -> str:
+    """The end of a message about a name that isn't one of those known; `spellings` are further names of some."""
+    names = {known_name: known_name for known_name in known}
+    close = difflib.get_close_matches(name, spelt := {**(spellings or {}), **names}, n=1)
+    return f"did you mean {spelt[close[0]]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"

@@ -266,7 +266,9 @@ class Study:
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, and starting points follow it."""
-        space = self.search_space.fix(fixed, more=tuple(self.declared_trial.known_hyperparameters))
+        rows = self.declared_trial.known_hyperparameters.values()
+        spellings = {spelling: row.name for row in rows for spelling in (row.name, *row.aliases)}
+        space = self.search_space.fix(fixed, spellings)
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 
     def _check_metric(self) -> None:

@@ -244,7 +244,7 @@ def test_fixing_a_name_leaves_the_configurations_that_have_its_value(space: Spac
 
 
 def test_fixing_keeps_the_declared_order_and_may_add_names() -> None:
-    fixed = SPACE.fix({"lr": 0.01, "epochs": 3}, more=["epochs"])
+    fixed = SPACE.fix({"lr": 0.01, "epochs": 3}, {"epochs": "epochs"})
     assert fixed.names == ["momentum", "optimizer", "net.layers", "net.width", "lr", "classes", "epochs"]
     assert fixed.constants == {"lr": 0.01, "classes": 10, "epochs": 3}
     assert SPACE.fix({"classes": 5}).constants == {"classes": 5}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -175,16 +175,24 @@ class Space:
         """Dotted names of the dimensions that are part of the configuration."""
         return self._conditions.active(self.flatten(config))
 
-    def fix(self, values: Mapping[str, Any], more: Iterable[str] = ()) -> Space:
-        """The space with dimensions (or constants) replaced by constants, by dotted name; `more` names may be new.
+    def fix(self, values: Mapping[str, Any], spellings: Mapping[str, str] | None = None) -> Space:
+        """The space with dimensions (or constants) replaced by constants, by dotted name.
 
-        Conditions on a fixed dimension are settled: what they rule out leaves the space. Raises SpaceError for an
-        unknown name.
+        Conditions on a fixed dimension are settled: what they rule out leaves the space.
+
+        Args:
+            values: of the constants
+            spellings: names that may be new to the space, by what users call them
+
+        Raises:
+            SpaceError: an unknown name.
         """
-        known = [*self.names, *more]
+        spellings = spellings or {}
+        known = dict.fromkeys([*self.names, *spellings.values()])
         for name in values:
             if name not in known:
-                raise SpaceError(f"{name!r} is not a hyperparameter of the study; {did_you_mean(name, known)}")
+                near = did_you_mean(name, known, spellings)
+                raise SpaceError(f"{name!r} is not a hyperparameter of the study; {near}")
         entries: dict[str, Any] = {
             **self.constants,
             **self._conditions.settled(self.dimensions, values),

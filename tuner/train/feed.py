@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import torch
@@ -142,14 +142,8 @@ class Feeds:
 
 def _image_feed(splits: Splits, device: torch.device, chosen: Mapping[str, Any], *, drawn: bool) -> Feed:
     """Augmented as the hyperparameters say; only a process that has images `drawn` prepares and keeps them."""
-    augmentation = Augmentation(
-        crop_padding=chosen["crop_padding"],
-        flip=chosen["flip"],
-        color_jitter=chosen["color_jitter"],
-        random_erasing=chosen["random_erasing"],
-        random_resized_crop=chosen["random_resized_crop"],
-        policy=_policy(chosen),
-    )
+    strengths = {field.name: chosen[field.name] for field in fields(Augmentation) if field.name in chosen}
+    augmentation = Augmentation(**strengths, policy=_policy(chosen))
     mixes = chosen["mixup"] or chosen["cutmix"]
     mixing = Mixing(chosen["mixup"], chosen["cutmix"], len(splits.classes)) if mixes else None
     train, validation = splits.train, splits.validation

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torchvision.transforms.v2 import functional
 from tuner.train.data import Normalisation
 from tuner.train.data.augmentation import Augmentation
 from tuner.train.randomness import seeded
+from tuner.trial.image_hyperparameters import CHANGES_IMAGES
 
 EVERYTHING = Augmentation(crop_padding=2, flip=0.5, color_jitter=0.4, random_erasing=0.5)
 PARTS = {
@@ -15,6 +17,7 @@ PARTS = {
     "flip": Augmentation(flip=0.5),
     "jitter": Augmentation(color_jitter=0.4),
     "erasing": Augmentation(random_erasing=0.5),
+    "resized crop": Augmentation(random_resized_crop=0.2),
     "everything": EVERYTHING,
 }
 every_part = pytest.mark.parametrize("augmentation", PARTS.values(), ids=PARTS)
@@ -237,6 +240,12 @@ def test_switched_off_only_the_normalisation_is_left() -> None:
     assert not off.active
     assert off(images, lambda given: normalised if given is images else given) is normalised
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_each_augmentation_is_tested_here_and_known_to_change_images() -> None:
+    names = {field.name for field in fields(Augmentation)} - {"policy"}  # which has tests of its own
+    assert {name for part in PARTS.values() for name in names if getattr(part, name)} == names
+    assert {*CHANGES_IMAGES} == names | {"auto_augment", "mixup", "cutmix"}
 
 
 @every_part

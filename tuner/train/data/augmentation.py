@@ -44,8 +44,7 @@ class Augmentation:
     @property
     def active(self) -> bool:
         """Whether anything is changed at all."""
-        numbers = self.crop_padding, self.flip, self.color_jitter, self.random_erasing, self.random_resized_crop
-        return any(numbers) or self.policy is not None
+        return self != Augmentation()
 
     def __call__(self, images: Tensor, normalise: Callable[[Tensor], Tensor]) -> Tensor:
         """Augmented and normalised images, without waiting for the device.
