@@ -35,6 +35,7 @@ from tuner.storage import lease
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
 from tuner.trial.metrics import METRICS, NAMED
+from tuner.trial.sources import KNOWN_SOURCES
 
 GENERATED = pages()
 
@@ -102,6 +103,10 @@ def test_each_hyperparameter_has_a_section_and_a_row() -> None:
 def test_each_field_of_a_declaration_is_in_its_section(kind: type) -> None:
     names = [field.name for field in fields(kind) if field.name != "_"]  # type: ignore[arg-type]
     assert sorted(rows(section("reference/study-file.md", kind.__name__))) == sorted(names)
+
+
+def test_each_data_set_by_name_is_in_the_reference() -> None:
+    assert missing(KNOWN_SOURCES, section("reference/study-file.md", "ImageClassifier"), '`"{}"`') == []
 
 
 def test_each_setting_of_an_algorithm_is_shown() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tuner.errors import DataError, StudyError
 from tuner.trial.image_folder import Folder, LeftOut
-from tuner.trial.sources import find_source, idx_is_whole
+from tuner.trial.sources import KNOWN_SOURCES, find_source, idx_is_whole
 
 
 def write_idx(path: Path, shape: tuple[int, ...], content: bytes) -> None:
@@ -217,3 +217,12 @@ def test_cifar10_is_taken_as_folders_with_both_splits(tmp_path: Path) -> None:
     write_images(tmp_path / "cifar10", "test/cat/1.jpg")
     source.check(tmp_path)
     assert len(source.files(tmp_path)) == 3
+
+
+def test_it_is_known_how_each_data_set_by_name_is_read_and_downloaded_where_it_may_be_missing(tmp_path: Path) -> None:
+    from tuner.train.data.by_name import DATA_SETS
+
+    assert list(DATA_SETS) == list(KNOWN_SOURCES)
+    missing = [name for name, source in KNOWN_SOURCES.items() if source.missing(tmp_path)]
+    assert missing == ["fashion-mnist", "cifar10"]
+    assert [name for name, data_set in DATA_SETS.items() if data_set.download] == missing
