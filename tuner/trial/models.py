@@ -57,7 +57,7 @@ class ModelFacts:
 
     The defaults are those of a model that is the user's function, of which nothing is known. `fixed_size` says that it
     takes exactly `min_size`, as vision transformers with their position embedding do. `default` names its "imagenet"
-    weights. A model with stochastic depth leaves residual blocks out in training.
+    weights. A model with stochastic depth leaves residual blocks out in training. `library` is the one that makes it.
     """
 
     name: str
