@@ -1,24 +1,30 @@
 """Pages that MkDocs builds from the code and from the files at the root, so that no copy of either is committed.
 
-MkDocs loads this file as a hook and calls `on_files`.
+MkDocs loads this file as a hook and calls `on_files` and `on_page_markdown`.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, fields
 from html import escape
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+import tuner
 from tuner.cli.main import parser as command_parser
+from tuner.schedule import Scheduler
+from tuner.search import SearchAlgorithm
 from tuner.trial.hyperparameter import Hyperparameter
 from tuner.trial.hyperparameters import TABLE, markdown
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 USAGE_WIDTH = 78  # characters that fit beside the navigation
@@ -61,6 +67,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what a page in docs/ takes from the code."""
+    return filled(markdown)
+
+
 def pages() -> dict[str, str]:
     """Path below docs/ -> Markdown, of every generated page."""
     return {
@@ -76,6 +87,50 @@ def from_the_root(name: str) -> str:
     for other in AT_THE_ROOT:
         text = text.replace(f"]({other}", f"]({other.lower()}")
     return text
+
+
+# Search algorithms and early stopping, for the places of the pages that ask for them
+
+
+def filled(text: str) -> str:
+    """A page with a table, or a full description, of each search algorithm or scheduler where a comment asks for it."""
+    for kind, name in ((SearchAlgorithm, "search algorithms"), (Scheduler, "schedulers")):
+        if f"<!-- {name}" in text:
+            found = exported(kind)
+            text = text.replace(f"<!-- {name}: table, made from the code -->", _table(found))
+            text = text.replace(f"<!-- {name}: each in full, made from the code -->", _in_full(found))
+    return text
+
+
+def exported(kind: type) -> list[type]:
+    """What tuner has of a kind, the default of a study first."""
+    public = [getattr(tuner, name) for name in tuner.__all__]
+    defaults = {field.default_factory for field in fields(tuner.Study)}
+    found = [one for one in public if isinstance(one, type) and issubclass(one, kind)]
+    return sorted(found, key=lambda one: (one not in defaults, one.__name__))
+
+
+def _table(found: list[type]) -> str:
+    rows = (f"| `{_call(one)}` | {_first_sentence(one)} |" for one in found)
+    return "\n".join(["| class, with its defaults | what it does |", "|---|---|", *rows])
+
+
+def _call(one: type) -> str:
+    settings = (field for field in fields(one) if field.init)  # type: ignore[arg-type]
+    return f"{one.__name__}({', '.join(f'{field.name}={_value(field)}' for field in settings)})"
+
+
+def _value(field: Field[object]) -> str:
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    return f"{value:.3g}" if isinstance(value, float) else repr(value).replace("'", '"')
+
+
+def _first_sentence(one: type) -> str:
+    return (inspect.getdoc(one) or "").partition("\n\n")[0].replace("\n", " ").removesuffix(".")
+
+
+def _in_full(found: list[type]) -> str:
+    return "\n\n".join(f"::: tuner.{one.__name__}\n    options: {{members: []}}" for one in found)
 
 
 # Hyperparameters

@@ -4,8 +4,10 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
-from tests.schedule.each import EAGER
+from tests.schedule import each as schedulers
+from tests.search import each as searches
 
 VALUES_MODULE = "malformed_values"  # lies beside the files
 VALUES_TEXT = '''\
@@ -79,6 +81,11 @@ memoryview(b'') | bytearray(b'x') | slice(1) | type('X', (), {})() | collections
 """.strip()
 BAD = [value.strip() for line in VALUES.splitlines() for value in line.split(" | ")]
 
+
+def _fields_of(declaration: Any) -> dict[str, str]:
+    return {field.name: repr(getattr(declaration, field.name)) for field in fields(declaration)}
+
+
 # Each declaration as a call of its own, with settings that work; and where in a study it belongs.
 CALLS: dict[str, tuple[dict[str, str], str]] = {
     "Budget": (
@@ -94,25 +101,14 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
         "budget={}",
     ),
     "Resources": ({"cpus": "1", "gpus": "0", "strategy": "None", "placement": "'pack'"}, "resources={}"),
+    **{type(one).__name__: (_fields_of(one), "scheduler={}") for one in schedulers.EAGER},
     **{
-        type(one).__name__: ({each.name: repr(getattr(one, each.name)) for each in fields(one)}, "scheduler={}")
-        for one in EAGER
+        type(one).__name__: (
+            _fields_of(one),
+            "search={}" + ", space={{'x': choice([1, 2])}}" * searches.is_finite_only(one),
+        )
+        for one in searches.EAGER
     },
-    "HyperOpt": ({"startup_trials": "3", "candidates": "4", "gamma": "0.25"}, "search={}"),
-    "BOHB": (
-        {
-            "min_points": "2",
-            "good_share": "0.2",
-            "candidates": "4",
-            "random_share": "0.3",
-            "bandwidth_factor": "3",
-        },
-        "search={}",
-    ),
-    "Random": ({"sobol": "True"}, "search={}"),
-    "Grid": ({}, "search={}, space={{'x': choice([1, 2])}}"),
-    "Optuna": ({"sampler": "'TPESampler'", "options": "{'n_startup_trials': 2}"}, "search={}"),
-    "MultiFidelityGP": ({"startup_trials": "4", "candidates": "20"}, "search={}"),
     "History": ({"path": "None", "studies": "['a']", "top": "3", "portfolio": "True"}, "warm_start={}"),
     "ImageClassifier": (
         {

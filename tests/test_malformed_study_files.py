@@ -43,7 +43,8 @@ def what_is_wrong(folder: Path, file: StudyFile, capsys: pytest.CaptureFixture[s
     return None if code == 0 or (code == 2 and told) else f"{file.what}: {code}, {message}"
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore:careful:UserWarning")  # a file's own
+@pytest.mark.filterwarnings("ignore:'NoneType' object is not callable; perhaps you missed a comma:SyntaxWarning")
 def test_all_malformed_files_get_a_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

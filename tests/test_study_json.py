@@ -9,17 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.schedule.each import EACH, EAGER
+from tests.schedule import each as schedulers
+from tests.search import each as searches
 from tuner import (
-    BOHB,
     Budget,
     External,
     Failures,
-    Grid,
     History,
-    HyperOpt,
-    MultiFidelityGP,
-    Optuna,
     Random,
     Resources,
     Study,
@@ -58,10 +54,6 @@ DOMAINS = st.one_of(
     st.builds(choice, st.lists(PLAIN, min_size=1, max_size=4, unique_by=repr)),
     st.builds(grid_search, st.lists(st.integers(0, 99), min_size=1, max_size=4, unique=True)),
 )
-SEARCHES = [
-    *(Random(), Random(sobol=False), Grid(), HyperOpt(), BOHB(min_points=5), MultiFidelityGP(startup_trials=6)),
-    *(Optuna(), Optuna("TPESampler", options={"n_startup_trials": 3})),
-]
 
 
 def study(**changes: Any) -> Study:
@@ -87,13 +79,13 @@ def test_each_domain_comes_back(domains: list[Any]) -> None:
     assert back.search_space.constants == declared.search_space.constants
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@pytest.mark.parametrize("search", [*searches.EACH, *searches.EAGER], ids=repr)
 def test_each_search_algorithm_comes_back(search: Any) -> None:
     declared = study(search=search, space={"x": choice([1, 2, 3])})
     assert study_from_json(study_to_json(declared)).search == search
 
 
-@pytest.mark.parametrize("scheduler", [*EACH, *EAGER], ids=repr)
+@pytest.mark.parametrize("scheduler", [*schedulers.EACH, *schedulers.EAGER], ids=repr)
 def test_each_scheduler_comes_back(scheduler: Any) -> None:
     assert study_from_json(study_to_json(study(scheduler=scheduler))).scheduler == scheduler
 

@@ -14,7 +14,7 @@ import pytest
 import tuner
 from docs.draw_rooms import FILE as ROOMS
 from docs.draw_rooms import picture
-from docs.generate import pages, verbs
+from docs.generate import exported, filled, pages, verbs
 from tests.docs.blocks import PAGES, ROOT
 from tests.test_architecture import MAY_IMPORT, PACKAGE
 from tuner import errors
@@ -35,12 +35,13 @@ from tuner.storage import lease
 from tuner.train.data import cache
 from tuner.trial import HYPERPARAMETERS, STRATEGIES, image_limits
 from tuner.trial.metrics import METRICS, NAMED
+from tuner.trial.sources import KNOWN_SOURCES
 
 GENERATED = pages()
 
 
 def page(name: str) -> str:
-    return GENERATED.get(name) or (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return GENERATED.get(name) or filled((ROOT / "docs" / name).read_text(encoding="utf-8"))
 
 
 def missing(names: Any, text: str, form: str = "`{}`") -> list[str]:
@@ -104,14 +105,26 @@ def test_each_field_of_a_declaration_is_in_its_section(kind: type) -> None:
     assert sorted(rows(section("reference/study-file.md", kind.__name__))) == sorted(names)
 
 
+def test_each_data_set_by_name_is_in_the_reference() -> None:
+    assert missing(KNOWN_SOURCES, section("reference/study-file.md", "ImageClassifier"), '`"{}"`') == []
+
+
 def test_each_setting_of_an_algorithm_is_shown() -> None:
     text = page("reference/study-file.md")
     for name in kinds_of(SearchAlgorithm) + kinds_of(Scheduler):
         assert f"\n| `{name}(" in text, name
-        if name != "Optuna":  # whose settings are named by place
-            names = [field.name for field in fields(getattr(tuner, name))]
-            assert missing(names, text.partition(f"\n| `{name}(")[2].partition(")`")[0], "{}=") == [], name
+        names = [field.name for field in fields(getattr(tuner, name))]
+        assert missing(names, text.partition(f"\n| `{name}(")[2].partition(")`")[0], "{}=") == [], name
     assert missing([field.name for field in fields(tuner.History)], page("how-to/earlier-runs.md"), "{}=") == []
+
+
+def test_each_setting_of_an_algorithm_is_explained_by_its_docstring() -> None:
+    for kind in exported(SearchAlgorithm) + exported(Scheduler):
+        assert missing([field.name for field in fields(kind)], kind.__doc__ or "", "{}") == [], kind
+
+
+def test_the_default_stands_first() -> None:
+    assert (exported(SearchAlgorithm)[0], exported(Scheduler)[0]) == (tuner.MultiFidelityGP, tuner.ASHA)
 
 
 def test_each_domain_is_in_the_table() -> None:

@@ -93,7 +93,11 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tuner").rglob("*.py")}
     assert sources <= names
-    data = {"tuner/trial/models.json", "tuner/search/portfolio.json", "tuner/html_report/assets/run.html"}
+    data = {
+        "tuner/trial/libraries/torchvision.json",
+        "tuner/search/portfolio.json",
+        "tuner/html_report/assets/run.html",
+    }
     assert {"tuner/py.typed", *data} <= names
     assert {name.partition("/")[0] for name in names} == {"tuner"}
 
@@ -102,7 +106,13 @@ def test_the_sdist_has_what_the_wheel_is_made_from(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "tuner/__init__.py", "tuner/trial/models.json"} <= names
+    assert {
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "tuner/__init__.py",
+        "tuner/trial/libraries/torchvision.json",
+    } <= names
     assert "tuner/search/portfolio.json" in names
 
 

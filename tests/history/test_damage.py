@@ -14,7 +14,8 @@ from tuner.cli import main
 from tuner.loop.earlier import learned
 from tuner.results import importance
 
-pytestmark = pytest.mark.filterwarnings("default::RuntimeWarning")  # numpy, of metrics near the largest float
+# of numpy, for metrics near the largest float
+pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered in:RuntimeWarning")
 
 DAMAGED, NEIGHBOUR = "1", "2"
 QUICK = {

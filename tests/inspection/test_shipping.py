@@ -15,12 +15,14 @@ import pytest
 import torch
 from PIL import Image
 
+from tuner.cli.export import MODELS
 from tuner.errors import RunFolderError
 from tuner.inspection import LoadedModel, load_model
 from tuner.inspection.intervals import wilson
 from tuner.inspection.shipping import FORMS, forms, ship
 from tuner.inspection.shipping.card import model_card
 from tuner.inspection.shipping.examples import examples
+from tuner.inspection.shipping.forms import SHIPPED
 from tuner.inspection.shipping.whole import facts_of
 from tuner.inspection.shipping.writing import MOST_APART, predict_script
 from tuner.results import Run
@@ -201,6 +203,10 @@ def test_a_script_is_left_out_where_it_could_not_work(finished: Run) -> None:
     inputs = type(loaded.card.inputs)(2, 12, loaded.card.inputs.normalisation)
     card = type(loaded.card)("small()", "my_data()", "None", loaded.classes, inputs)
     assert predict_script("onnx", LoadedModel(small({}), card, loaded.device)) is None
+
+
+def test_the_command_knows_each_form() -> None:
+    assert MODELS == FORMS == tuple(SHIPPED)
 
 
 def test_the_libraries_of_the_extra_are_named() -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -18,6 +18,7 @@ from tests.results.simulated import SPACE, simulated
 from tuner import Budget, choice, load_run, uniform
 from tuner.errors import RunFolderError
 from tuner.results import Run, export
+from tuner.results.export import EXPORTS, Kind
 
 optuna = pytest.importorskip("optuna")
 
@@ -34,6 +35,14 @@ def test_tables_come_back_from_csv_and_parquet(run: Run, tmp_path: Path) -> None
     export(run, "parquet", tmp_path)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "history.parquet"), run.history)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "trials.parquet"), run.trials)
+
+
+def test_each_kind_of_export_has_a_writer_and_another_is_refused(run: Run, tmp_path: Path) -> None:
+    assert tuple(EXPORTS) == get_args(Kind)
+    with pytest.raises(RunFolderError) as caught:
+        export(run, "xlsx", tmp_path)  # type: ignore[arg-type]
+    assert str(caught.value) == "an export is one of csv, parquet, optuna, tensorboard, got 'xlsx'; choose one"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_column_of_numbers_and_names_is_text_in_parquet(tmp_path: Path) -> None:

@@ -6,17 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner import BOHB, Grid, HyperOpt, MultiFidelityGP, Optuna, Random, choice, loguniform, randint, uniform
+from tests.search.each import EAGER, domains_for
 from tuner.search import Problem, Proposals, SearchAlgorithm
 from tuner.space import Space
 
-CONTINUOUS = {
-    "lr": loguniform(1e-4, 1e-1),
-    "layers": randint(1, 4),
-    "optimizer": choice(["adam", "sgd"]),
-    "momentum": uniform(0, 1).when(optimizer="sgd"),
-}
-FINITE = {"layers": randint(1, 4), "optimizer": choice(["adam", "sgd"])}
 VALUES = st.floats(allow_nan=False, allow_infinity=False)
 STEPS = st.lists(
     st.one_of(
@@ -27,24 +20,14 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-ALGORITHMS: list[tuple[SearchAlgorithm, dict[str, Any], int]] = [
-    (MultiFidelityGP(startup_trials=1, candidates=20), CONTINUOUS, 60),
-    (HyperOpt(startup_trials=1, candidates=4), CONTINUOUS, 40),
-    (BOHB(min_points=1, random_share=0, candidates=8), CONTINUOUS, 60),
-    (Optuna(options={"n_startup_trials": 1}), CONTINUOUS, 25),
-    (Random(), CONTINUOUS, 40),
-    (Grid(), FINITE, 60),
-]
 
 
-@pytest.mark.parametrize(("algorithm", "domains", "examples"), ALGORITHMS, ids=lambda value: getattr(value, "name", ""))
-def test_no_sequence_of_a_search_makes_it_raise(
-    algorithm: SearchAlgorithm, domains: dict[str, Any], examples: int
-) -> None:
-    @settings(deadline=None, max_examples=examples, derandomize=True)
+@pytest.mark.parametrize("algorithm", EAGER, ids=lambda algorithm: type(algorithm).__name__)
+def test_no_sequence_of_a_search_makes_it_raise(algorithm: SearchAlgorithm) -> None:
+    @settings(deadline=None, max_examples=60, derandomize=True)
     @given(steps=STEPS, mode=st.sampled_from(["min", "max"]), trials=st.none() | st.integers(1, 20))
     def holds(steps: list[tuple[Any, ...]], mode: Literal["min", "max"], trials: int | None) -> None:
-        problem = Problem(Space(domains), mode=mode, trials=trials, max_epochs=9, rungs=(3,))
+        problem = Problem(Space(domains_for(algorithm)), mode=mode, trials=trials, max_epochs=9, rungs=(3,))
         replay(Proposals(problem, algorithm.build(problem)), problem.space, steps)
 
     holds()

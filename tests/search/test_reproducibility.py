@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from tests.search.each import EACH
+
 PROGRAM = """
 from tuner.search import {name}, Problem, Proposals
 from tuner.space import Space, choice, qrandint, quniform
@@ -29,7 +31,7 @@ def printed(code: str, hash_seed: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
-@pytest.mark.parametrize("name", ["Random", "Grid", "HyperOpt", "MultiFidelityGP", "BOHB", "Optuna"])
+@pytest.mark.parametrize("name", sorted({type(one).__name__ for one in EACH}))
 def test_the_same_seed_gives_the_same_sequence_in_any_process(name: str) -> None:
     first, second = (printed(PROGRAM.format(name=name), hash_seed) for hash_seed in ("1", "2"))
     assert len(first.splitlines()) == 30

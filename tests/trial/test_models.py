@@ -9,11 +9,11 @@ import pytest
 
 from tuner.errors import StudyError
 from tuner.trial.framing import Framing, Preprocessing
-from tuner.trial.models import MEAN, SD, find_model, has_batch_norm, has_stochastic_depth, hub_folder
+from tuner.trial.models import MEAN, SD, find_model, hub_folder, model_facts
 
 
 def facts_from_torchvision() -> dict[str, dict[str, Any]]:
-    """`models.json`, made anew from torchvision's public API."""
+    """`libraries/torchvision.json`, made anew from torchvision's public API; but for the layers, which take a build."""
     from torchvision import models
 
     return {name: _facts(name) for name in models.list_models(module=models)}
@@ -39,7 +39,11 @@ def _weights(one: Any, least: int) -> dict[str, Any]:
     preset = one.transforms()
     assert preset.antialias
     assert len(preset.crop_size) == len(preset.resize_size) == 1
-    told = {"file": one.url.rsplit("/", 1)[1], "size": preset.crop_size[0], "resize": preset.resize_size[0]}
+    told = {
+        "file": one.url.removeprefix("https://download.pytorch.org/models/"),
+        "size": preset.crop_size[0],
+        "resize": preset.resize_size[0],
+    }
     told["interpolation"] = preset.interpolation.value
     if (tuple(preset.mean), tuple(preset.std)) != (MEAN, SD):
         told |= {"mean": preset.mean, "sd": preset.std}
@@ -48,9 +52,28 @@ def _weights(one: Any, least: int) -> dict[str, Any]:
     return told | ({"licence": one.meta["license"]} if "license" in one.meta else {})
 
 
-def test_models_json_says_what_the_installed_torchvision_says() -> None:
-    shipped = json.loads(files("tuner.trial").joinpath("models.json").read_text(encoding="utf-8"))
-    assert shipped == facts_from_torchvision()
+def table(library: str) -> dict[str, Any]:
+    text = files("tuner.trial").joinpath("libraries", f"{library}.json").read_text(encoding="utf-8")
+    told: dict[str, Any] = json.loads(text)
+    return told
+
+
+def test_the_table_of_torchvision_says_what_the_installed_one_says() -> None:
+    shipped = table("torchvision")
+    layers = {"stochastic_depth", "batch_norm"}
+    models = {
+        name: {key: value for key, value in row.items() if key not in layers} for name, row in shipped["models"].items()
+    }
+    assert models == facts_from_torchvision()
+    assert shipped["address"] == "https://download.pytorch.org/models/"
+
+
+def test_each_library_of_models_is_built_and_no_two_have_a_name_in_common() -> None:
+    from tuner.train.models.by_name import BUILDERS
+
+    names = [name for library in BUILDERS for name in table(library)["models"]]
+    assert sorted(names) == sorted(model_facts())
+    assert {facts.library for facts in model_facts().values()} == set(BUILDERS)
 
 
 def test_weights_have_names_and_a_preprocessing_of_their_own() -> None:
@@ -126,5 +149,5 @@ def test_models_with_stochastic_depth_and_without_batch_norm_are_torchvisions() 
     for name in {*families.values(), "vgg11", "vgg11_bn", "swin_t", "swin_v2_t", "efficientnet_v2_s", "maxvit_t"}:
         with torch.device("cpu" if name.startswith("regnet") else "meta"):  # which draws weights by hand
             layers = list(random_network(name, channels=3, classes=2, seed=0).module.modules())
-        assert has_stochastic_depth(name) == any(isinstance(layer, StochasticDepth) for layer in layers), name
-        assert has_batch_norm(name) == any(isinstance(layer, _BatchNorm) for layer in layers), name
+        assert find_model(name).stochastic_depth == any(isinstance(layer, StochasticDepth) for layer in layers), name
+        assert find_model(name).batch_norm == any(isinstance(layer, _BatchNorm) for layer in layers), name

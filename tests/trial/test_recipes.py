@@ -33,13 +33,13 @@ def any_model(config: dict[str, Any]) -> Any: ...
         (
             {"model": "resnet50"},
             {"stochastic_depth": uniform(0, 0.3)},
-            "stochastic_depth needs a model that has it (efficientnet, convnext, swin, maxvit), got 'resnet50'; leave it "
+            "stochastic_depth needs a model that has it (convnext, efficientnet, maxvit, swin), got 'resnet50'; leave it "
             "out, or give it a condition on model",
         ),
         (
             {},
             {"model": choice(["convnext_tiny", "resnet18"]), "stochastic_depth": 0.1},
-            "stochastic_depth needs a model that has it (efficientnet, convnext, swin, maxvit), got 'resnet18'; leave it "
+            "stochastic_depth needs a model that has it (convnext, efficientnet, maxvit, swin), got 'resnet18'; leave it "
             "out, or give it a condition on model",
         ),
         ({}, {"auto_augment": "auto"}, "auto_augment must be none, trivial or rand, got 'auto'; choose among"),

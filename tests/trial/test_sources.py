@@ -5,7 +5,7 @@ import pytest
 
 from tuner.errors import DataError, StudyError
 from tuner.trial.image_folder import Folder, LeftOut
-from tuner.trial.sources import find_source, idx_is_whole
+from tuner.trial.sources import KNOWN_SOURCES, find_source, idx_is_whole
 
 
 def write_idx(path: Path, shape: tuple[int, ...], content: bytes) -> None:
@@ -41,10 +41,8 @@ def write_images(root: Path, *files: str) -> Path:
 def test_an_unknown_data_set_gets_the_nearest_one(data: str, hint: str) -> None:
     with pytest.raises(StudyError) as caught:
         find_source(data)
-    assert (
-        str(caught.value)
-        == f"data must be digits, fashion-mnist, cifar10, folder:PATH or a function, got {data!r}; {hint}"
-    )
+    known = ", ".join(KNOWN_SOURCES)
+    assert str(caught.value) == f"data must be {known}, folder:PATH or a function, got {data!r}; {hint}"
 
 
 def test_digits_are_always_there(tmp_path: Path) -> None:
@@ -217,3 +215,12 @@ def test_cifar10_is_taken_as_folders_with_both_splits(tmp_path: Path) -> None:
     write_images(tmp_path / "cifar10", "test/cat/1.jpg")
     source.check(tmp_path)
     assert len(source.files(tmp_path)) == 3
+
+
+def test_it_is_known_how_each_data_set_by_name_is_read_and_downloaded_where_it_may_be_missing(tmp_path: Path) -> None:
+    from tuner.train.data.by_name import DATA_SETS
+
+    assert list(DATA_SETS) == list(KNOWN_SOURCES)
+    downloaded = {name for name, data_set in DATA_SETS.items() if data_set.download}
+    assert {"fashion-mnist", "cifar10"} <= downloaded <= {*KNOWN_SOURCES} - {"digits"}
+    assert [name for name in downloaded if not KNOWN_SOURCES[name].missing(tmp_path)] == []

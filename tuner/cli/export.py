@@ -17,11 +17,12 @@ MODELS = ("onnx", "torch-export", "safetensors")  # the winner; the others are t
 
 def add(verbs: Verbs) -> None:
     """Its arguments."""
+    from tuner.results.export import EXPORTS
+
     parser = verbs.add_parser("export")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
-    kinds = ["csv", "parquet", "optuna", "tensorboard", *MODELS]
-    parser.add_argument("--to", choices=kinds, required=True, dest="kind", help="the form")
+    parser.add_argument("--to", choices=[*EXPORTS, *MODELS], required=True, dest="kind", help="the form")
     parser.add_argument(
         "path", metavar="PATH", help="a folder for tables, a new one for a model; for optuna a new SQLite file"
     )

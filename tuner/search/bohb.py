@@ -16,7 +16,7 @@ from tuner.space.values import is_number
 
 @dataclass(frozen=True)
 class BOHB(SearchAlgorithm):
-    """The model of BOHB (Falkner et al. 2018, BOHB: Robust and Efficient Hyperparameter Optimization at Scale).
+    """Kernel densities of good and bad configurations at an epoch: the model of BOHB (Falkner et al. 2018).
 
     Of the trials at the highest epoch that enough have reached, the best `good_share` and the rest get a kernel
     density each; the suggestion is the one of `candidates`, drawn from the good ones' density widened
@@ -24,7 +24,8 @@ class BOHB(SearchAlgorithm):
     is drawn from the space, and so are all until some epoch has two trials more than the model needs, which is
     `min_points` (by default the number of dimensions, plus one) of either kind.
 
-    BOHB is this with `scheduler=HyperBand()`; it works with `ASHA()` as well, where it reached less regret.
+    BOHB (Robust and Efficient Hyperparameter Optimization at Scale) is this with `scheduler=HyperBand()`; it works with
+    `ASHA()` as well, where it reached less regret.
     """
 
     min_points: int | None = None

@@ -26,7 +26,7 @@ from tuner.space.values import is_number
 
 @dataclass(frozen=True)
 class HyperOpt(SearchAlgorithm):
-    """TPE: model the good and the bad configurations seen so far, try what is likelier among the good.
+    """TPE of hyperopt: model the good and the bad configurations seen so far, try what is likelier among the good.
 
     Configurations are drawn at random until `startup_trials` trials have reported a value; None takes a third of the
     budget's trials, 3 at least and 20 at most (10 without a budget). `candidates` are drawn from the good ones' model

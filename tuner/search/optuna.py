@@ -23,12 +23,13 @@ TPE_OPTIONS = {"multivariate": True, "group": True, "constant_liar": True, "n_st
 
 @dataclass(frozen=True)
 class Optuna(SearchAlgorithm):
-    """One of Optuna's samplers, by its class's name, with `options` for its constructor.
+    """A sampler of Optuna, by its class's name: TPESampler, GPSampler or RandomSampler; needs the extra `optuna`.
 
-    TPE is multivariate and spreads parallel trials unless `options` say otherwise. A trial counts with the best value
-    it has reported so far, also while it runs or is paused. The sampler is made anew for each suggestion, seeded by
-    study and trial, and receives all trials, so that a search can be repeated and resumed; samplers that keep a state
-    between suggestions (CMA-ES, quasi-Monte Carlo) are therefore not supported.
+    `sampler` is the name, `options` are for the class's constructor. TPE is multivariate and spreads parallel trials
+    unless `options` say otherwise. A trial counts with the best value it has reported so far, also while it runs or is
+    paused. The sampler is made anew for each suggestion, seeded by study and trial, and receives all trials, so that a
+    search can be repeated and resumed; samplers that keep a state between suggestions (CMA-ES, quasi-Monte Carlo) are
+    therefore not supported.
     """
 
     sampler: str = "TPESampler"

@@ -1,4 +1,4 @@
-"""Fetching what a trial needs and this machine hasn't: through torchvision, and from object stores."""
+"""Fetching what a trial needs and this machine hasn't: from the servers of its publishers, and from object stores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from io import StringIO
 from pathlib import Path
 
 import torch
-import torchvision
 
 from tuner.errors import DataError, WeightsError
 from tuner.storage.copies import Copy, fetch
 from tuner.trial import ImageClassifier
 from tuner.trial.data_source import Source
 from tuner.trial.models import PublishedWeights
-from tuner.trial.sources import Cifar10, FashionMnist
 from tuner.trial.stored import StoredFolder, check_unchanged, images_at, told_of_data, told_of_weights, weights_at
 
 _looked_through: set[StoredFolder] = set()  # by this process: copies whose files all have their sizes
@@ -81,15 +79,14 @@ def fetch_weights(model: str, weights: PublishedWeights) -> Path:
     path = weights.path
     if path.is_file():
         return path
-    url = torchvision.models.get_model_weights(model)[weights.name].url
     hash_prefix = re.search(r"-([0-9a-f]{8,})\.", path.name)
     try:
         with existing(path.parent), bounded_silence():
-            torch.hub.download_url_to_file(url, str(path), hash_prefix and hash_prefix[1], progress=False)
+            torch.hub.download_url_to_file(weights.url, str(path), hash_prefix and hash_prefix[1], progress=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise WeightsError(
-            f"weights of {model} need {path}, which isn't there, and {url} can't be fetched ({_reason(error)}); "
-            "copy the file there, or use --weights PATH, or --weights none for random weights"
+            f"weights of {model} need {path}, which isn't there, and {weights.url} can't be fetched "
+            f"({_reason(error)}); copy the file there, or use --weights PATH, or --weights none for random weights"
         ) from error
     return path
 
@@ -120,20 +117,18 @@ def fetch_data(source: Source, data_dir: Path) -> Source:
 
 def _download(source: Source, data_dir: Path) -> None:
     """Download beside, then move: a download that was cut off leaves nothing that looks like data."""
+    from tuner.train.data.by_name import DATA_SETS  # its package reads data, for which this module fetches it
+
+    download = DATA_SETS[source.name].download
+    if download is None:
+        raise RuntimeError("tuner has no address of it")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as beside, bounded_silence():
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # progress bars
-            _torchvision_download(source, beside)
+            download(Path(beside))
         for path in source.files(Path(beside)):
             target = data_dir / path.relative_to(beside)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
-
-
-def _torchvision_download(source: Source, root: str) -> None:
-    if isinstance(source, FashionMnist):
-        torchvision.datasets.FashionMNIST(root, download=True)
-    elif isinstance(source, Cifar10):
-        torchvision.datasets.CIFAR10(root, download=True)
 
 
 @contextmanager

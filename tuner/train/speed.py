@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torchvision
 from torch import Tensor
 
 from tuner.errors import DataError
@@ -25,6 +24,7 @@ from tuner.train.data.loading import memory_for_images
 from tuner.train.data.pool import PARTS
 from tuner.train.features import backbone_key
 from tuner.train.memory.estimate import Images, estimate_memory
+from tuner.train.models.by_name import named_module
 from tuner.train.trainer import Trainer
 from tuner.trial import ImageClassifier
 from tuner.trial.framing import Framing
@@ -158,7 +158,7 @@ def _with_weights(trial: ImageClassifier) -> Iterator[ImageClassifier]:
         return
     with tempfile.TemporaryDirectory(prefix="tuner-weights-") as folder:
         path = Path(folder) / missing.file
-        torch.save(torchvision.models.get_model(trial.model_name, weights=None).state_dict(), path)
+        torch.save(named_module(trial.model_facts).state_dict(), path)
         yield replace(trial, weights=path)
 
 

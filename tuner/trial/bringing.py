@@ -14,7 +14,7 @@ from tuner.trial.data_source import Source
 from tuner.trial.folder_headers import FolderHeaders, folder_headers
 from tuner.trial.image_folder import Folder
 from tuner.trial.models import IMAGENET, PublishedWeights, weights_names
-from tuner.trial.sources import Cifar10, find_source
+from tuner.trial.sources import find_source
 from tuner.trial.splitting import Validation
 from tuner.trial.stored import (
     Copies,
@@ -44,7 +44,7 @@ class ReadsFiles:
 
     @property
     def named_weights(self) -> PublishedWeights | None:
-        """Torchvision's weights that training starts from by their name."""
+        """The library's weights that training starts from by their name."""
         raise NotImplementedError
 
     @property
@@ -60,11 +60,8 @@ class ReadsFiles:
     @property
     def image_folder(self) -> Folder | None:
         """Where the images are files of their own, on this machine."""
-        source = self.source
-        found = source.image_folder(self.data_folder) if isinstance(source, Cifar10) else source
-        if isinstance(found, StoredFolder) and not found.copy.is_present:
-            return None
-        return found if isinstance(found, Folder) else None
+        found = self.source.image_folder(self.data_folder)
+        return None if isinstance(found, StoredFolder) and not found.copy.is_present else found
 
     @property
     def stored_data(self) -> str | None:

@@ -11,7 +11,7 @@ from tuner.errors import StudyError, shown
 from tuner.space import Choice, Domain, Float, GridSearch, Integer, Normal, Space
 from tuner.space.values import is_number
 from tuner.trial.hyperparameter import Hyperparameter
-from tuner.trial.models import STOCHASTIC_DEPTH, find_model, has_stochastic_depth
+from tuner.trial.models import families_with_stochastic_depth, find_model
 from tuner.trial.sources import function_name
 from tuner.trial.splitting import check_splitting
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_space(trial: ImageClassifier, space: Space) -> None:
-    """Raise StudyError for models that torchvision lacks, names that are no hyperparameters, values they don't take."""
+    """Raise StudyError for models that no library has, names that are no hyperparameters, values they don't take."""
     _check_models(trial, space)
     known = trial.within(space)
     for name, value in space.constants.items():
@@ -59,7 +59,7 @@ def check_settings(trial: ImageClassifier) -> None:
 
 
 def _check_models(trial: ImageClassifier, space: Space) -> None:
-    """Raise StudyError for models that torchvision lacks, or that can't have the weights."""
+    """Raise StudyError for models that no library has, or that can't have the weights."""
     names = trial.models_in(space)
     for name in names:
         find_model(name)
@@ -118,10 +118,11 @@ def _check_weights_for(trial: ImageClassifier, name: str, value: object) -> None
 
 
 def _check_has_stochastic_depth(model: object) -> None:
-    if isinstance(model, str) and not has_stochastic_depth(model):
+    if isinstance(model, str) and not find_model(model).stochastic_depth:
+        having = ", ".join(families_with_stochastic_depth())
         raise StudyError(
-            f"stochastic_depth needs a model that has it ({', '.join(STOCHASTIC_DEPTH)}), got '{model}'; leave it out, "
-            "or give it a condition on model"
+            f"stochastic_depth needs a model that has it ({having}), got '{model}'; leave it out, or give it a "
+            "condition on model"
         )
 
 

@@ -44,12 +44,13 @@ class ImageClassifier(ReadsFiles, Trial):
     """Fine-tune an image classification model on a data set.
 
     Attributes:
-        data: "digits" (scikit-learn's), "fashion-mnist", "cifar10", or "folder:PATH" with a class per subfolder, also
+        data: a data set by name, such as "digits" (scikit-learn's), or "folder:PATH" with a class per subfolder, also
             as "folder:s3://bucket/photos", which each node copies into its cache once; or a function without
             arguments that returns training, validation and test, each as a pair of tensors (images [N, C, H, W] uint8
             or float, labels [N] int), or as a torch `Dataset` of (image, label).
-        model: name of any torchvision classification model; or a function that makes an `nn.Module` from the trial's
-            hyperparameters, among which the space may then have names of its own. `model` in the space wins.
+        model: name of a classification model, such as any of torchvision's; or a function that makes an `nn.Module`
+            from the trial's hyperparameters, among which the space may then have names of its own. `model` in the
+            space wins.
         weights: "imagenet" (torchvision's default ones, downloaded once), a name of torchvision's such as
             "IMAGENET1K_V2", the path or s3://… of a saved `state_dict` (.safetensors, .pt, .pth), or None (also "none")
             for random ones. A function's model comes with the weights that the function gives it unless this is a path.
@@ -201,26 +202,26 @@ class ImageClassifier(ReadsFiles, Trial):
     @property
     def model_facts(self) -> ModelFacts:
         """What is known of the model, with its weights, without torch; StudyError for an unknown one."""
-        facts = self._torchvisions
+        facts = self._of_library
         return ModelFacts(self.model_name) if facts is None else facts.with_weights(self.published)
 
     @property
     def named_weights(self) -> PublishedWeights | None:
-        """Torchvision's weights that training starts from by their name; StudyError where the model has none so."""
-        facts, name = self._torchvisions, str(self.weights)
+        """The library's weights that training starts from by their name; StudyError where the model has none so."""
+        facts, name = self._of_library, str(self.weights)
         return facts.find_weights(name) if facts and (name == IMAGENET or looks_published(name)) else None
 
     @property
     def published(self) -> PublishedWeights | None:
-        """Torchvision's weights that training starts from, by their name or as a file that has the name of theirs."""
-        facts = self._torchvisions
+        """The library's weights that training starts from, by their name or as a file that has the name of theirs."""
+        facts = self._of_library
         if facts is None or self.named_weights is not None:
             return self.named_weights
         name = Path(str(self.weights).partition("?")[0] if self.stored_weights else str(self.weights)).name
         return next((one for one in facts.published.values() if one.file == name), None)
 
     @property
-    def _torchvisions(self) -> ModelFacts | None:
+    def _of_library(self) -> ModelFacts | None:
         return find_model(self.model) if isinstance(self.model, str) else None
 
     @property

@@ -6,7 +6,10 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuner.trial.image_folder import Folder
 
 
 class Source(ABC):
@@ -21,7 +24,6 @@ class Source(ABC):
     classes: int | None = None
     native_size: int | None = None
     default_size: int | None = None
-    downloadable: ClassVar[bool] = False
 
     @abstractmethod
     def files(self, data_dir: Path) -> list[Path]:
@@ -34,6 +36,10 @@ class Source(ABC):
     @abstractmethod
     def check(self, data_dir: Path) -> None:
         """Raise DataError if what is there is damaged, or if it isn't there and can't be downloaded."""
+
+    def image_folder(self, data_dir: Path) -> Folder | None:
+        """The image files that the data set is read from; None where it has files of another kind."""
+        return None
 
     def is_present(self, data_dir: Path) -> bool:
         """Whether the data set can be read without a download."""

@@ -24,7 +24,7 @@ TABLE: tuple[Hyperparameter, ...] = (
         "model",
         "text",
         None,
-        "Name of a torchvision classification model, with its weights and their preprocessing, by default the one that "
+        "Name of a classification model, with its weights and their preprocessing, by default the one that "
         "`ImageClassifier` names.",
         aliases=("architecture", "arch", "backbone", "network", "net"),
     ),

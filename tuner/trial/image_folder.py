@@ -98,6 +98,10 @@ class Folder(Source):
                 )
         return {self.SPLITS[folder.name]: folder for folder in _subfolders(self.path)}
 
+    def image_folder(self, data_dir: Path) -> Folder:
+        """Itself."""
+        return self
+
     def class_names(self) -> tuple[str, ...]:
         """Of the classes that have training images."""
         return tuple(self.scan()["train"])

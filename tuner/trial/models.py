@@ -1,4 +1,4 @@
-"""What can be known of torchvision's classification models without importing torch: `models.json`, shipped as data."""
+"""What can be known of models by name without importing torch: a table for each library, in `libraries/`."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ from tuner.trial.framing import Framing, Preprocessing
 from tuner.trial.hyperparameters import closest
 
 IMAGENET = "imagenet"  # a model's default weights
-MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of most weights; models.json has the others
+MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of most weights; the tables have the others
 SIZES = ("size", "resize", "interpolation")
-STOCHASTIC_DEPTH = ("efficientnet", "convnext", "swin", "maxvit")  # what names of models that have it start with
-NO_BATCH_NORM = ("alexnet", "convnext", "squeezenet", "swin", "vit")  # and of those without one
 
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """Weights that torchvision publishes for a model.
+    """Weights that a library publishes for a model.
 
     Attributes:
-        name: as in torchvision's enum, "IMAGENET1K_V2"
-        file: what torchvision calls it on its server and in its cache
+        name: as the library has it: that in torchvision's enum, "IMAGENET1K_V2"
+        url: where the library has the file
         preprocessing: what the weights expect of images
         min_size: edge in pixels that the model needs with these weights
-        licence: an address; empty where torchvision names none
+        licence: an address; empty where the library names none
     """
 
     name: str
-    file: str
+    url: str
     preprocessing: Preprocessing
     min_size: int
     licence: str = ""
 
     @property
+    def file(self) -> str:
+        """What it is called on the server and in the cache."""
+        return self.url.rpartition("/")[2]
+
+    @property
     def path(self) -> Path:
-        """Where torchvision looks for the file and keeps it."""
+        """Where torch looks for the file and keeps it."""
         return hub_folder() / "checkpoints" / self.file
 
 
@@ -54,13 +57,16 @@ class ModelFacts:
 
     The defaults are those of a model that is the user's function, of which nothing is known. `fixed_size` says that it
     takes exactly `min_size`, as vision transformers with their position embedding do. `default` names its "imagenet"
-    weights.
+    weights. A model with stochastic depth leaves residual blocks out in training. `library` is the one that makes it.
     """
 
     name: str
+    library: str = ""
     default: str = ""
     min_size: int = 1
     fixed_size: bool = False
+    stochastic_depth: bool = False
+    batch_norm: bool = True
     published: Mapping[str, PublishedWeights] = field(default_factory=dict, compare=False)
 
     def check_image_size(self, pixels: int) -> None:
@@ -81,7 +87,7 @@ class ModelFacts:
         return self.min_size if self.fixed_size else max(self.min_size, preferred or 0)
 
     def find_weights(self, name: str) -> PublishedWeights:
-        """The published weights called `name`: "imagenet", or a name of torchvision's enum.
+        """The published weights called `name`: "imagenet", or a name of the library's.
 
         Raises:
             StudyError: the model has no such weights; those that it has are named.
@@ -101,14 +107,25 @@ class ModelFacts:
 
 @cache
 def model_facts() -> dict[str, ModelFacts]:
-    """All of torchvision's classification models by name."""
-    table = json.loads(files("tuner.trial").joinpath("models.json").read_text(encoding="utf-8"))
-    return {name: _facts(name, facts) for name, facts in table.items()}
+    """The classification models of all libraries by name."""
+    return {
+        name: _facts(name, library, table["address"], told)
+        for library, table in _libraries().items()
+        for name, told in table["models"].items()
+    }
+
+
+@cache
+def _libraries() -> dict[str, dict[str, Any]]:
+    """Each library's table by the library's name, which is that of its file."""
+    tables = sorted(files("tuner.trial").joinpath("libraries").iterdir(), key=lambda file: file.name)
+    return {file.name.removesuffix(".json"): json.loads(file.read_text(encoding="utf-8")) for file in tables}
 
 
 def looks_published(weights: str) -> bool:
-    """Whether a text is written as torchvision's names of weights are, with or without the class in front."""
-    return re.fullmatch(r"(\w+_Weights\.)?(IMAGENET1K_\w+|DEFAULT)", weights) is not None
+    """Whether a text is a name of weights, or written as torchvision's are, with or without the class in front."""
+    as_torchvisions = re.fullmatch(r"(\w+_Weights\.)?(IMAGENET1K_\w+|DEFAULT)", weights)
+    return as_torchvisions is not None or weights in weights_names()
 
 
 @cache
@@ -117,28 +134,24 @@ def weights_names() -> frozenset[str]:
     return frozenset(name for facts in model_facts().values() for name in facts.published)
 
 
-def has_stochastic_depth(name: str) -> bool:
-    """Whether a torchvision model leaves residual blocks out in training."""
-    return name.startswith(STOCHASTIC_DEPTH)
-
-
-def has_batch_norm(name: str) -> bool:
-    """Whether a torchvision model has batch norms."""
-    return not name.startswith(NO_BATCH_NORM) and (not name.startswith("vgg") or name.endswith("_bn"))
+def families_with_stochastic_depth() -> list[str]:
+    """What the names of such models begin with: "efficientnet" and others."""
+    return sorted({re.split(r"[_\d]", name)[0] for name, facts in model_facts().items() if facts.stochastic_depth})
 
 
 def find_model(name: str) -> ModelFacts:
     """The facts of the model called `name`.
 
     Raises:
-        StudyError: torchvision has no such classification model; the nearest one is named.
+        StudyError: no library has such a classification model; the nearest one is named.
     """
     known = model_facts()
     if is_one_of(name, known):
         return known[name]
     near = closest(name.lower(), known) if isinstance(name, str) else None
     hint = f"did you mean '{near}'?" if near else "for example 'resnet18', 'efficientnet_b0', 'convnext_tiny'"
-    raise StudyError(f"model must be one of torchvision's classification models, got {shown(name)}; {hint}")
+    owners = " or ".join(f"{library}'s" for library in _libraries())
+    raise StudyError(f"model must be one of {owners} classification models, got {shown(name)}; {hint}")
 
 
 def hub_folder() -> Path:
@@ -147,13 +160,17 @@ def hub_folder() -> Path:
     return Path(os.environ.get("TORCH_HOME", f"{cache_home}/torch")).expanduser() / "hub"
 
 
-def _facts(name: str, told: Mapping[str, Any]) -> ModelFacts:
-    published = {each: _weights(each, facts, told["min_size"]) for each, facts in told["weights"].items()}
-    return ModelFacts(name, told["default"], told["min_size"], told["fixed_size"], published)
+def _facts(name: str, library: str, address: str, told: Mapping[str, Any]) -> ModelFacts:
+    """From a row of a table, which leaves out what is as for most models."""
+    told = dict(told)
+    weights = told.pop("weights")
+    published = {each: _weights(each, address, facts, told["min_size"]) for each, facts in weights.items()}
+    return ModelFacts(name, library, published=published, **told)
 
 
-def _weights(name: str, told: Mapping[str, Any], min_size: int) -> PublishedWeights:
+def _weights(name: str, address: str, told: Mapping[str, Any], min_size: int) -> PublishedWeights:
     preprocessing = Preprocessing(
         Framing(*(told[part] for part in SIZES)), tuple(told.get("mean", MEAN)), tuple(told.get("sd", SD))
     )
-    return PublishedWeights(name, told["file"], preprocessing, told.get("min_size", min_size), told.get("licence", ""))
+    least = told.get("min_size", min_size)
+    return PublishedWeights(name, address + told["file"], preprocessing, least, told.get("licence", ""))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.space import Choice, Float, GridSearch, Integer, Space
 from tuner.trial.image_hyperparameters import CHANGES_IMAGES
-from tuner.trial.models import has_batch_norm
+from tuner.trial.models import find_model
 
 if TYPE_CHECKING:
     from tuner.trial.classifier import ImageClassifier
@@ -61,7 +61,8 @@ def _of_what_learns(trial: ImageClassifier, space: Space, max_epochs: int) -> It
             f"probe_epochs={max(probe):g} leaves none of max_epochs={max_epochs} to train all layers; lower "
             "probe_epochs, or raise Budget(max_epochs=...)"
         )
-    without = [each.model for each in trial.each if isinstance(each.model, str) and not has_batch_norm(each.model)]
+    named = [each.model for each in trial.each if isinstance(each.model, str)]
+    without = [model for model in named if not find_model(model).batch_norm]
     if without and True in _values(space, "freeze_batch_norm"):
         yield f"freeze_batch_norm changes nothing for {', '.join(without)}, which has no batch norm; leave it out"
 

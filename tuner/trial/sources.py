@@ -54,7 +54,6 @@ class FashionMnist(Source):
     classes: int | None = 10
     native_size: int | None = 28
     default_size: int | None = 28
-    downloadable: ClassVar[bool] = True
 
     IDX_FILES: ClassVar[tuple[str, ...]] = (
         "t10k-images-idx3-ubyte",
@@ -98,7 +97,6 @@ class Cifar10(Source):
     classes: int | None = 10
     native_size: int | None = 32
     default_size: int | None = 32
-    downloadable: ClassVar[bool] = True
 
     BATCH_FILES: ClassVar[tuple[str, ...]] = (
         "batches.meta",

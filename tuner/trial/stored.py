@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tuner.errors import DataError, StudyError, WeightsError
 from tuner.storage.copies import Copy
@@ -34,7 +34,6 @@ class StoredFolder(Folder):
 
     uri: str = ""
     version: str | None = None
-    downloadable: ClassVar[bool] = True
 
     @classmethod
     def at(cls, uri: str, copies: Copies = ()) -> StoredFolder:

@@ -189,7 +189,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
         read_state(tmp_path / name)
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's, of what it reads all the same
+@pytest.mark.filterwarnings(r"ignore:Detected pickle protocol \d+ in the checkpoint:UserWarning")
 @pytest.mark.parametrize("legacy", [True, False])
 def test_a_file_damaged_anywhere_is_read_or_refused(tmp_path: Path, legacy: bool) -> None:
     torch.save({"weight": torch.ones(3, 2)}, tmp_path / "whole.pt", _use_new_zipfile_serialization=not legacy)
@@ -213,7 +213,7 @@ class Opens:
         return open, (str(self.path), "w")
 
 
-@pytest.mark.filterwarnings("default:Detected pickle protocol")
+@pytest.mark.filterwarnings(r"ignore:Detected pickle protocol \d+ in the checkpoint:UserWarning")
 @pytest.mark.parametrize("save", [torch.save, lambda value, path: path.write_bytes(pickle.dumps(value))])
 def test_a_hostile_pickle_runs_nothing(tmp_path: Path, save: Callable[[object, Path], object]) -> None:
     save({"weight": Opens(tmp_path / "opened")}, tmp_path / "hostile.pt")

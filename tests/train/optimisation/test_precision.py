@@ -122,7 +122,7 @@ def test_an_overflow_in_one_process_counts_in_all() -> None:
         assert torch.equal(weight, before) is (others > 0)
 
 
-@pytest.mark.filterwarnings("default:torch.cuda.amp.GradScaler is enabled")
+@pytest.mark.filterwarnings("ignore:torch.cuda.amp.GradScaler is enabled, but CUDA is not available:UserWarning")
 def test_a_type_that_is_switched_off_on_this_machines_gpu_is_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_SWITCHED_OFF", "bf16")
     assert Precision("bf16", torch.device("cuda")).name == "tf32"

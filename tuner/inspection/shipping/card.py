@@ -18,7 +18,7 @@ from tuner.trial.splitting import REFIT
 SHOWN_CONFUSIONS = 10
 SHOWN_CLASSES = 200
 SOURCES = {"wilson": "Wilson (1927)", "bootstrap": "bootstrap (Efron and Tibshirani 1993)"}
-UNNAMED = (
+OF_TORCHVISION = (
     "torchvision names no licence for them beside its own (BSD 3-Clause); they were trained on ImageNet, whose images "
     "are for research that is not commercial"
 )
@@ -222,5 +222,7 @@ def _licence(loaded: LoadedModel) -> str:
     if not (weights == IMAGENET or looks_published(weights)):
         random = weights in ("None", "none")
         return f"It started from {'random weights' if random else f'{weights}, whose licence tuner does not know'}."
-    published = find_model(loaded.card.model).find_weights(weights)
-    return f"It started from torchvision's {published.name} of {loaded.card.model}: {published.licence or UNNAMED}."
+    facts = find_model(loaded.card.model)
+    published = facts.find_weights(weights)
+    unnamed = OF_TORCHVISION if facts.library == "torchvision" else f"{facts.library} names no licence for them"
+    return f"It started from {facts.library}'s {published.name} of {facts.name}: {published.licence or unnamed}."

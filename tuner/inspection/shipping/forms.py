@@ -31,6 +31,70 @@ TRACED_IMAGES = 2  # a batch of one would be taken for a fixed size
 LARGEST_BATCH = 4096
 METADATA = "tuner"  # its key in a file's own metadata
 
+# How `predict.py` of each form begins, see `Shipped.script`.
+ONNX_SCRIPT = '''\
+"""Classify images: python predict.py IMAGE … (needs onnxruntime, numpy and pillow, nothing else)."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession(Path(__file__).with_name("model.onnx"), providers=["CPUExecutionProvider"])
+facts = json.loads(session.get_modelmeta().custom_metadata_map["tuner"])
+
+
+def answer(pixels):
+    """A probability for each label."""
+    return session.run(None, {"images": pixels[None]})[0][0]
+'''
+TORCH_EXPORT_SCRIPT = '''\
+"""Classify images: python predict.py IMAGE … (needs torch, numpy and pillow, nothing else)."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+model = torch.export.load(Path(__file__).with_name("model.pt2")).module()
+facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
+
+
+@torch.inference_mode()
+def answer(pixels):
+    """A probability for each label."""
+    return model(torch.from_numpy(pixels.copy())[None])[0]
+'''
+SAFETENSORS_SCRIPT = '''\
+"""Classify images: python predict.py IMAGE … (needs torch, torchvision, safetensors, numpy and pillow)."""
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image, ImageOps
+from safetensors.torch import load_file
+
+facts = json.loads(Path(__file__).with_name("model.json").read_text(encoding="utf-8"))
+model = torchvision.models.get_model(facts["model"], num_classes=len(facts["labels"])).eval()
+model.load_state_dict(load_file(Path(__file__).with_name("model.safetensors")))
+mean, sd = (torch.tensor(facts[name]).view(-1, 1, 1) for name in ("mean", "sd"))
+
+
+@torch.inference_mode()
+def answer(pixels):
+    """A probability for each label."""
+    image = (torch.from_numpy(pixels.copy())[None] / 255 - mean) / sd
+    views = [image, image.flip(-1)] if facts["test_time_flip"] else [image]
+    return torch.stack([model(view) for view in views]).mean(0).softmax(1)[0]
+'''
+
 Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to probabilities [N, classes]
 
 
@@ -163,6 +227,7 @@ class Shipped:
         write: writes the file, and others beside it; facts for model.json
         answers: of such a file
         use: what the card says of it; facts of model.json, and `classes`, stand in braces
+        script: how `predict.py` begins: `facts`, as in model.json, and `answer`, which gives an image's probabilities
         others: files beside it, which answer like it, less exactly
         libraries: without which it can't be written; the extra of the same name has them
     """
@@ -171,6 +236,7 @@ class Shipped:
     write: Callable[[LoadedModel, Path], Mapping[str, Any]]
     answers: Callable[[Path, LoadedModel], Answers]
     use: str
+    script: str
     others: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
@@ -184,6 +250,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "`probabilities`, float32 [batch, {classes}], in the order of the labels. Normalisation and softmax are "
         "inside; the batch may have any size. Opset {opset}. The labels, and what comes before, are in its metadata, "
         "as JSON under `tuner`.",
+        ONNX_SCRIPT,
         others=(HALF,),
         libraries=("onnx", "onnxscript", "onnxruntime"),
     ),
@@ -194,6 +261,7 @@ SHIPPED: Mapping[str, Shipped] = {
         "`torch.export.load('model.pt2').module()` takes uint8 [batch, {channels}, {image_size}, "
         "{image_size}] and gives probabilities, float32 [batch, {classes}], in the order of the labels. Normalisation "
         "and softmax are inside; the batch may have any size.",
+        TORCH_EXPORT_SCRIPT,
     ),
     "safetensors": Shipped(
         "model.safetensors",
@@ -202,5 +270,6 @@ SHIPPED: Mapping[str, Shipped] = {
         "`model.safetensors` has the weights of `{model}` under torch's names. The network takes float32 "
         "[batch, {channels}, {image_size}, {image_size}], pixels from 0 to 1 with `mean` subtracted and divided by "
         "`sd` (both in `model.json`), and gives logits in the order of the labels.",
+        SAFETENSORS_SCRIPT,
     ),
 }

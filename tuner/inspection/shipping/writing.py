@@ -126,8 +126,8 @@ def predict_script(form: Form, loaded: LoadedModel) -> str | None:
     if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
         return None
     assets = files("tuner.inspection.shipping") / "assets"
-    parts = (f"{form}_head.txt", "load.txt", f"{form}_answer.txt", "main.txt")
-    return "".join((assets / part).read_text(encoding="utf-8") for part in parts)
+    rest = ((assets / part).read_text(encoding="utf-8") for part in ("load.txt", "main.txt"))
+    return "".join([SHIPPED[form].script, *rest])
 
 
 def _checked(file: Path, asked: forms.Answers, original: forms.Answers, shown: Examples) -> Checked:

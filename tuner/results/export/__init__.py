@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from tuner.errors import RunFolderError
+from tuner.errors import RunFolderError, shown
 from tuner.results.export.event_files import write_event_files
 from tuner.results.export.optuna_storage import write_storage
+from tuner.results.export.table_files import write_csv, write_parquet
 from tuner.results.run import Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Kind", "export"]
+__all__ = ["EXPORTS", "Kind", "export"]
 
 Kind = Literal["csv", "parquet", "optuna", "tensorboard"]
+EXPORTS: Mapping[Kind, Callable[[Run, Path], list[Path]]] = {
+    "csv": write_csv,
+    "parquet": write_parquet,
+    "optuna": write_storage,
+    "tensorboard": write_event_files,
+}  # each writes new files at or below a path, and returns theirs; the choices of `tuner export --to` follow
 
 
 def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
@@ -28,45 +33,12 @@ def export(run: Run, kind: Kind, path: str | Path) -> list[Path]:
     "tensorboard" writes a folder of event files per trial into the folder `path`, for `tensorboard --logdir PATH`.
 
     Raises:
-        RunFolderError: a file is there already or can't be written, or the optuna package is missing.
+        RunFolderError: there is no such kind, a file is there already or can't be written, or the optuna package is
+            missing.
     """
-    target = Path(path)
+    if kind not in EXPORTS:
+        raise RunFolderError(f"an export is one of {', '.join(EXPORTS)}, got {shown(kind)}; choose one")
     try:
-        if kind == "optuna":
-            return [write_storage(run, _new(target))]
-        if kind == "tensorboard":
-            return write_event_files(run, _new(target))
-        target.mkdir(parents=True, exist_ok=True)
-        files = [_new(target / f"{name}.{kind}") for name in ("trials", "history")]
-        for table, file in zip((run.trials, run.history), files, strict=True):
-            if kind == "csv":
-                from tuner.results.tables import csv_text
-
-                file.write_text(csv_text(table), encoding="utf-8")
-            else:
-                _write_parquet(_without_mixtures(table), file)
+        return EXPORTS[kind](run, Path(path))
     except OSError as error:
         raise RunFolderError(f"export needs a place to write to, got {str(path)!r} ({error.strerror})") from error
-    return files
-
-
-def _new(path: Path) -> Path:
-    if path.exists():
-        raise RunFolderError(f"export writes new files, got {str(path)!r}, which exists; remove it or choose another")
-    return path
-
-
-def _write_parquet(table: pd.DataFrame, file: Path) -> None:
-    """What Parquet has no type for, such as lists of numbers and names, is written as text."""
-    try:
-        table.to_parquet(file, index=False)
-    except (ValueError, TypeError, NotImplementedError, OverflowError):  # what pyarrow's errors are
-        odd = [name for name in table.columns if table[name].dtype == object]
-        table.assign(**{name: table[name].map(str, na_action="ignore") for name in odd}).to_parquet(file, index=False)
-
-
-def _without_mixtures(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with columns of different types as text, as Parquet's columns have one type."""
-    types = {name: {*map(type, table[name].dropna())} for name in table.columns if table[name].dtype == object}
-    mixed = [name for name, kinds in types.items() if len(kinds) > 1]
-    return table.assign(**{name: table[name].map(str, na_action="ignore") for name in mixed})

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord, flat_config
+from tuner.results.export.new_place import new
 from tuner.results.run import Run
 from tuner.results.text import outcome
 
@@ -17,6 +18,7 @@ def write_event_files(run: Run, path: Path) -> list[Path]:
     A trial without any value, as one that failed before an epoch, is in the HParams tab without a value; its text says
     how it ended.
     """
+    new(path)
     return [_write_trial(run, trial, path / trial.trial) for trial in run.record.trials.values()]
 
 

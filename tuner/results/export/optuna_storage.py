@@ -10,13 +10,15 @@ from typing import Any
 from tuner.errors import RunFolderError
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
+from tuner.results.export.new_place import new
 from tuner.results.run import Run
 from tuner.space import Choice, Domain, Float, Integer
 from tuner.space.values import is_number
 
 
-def write_storage(run: Run, path: Path) -> Path:
+def write_storage(run: Run, path: Path) -> list[Path]:
     """A SQLite file with the run as a study of Optuna's; raises RunFolderError where the optuna package is missing."""
+    new(path)
     try:
         import optuna
     except ImportError as error:
@@ -38,7 +40,7 @@ def write_storage(run: Run, path: Path) -> Path:
             study.set_user_attr(key, run.info.get(key))
         distributions = _distributions(run)
         study.add_trials([_as_optuna(run, trial, distributions) for trial in run.record.trials.values()])
-    return path
+    return [path]
 
 
 def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> Any:

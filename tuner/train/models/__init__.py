@@ -1,4 +1,4 @@
-"""Torchvision's classification models, fitted to a data set."""
+"""Classification models by name, fitted to a data set."""
 
 from tuner.train.models.ensemble import Ensemble, empty_model, networks_of
 from tuner.train.models.network import (

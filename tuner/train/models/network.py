@@ -1,4 +1,4 @@
-"""Any torchvision classification model by name, its first convolution and last layer fitted to the data."""
+"""Any classification model by name, its first convolution and last layer fitted to the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torchvision
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +16,7 @@ from torchvision.ops import StochasticDepth
 
 from tuner.errors import TrialError, WeightsError
 from tuner.train.download import fetch_stored_weights, fetch_weights
+from tuner.train.models.by_name import named_module
 from tuner.train.randomness import seeded
 from tuner.trial import ImageClassifier
 from tuner.trial.models import ModelFacts, find_model
@@ -116,7 +116,7 @@ def build_network(
 def random_network(model: str | ModelFacts, *, channels: int, classes: int, seed: int, stem: Stem = "new") -> Network:
     """The model with random weights that depend on `seed` alone."""
     with seeded(seed):
-        network = _torchvision_network(model)
+        network = _named_network(_facts(model))
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=False)
     return replace(network, new=new)
 
@@ -134,7 +134,7 @@ def pretrained_network(
     """The model with the weights of a file; what doesn't fit the data is replaced by fresh layers.
 
     Args:
-        model: torchvision's name, or what is known of it
+        model: its name, or what is known of it
         path: a saved `state_dict` for any number of channels and classes
         channels: of the images
         classes: of the data
@@ -147,7 +147,7 @@ def pretrained_network(
     """
     state = read_state(path)
     with seeded(seed):
-        network = _torchvision_network(model)
+        network = _named_network(_facts(model))
         _adopt_shapes(network, state)
         load_state(network.module, state, source=str(path), name=_facts(model).name)
         new = _fit(network, channels=channels, classes=classes, stem=stem, keep_head=keep_head)
@@ -252,16 +252,9 @@ def _facts(model: str | ModelFacts) -> ModelFacts:
     return find_model(model) if isinstance(model, str) else model
 
 
-def _torchvision_network(model: str | ModelFacts) -> Network:
-    """Torchvision's model for 3 channels and 1000 classes without auxiliary heads, its stem and its head found."""
-    facts = _facts(model)
-    name = facts.name
-    options: dict[str, Any] = {}
-    if name in ("googlenet", "inception_v3"):
-        options = {"aux_logits": False, "init_weights": False}
-    elif facts.fixed_size and name.startswith("vit"):
-        options = {"image_size": facts.min_size}
-    module: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+def _named_network(facts: ModelFacts) -> Network:
+    """The model as its library makes it, its stem and its head found."""
+    module = named_module(facts)
     return Network(module, _find_stem(module), _find_head(module), new=())
 
 
