@@ -18,10 +18,12 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("login")
     parser.set_defaults(perform=perform)
     parser.add_argument("url", metavar="URL", help="the service's address")
-    parser.add_argument("--link", action="store_true", help="set the password by a link that works once; asks for it")
-    parser.add_argument("--user", metavar="NAME", help="the user's name (default: it is asked for)")
+    parser.add_argument(
+        "--link", action="store_true", help="set the password with a link that works once; asks for the link"
+    )
+    parser.add_argument("--user", metavar="NAME", help="the user's name (default: asks for it)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--days", type=float, metavar="N", help="how long the login is valid (default: 30)")
+    parser.add_argument("--days", type=float, metavar="N", help="days that the login is valid (default: 30)")
 
 
 def perform(options: argparse.Namespace) -> int:

@@ -25,8 +25,8 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("logs")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
-    parser.add_argument("--trial", metavar="N", help="what this trial printed (default: what the driver did)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the study is over")
+    parser.add_argument("--trial", metavar="N", help="the output of this trial (default: the driver's log)")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the study is over")
     add_server(parser)
 
 

@@ -35,13 +35,13 @@ def add(verbs: Verbs) -> None:
         "images",
         metavar="IMAGE",
         nargs="+",
-        help="image files, folders, patterns in quotes, @LIST with a path a line",
+        help="image files, folders, patterns in quotes, or @LIST, a file with one path per line",
     )
     parser.add_argument("--csv", metavar="FILE.csv", help="write the probabilities of all classes into a new file")
     parser.add_argument(
         "--embeddings",
         metavar="FILE.npz",
-        help="write what goes into the model's last layer into a new NumPy file: images, embeddings",
+        help="write the inputs of the model's last layer into a new NumPy file with images and embeddings",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_trust(parser)

@@ -28,7 +28,10 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("trial", metavar="TRIAL", help="the trial's id; leading zeros may be left out")
     parser.add_argument(
-        "--epochs", type=count, metavar="N", help="train N epochs in total; beyond the trial's end from its checkpoint"
+        "--epochs",
+        type=count,
+        metavar="N",
+        help="train N epochs in total; those after the trial's end start from its checkpoint",
     )
     parser.add_argument("--cpus", type=count, metavar="N", help="CPU threads (default: as many as the trial had)")
     parser.add_argument("--output", metavar="DIR", help="write the last checkpoint and all metrics into a new folder")

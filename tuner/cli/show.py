@@ -29,18 +29,20 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("show")
     parser.set_defaults(perform=perform)
-    parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", default="runs", help="a run folder (default: the newest run under runs/)"
+    )
     parser.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
-    parser.add_argument("--log", action="store_true", help="what that trial printed")
-    parser.add_argument("-f", "--follow", action="store_true", help="with --log: go on until the trial ends")
+    parser.add_argument("--log", action="store_true", help="with --trial: the trial's output")
+    parser.add_argument("-f", "--follow", action="store_true", help="with --log: print new lines until the trial ends")
     parser.add_argument("--all", action="store_true", help="every trial, not only the best that fit the terminal")
-    parser.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
+    parser.add_argument("--watch", action="store_true", help="follow a running search to its end, then show it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group = parser.add_argument_group("in a browser")
     group.add_argument(
-        "--web", action="store_true", help="a page that follows the run, on this machine alone; Ctrl-C ends it"
+        "--web", action="store_true", help="serve a page that follows the run, only on this machine; Ctrl-C ends it"
     )
-    group.add_argument("--port", type=port, metavar="N", help="of that page (default: any that is free)")
+    group.add_argument("--port", type=port, metavar="N", help="port of that page (default: any free port)")
 
 
 def perform(options: argparse.Namespace) -> int:
