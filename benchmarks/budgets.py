@@ -1,4 +1,4 @@
-"""What the same budget of epochs finds: as so many trials, or as epochs that buy as many trials as they pay for.
+"""What the same budget of epochs finds: as a number of trials, or as epochs for as many trials as fit into them.
 
     python benchmarks/budgets.py --lcbench DIR [--seeds 12] [--first-seed 400] [--quick]
 

@@ -121,7 +121,7 @@ class Attempt:
         return {**os.environ, **settings, **(ON_LOOPBACK if self.address else {})}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A command of tuner, in a session of its own."""
+        """A command of tuner, in its own session."""
         return subprocess.Popen(
             [sys.executable, "-m", "tuner", *arguments],
             cwd=self.folder,

@@ -57,7 +57,7 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
 
 
 def hits(kind: str, times: int, seed: int, *, full: bool = False, quick: bool = False) -> list[Attempt]:
-    """So many attempts that came in time, or lost something; three times as many are made at most."""
+    """So many attempts that came in time, or lost something; at most three times as many are made."""
     found: list[Attempt] = []
     for number in range(3 * times):
         attempt = attempt_at(kind, number, seed, full=full, quick=quick)

@@ -78,7 +78,7 @@ def answers(weights: Tensor, features: Tensor) -> Tensor:
 
 
 def repetitions(images: int, parts: int, count: int, seed: int) -> Iterator[Repetition]:
-    """So many cross-validations of as many data sets."""
+    """Cross-validations of `count` data sets."""
     generator = torch.Generator().manual_seed(seed)
     test, test_labels = draw(TEST_IMAGES, generator)
     for start in range(0, count, AT_ONCE):

@@ -47,7 +47,7 @@ def steps(*, line: bool) -> Trial:
 
 
 def printing(size: int) -> Trial:
-    """A trial that prints so many bytes, line by line."""
+    """A trial that prints this many bytes, line by line."""
 
     def trial() -> None:
         for number in range(size // (len(LINE) + 9)):
@@ -57,7 +57,7 @@ def printing(size: int) -> Trial:
 
 
 def child(size: int) -> Trial:
-    """A trial whose child process prints so many bytes, as fast as it can."""
+    """A trial whose child process prints this many bytes, as fast as it can."""
 
     def trial() -> None:
         subprocess.run(["sh", "-c", f"yes '{LINE}' | head -c {size}"], check=True)

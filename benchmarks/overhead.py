@@ -204,7 +204,7 @@ PARTS = {
 
 
 def measure(part: str, trials: int = 0) -> dict[str, float]:
-    """One part in a process of its own, so that settings of one side never reach the other."""
+    """One part in its own process, so that settings of one side never reach the other."""
     command = [sys.executable, __file__, "--part", part, "--trials", str(trials)]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
     result: dict[str, float] = json.loads(output.splitlines()[-1])

@@ -4,7 +4,7 @@
                                    [--data-dir DIR]
 
 Ten trials of ResNet18 on Fashion-MNIST: learning rate, batch size 32, 64 or 128, and 4 to 9 epochs, with Adam. Three
-searches one after the other, each in a process of its own with the whole machine: `plain_search.py` (HyperOpt, ASHA
+searches one after the other, each in its own process with the whole machine: `plain_search.py` (HyperOpt, ASHA
 with a grace of 1 epoch and reduction 2, `DataLoader`), `python -m tuner run` with the same algorithms, and with tuner's
 default ones. A trial gets one CPU, and one GPU where there are any, at normal priority (Ray's workers have a low one,
 which matters on a shared machine). All read the same files, train and validate on the same images, and score their
@@ -78,7 +78,7 @@ class Setting:
         return self.scaled(FEWEST_EPOCHS), self.scaled(MOST_EPOCHS)
 
     def scaled(self, epochs: int) -> int:
-        """So many epochs of the full form in this one."""
+        """How many epochs in this form stand for `epochs` of the full form."""
         return max(1, round(self.scale * epochs))
 
     @property
@@ -123,7 +123,7 @@ class Outcome:
         return sum(epoch.seconds for epoch in self.epochs) / max(self.epochs[-1].ended - self.began, 1e-9)
 
     def reached(self, accuracy: float) -> float | None:
-        """When an epoch was the first to be as good; None where none was."""
+        """When an epoch was the first to be as good; None if none was."""
         return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy - ROUNDING), None)
 
 

@@ -122,7 +122,7 @@ class Kind:
 
 
 def kind(seed: int, seconds: float, *, ray: bool) -> Kind:
-    """What a seed stands for, in a search of about so many seconds."""
+    """What a seed stands for, in a search of about this many seconds."""
     draw = np.random.default_rng([seed, 5, ray])
     scheduler = list(SCHEDULERS)[seed % len(SCHEDULERS)]
     search = [MultiFidelityGP(), HyperOpt(), Random()][int(draw.integers(3))] if scheduler != "hyperband" else Random()

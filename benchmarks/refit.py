@@ -42,7 +42,7 @@ NEW = {"lr": 3e-3, "batch_size": 64, "image_size": 8, "schedule": "cosine"}
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: a trial of so many images, what its configuration is, and for how many epochs it is trained."""
+    """One setting: a trial of this many images, what its configuration is, and for how many epochs it is trained."""
 
     name: str
     trial: Callable[[Path], ImageClassifier]

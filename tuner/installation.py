@@ -14,7 +14,7 @@ UNSUPPORTED = "Windows"  # of which Ray is in beta, and tuner's processes need s
 
 
 def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError where `what` (such as "a search") can't work: on Windows itself, or in a light install."""
+    """Raise StudyError if `what` (such as "a search") can't work: on Windows itself, or in a light install."""
     if (system or platform.system()) == UNSUPPORTED:
         raise StudyError(
             f"{what} needs Linux or macOS, got Windows; install tuner in WSL2, Windows' own Linux (wsl --install)"
@@ -28,7 +28,7 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
 
 
 def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError where no service can run: elsewhere than on Linux, or without the extra `service`."""
+    """Raise StudyError if no service can run: elsewhere than on Linux, or without the extra `service`."""
     here = system or platform.system()
     if here != "Linux":
         raise StudyError(f"a service needs Linux, by whose /proc it knows its drivers, got {here}; run it on Linux")

@@ -89,7 +89,7 @@ def read_gpus(library: Any = None, environment: Mapping[str, str] | None = None)
 
 
 def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
-    """As `read_gpus`; raises NvmlUnavailableError where NVML can't be asked."""
+    """As `read_gpus`; raises NvmlUnavailableError if NVML can't be asked."""
     variables = os.environ if environment is None else environment
     with _opened(library) as nvml:
         devices = _visible(_devices(nvml), variables.get("CUDA_VISIBLE_DEVICES"))
@@ -99,7 +99,7 @@ def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) 
 class GpuMonitor:
     """One GPU's utilisation and memory over time; what NVML can't say is NaN.
 
-    Raises NvmlUnavailableError where NVML can't be asked, or knows no GPU of that `uuid`.
+    Raises NvmlUnavailableError if NVML can't be asked, or knows no GPU of that `uuid`.
     """
 
     def __init__(self, uuid: str, library: Any = None) -> None:

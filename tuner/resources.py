@@ -125,7 +125,7 @@ class Resources:
         return () if chosen is None else (str(chosen),)
 
     def check_alone(self) -> None:
-        """Raise StudyError where they can't be had on one machine that is no cluster."""
+        """Raise StudyError if they can't be had on one machine that is no cluster."""
         if self.accelerator is not None:
             raise StudyError(
                 f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a "
@@ -133,7 +133,7 @@ class Resources:
             )
 
     def check_packing(self, space: Space, *, gpus_present: int) -> None:
-        """Raise StudyError where "auto" can't be had, before it is resolved."""
+        """Raise StudyError if "auto" can't be had, before it is resolved."""
         if self.packed is None:
             return
         setting, strategies = f"{self.packed}='auto'", self.strategies(space)
@@ -151,7 +151,7 @@ class Resources:
             )
 
     def check_strategies(self, trial: Trial, space: Space) -> None:
-        """Raise StudyError where a trial of the space can't use the devices, once resolved, as its strategy would."""
+        """Raise StudyError if a trial of the space can't use the devices, once resolved, as its strategy would."""
         strategies = self.strategies(space)
         if self.placement == "spread" and (not strategies or set(strategies) & ONE_PROCESS):
             raise StudyError(

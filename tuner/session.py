@@ -46,7 +46,7 @@ def report(
     trial needs to go on from here; it is copied before `report` returns. The call does not return where the trial is
     stopped.
 
-    Raises TypeError where a metric's name is no string, or nothing was reported.
+    Raises TypeError if a metric's name is no string, or nothing was reported.
     """
     values = {**(metrics or {}), **more}
     if not values or not all(isinstance(name, str) for name in values):

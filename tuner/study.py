@@ -196,7 +196,7 @@ class Study:
         self.declared_trial.check_files()
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
-        """Raise StudyError where one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
+        """Raise StudyError if one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
         self.resources.check_packing(self.search_space, gpus_present=machine.gpus)
         self._check_device_hours()
         resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)

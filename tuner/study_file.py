@@ -33,7 +33,7 @@ _REFUSED_CALL = re.compile(
 def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     """The `study` that the file declares.
 
-    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
+    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError if there is
     no such file, it fails to run (with the file's own line), declares no `study`, or imports a module whose name one
     beside another study file of this process has.
     """
@@ -91,7 +91,7 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
-    """Raise StudyError where Python would take a module from beside another study file, in place of its own."""
+    """Raise StudyError if Python would take a module from beside another study file, in place of its own."""
     for name in imported_by(path):
         own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
         if (

@@ -81,7 +81,7 @@ def _request(options: argparse.Namespace) -> Request:
 
 
 def _extra(options: argparse.Namespace) -> list[Path]:
-    """What is to be deleted beside runs."""
+    """Folders to delete that belong to no run."""
     from tuner.results.cleaning import cache_entries, sessions
 
     return [*(sessions() if options.ray else []), *(cache_entries(options.older) if options.cache else [])]
@@ -90,7 +90,7 @@ def _extra(options: argparse.Namespace) -> list[Path]:
 def _delete(
     options: argparse.Namespace, request: Request, found: list[Holding], chosen: list[Holding], extra: list[Path]
 ) -> dict[str, int | None]:
-    """Bytes that were freed, or would be, of each run and of all; None of a run where it couldn't be done."""
+    """Bytes that were freed, or would be, for each run and in all; None for a run that couldn't be cleaned."""
     from tuner.foreign_text import printable
     from tuner.results.cleaning import clean, delete_paths, size_of, would_free
 
@@ -147,7 +147,7 @@ def _told_beside(extra: list[Path]) -> str:
 
 
 def _asked(question: str) -> bool:
-    """Whether the user says yes. Raises StudyError where nobody can be asked."""
+    """Whether the user says yes. Raises StudyError if nobody can be asked."""
     if not sys.stdin.isatty():
         raise StudyError("clean asks before it deletes, got no terminal to ask at; add --yes, or --dry-run to look")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

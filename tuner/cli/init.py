@@ -103,7 +103,7 @@ def _folder(given: str) -> Path:
 
 
 def _as_named(folder: Path, output: Path) -> str:
-    """The folder as the file has it: as it was given, where the file will be run from here."""
+    """The folder as the study file names it: as the user typed it, if the file will be run from here."""
     here = output.resolve().parent == Path.cwd()
     return str(folder) if here and not str(folder).startswith("~") else str(folder.resolve())
 

@@ -1,4 +1,4 @@
-"""`tuner login`: keep a token for a service, for the other verbs."""
+"""`tuner login`: store a token for a service, which the other verbs use."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _secret() -> str:
-    """That of a link, or what stands behind its `#`."""
+    """The secret of a link: the part after its `#`."""
     return _password("link: ", "a link").rpartition("#")[2].strip()
 
 

@@ -23,7 +23,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
-    """What changes the study; `Study.with_options` takes the same."""
+    """Add the options that change the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
     add_limits(group)
     group.add_argument(
@@ -70,14 +70,14 @@ def add_limits(group: argparse._ArgumentGroup) -> None:
 
 
 def add_take_over(parser: argparse.ArgumentParser) -> None:
-    """That a run whose driver still works on it is taken over."""
+    """Add `--take-over`."""
     parser.add_argument(
         "--take-over", action="store_true", help="take the run over from a driver that still works on it"
     )
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
-    """What a search runs on and how it shows."""
+    """Add the options that say where a search runs and how it is shown."""
     group = parser.add_argument_group("how it runs")
     group.add_argument("--concurrency", type=count, metavar="N", help="the most trials at once")
     group.add_argument("--address", metavar="HOST:PORT", help="an existing Ray cluster ('auto' to find it)")
@@ -139,7 +139,9 @@ def port(text: str) -> int:
 
 
 def assignment(text: str, before: str = "--set ") -> tuple[str, Any]:
-    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string. `before` is what stands before it."""
+    """`lr=0.1` as ("lr", 0.1); a value that is not a Python literal is a string. `before` is the option, for
+    messages.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise StudyError(f"{before}needs NAME=VALUE, got {text!r}; write {before}lr=0.001")

@@ -98,7 +98,7 @@ def _write_embeddings(path: str, rows: Sequence[Answer]) -> None:
 
 
 def _with_progress(found: Iterable[Answer], total: int) -> Iterator[Answer]:
-    """The answers, counted on a terminal where there are many."""
+    """The answers, with a counter on the terminal if there are many."""
     shown = total >= MANY and sys.stderr.isatty()
     for count, answer in enumerate(found, start=1):
         if shown and (count % EVERY == 0 or count == total):

@@ -1,4 +1,4 @@
-"""`tuner queue`: what a service runs, and what waits for which reason."""
+"""`tuner queue`: the studies that a service runs, and those that wait and why."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.replay import Replayed, ReplayedEpoch
     from tuner.replay.stays import Way
 
-DIFFERENT = NO_WINNER  # the exit code of a curve that is another one
+DIFFERENT = NO_WINNER  # the exit code for a different curve
 
 
 def add(verbs: Verbs) -> None:
@@ -69,7 +69,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 class _Shown:
-    """Prints a replay while it goes on: on stdout, or on stderr where that gets JSON."""
+    """Prints a replay while it runs: on stdout, or on stderr if stdout gets JSON."""
 
     def __init__(self, *, json: bool) -> None:
         self._stream = sys.stderr if json else sys.stdout

@@ -70,7 +70,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _name_report(run: Run, options: argparse.Namespace) -> None:
-    """Where the report lies; with a winner, it is said with it."""
+    """Print where the report is; with a winner, that line already says it."""
     from tuner.results.text import report_of
 
     report = report_of(run)
@@ -110,7 +110,7 @@ def _show_log(run: Run, options: argparse.Namespace) -> None:
 
 
 def _follow(run: Run, trial: str) -> None:
-    """Print what a trial prints, until it ends; say so where that is nothing."""
+    """Print a trial's output until it ends; say so if there is none."""
     from tuner.console.printing import print_log
     from tuner.results import follow_log
 
@@ -143,5 +143,5 @@ def _watch(run: Run) -> None:
                         shown.on_event({"event": CONCLUDING, "time": event["time"], "step": "waiting for the report"})
                 time.sleep(WATCH_SECONDS if alive else 0)
             left = load_run(run.path)
-            if left.status == "interrupted":  # its driver may have been killed, and left no word
+            if left.status == "interrupted":  # its driver may have been killed before it could write this
                 shown.on_event({"event": OVER[1], "time": left.record.last_time or time.time()})

@@ -16,7 +16,7 @@ from tuner.foreign_text import printable
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy
 
-CHECK_SECONDS = 120.0  # that its check is waited for
+CHECK_SECONDS = 120.0  # seconds to wait for the check
 
 
 def add(verbs: Verbs) -> None:
@@ -75,7 +75,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _wait_for_its_check(options: argparse.Namespace, study: RemoteStudy) -> None:
-    """Raises StudyError where the service refuses the study."""
+    """Raises StudyError if the service refuses the study."""
     print(printable(f"study @{study.id} {study.record['name']} is {study.state}"), file=sys.stderr)
     try:
         study.checked(CHECK_SECONDS)

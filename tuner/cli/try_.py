@@ -1,4 +1,4 @@
-"""`tuner try`: have a search run a configuration of yours."""
+"""`tuner try`: let a search run a configuration that you choose."""
 
 from __future__ import annotations
 

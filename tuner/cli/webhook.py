@@ -1,4 +1,4 @@
-"""`tuner webhook`: addresses that a service tells of studies."""
+"""`tuner webhook`: addresses to which a service sends messages about studies."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class Bridge:
             self.loop.make_room()
 
     def obey(self, controller: Any) -> None:
-        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft where the search is."""
+        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft if the search is."""
         self._controller = controller
         if self.orders is None:
             return
@@ -305,7 +305,7 @@ class Bridge:
         self._coming.pop(trial, None)
 
     def _note_ends(self) -> None:
-        """Ray ends a trial without a word where a worker can't be reused, as its last trial doesn't end."""
+        """Ray ends a trial silently where a worker can't be reused, as its last trial doesn't end."""
         for ours in sorted(self.loop.running):
             trial = self._current[ours]
             if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED):

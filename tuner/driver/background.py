@@ -1,7 +1,7 @@
-"""A search in a process of its own, from the side of the notebook or script that started it.
+"""A search in its own process, from the side of the notebook or script that started it.
 
 The process's standard input stays open as long as the process that started it lives: its end asks the search to end in
-order. Ctrl-C in a terminal or a notebook doesn't reach it, as it has a session of its own: it reaches who waits.
+order. Ctrl-C in a terminal or a notebook doesn't reach it, as it has its own session: it reaches who waits.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def connected(
     and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
     No more workers are started than `concurrency` has trials run at once.
 
-    Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
+    Raises StudyError if Ray doesn't start, nothing answers at the address, or a trial of the study would never get
     what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
     address, nice = driving.address, driving.nice
@@ -221,7 +221,7 @@ def _is_meant(resources: Resources, node: Mapping[str, float]) -> bool:
 
 
 def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
-    """How many of the `count` parts of trials a node with so many CPUs and GPUs can hold at once."""
+    """How many of the `count` parts of trials a node with this many CPUs and GPUs can hold at once."""
     on_cpus = math.floor(cpus / (resources.cpu_count / count) + 1e-9)
     return min(on_cpus, _on_gpus(gpus, resources.gpu_count / count)) if resources.gpu_count else on_cpus
 

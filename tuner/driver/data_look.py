@@ -14,7 +14,7 @@ from tuner.worker.implementation import DataLook, implementation_of
 
 
 def look(study: Study) -> DataLook | None:
-    """What is found, None if there is nothing to say; raises DataError where no trial could work on the data.
+    """What is found, None if there is nothing to say; raises DataError if no trial could work on the data.
 
     The images are decoded as a first random configuration wants them.
     """

@@ -34,10 +34,10 @@ class DiskNeed:
     """What a study's checkpoints take.
 
     Attributes:
-        checkpoint_bytes: of the largest; None where nobody knows yet
+        checkpoint_bytes: of the largest; None if nobody knows yet
         settings: hyperparameters of the configuration that has it
         workers: trials at once
-        waiting: trials that are paused at once, about; None where nothing limits it
+        waiting: trials that are paused at once, about; None if nothing limits it
     """
 
     checkpoint_bytes: int | None
@@ -83,7 +83,7 @@ class DiskNeed:
         }
 
     def check(self, limit_gb: float | None) -> None:
-        """Raise StudyError where a limit can't hold even the least."""
+        """Raise StudyError if a limit can't hold even the least."""
         if limit_gb is None or self.least_bytes is None or self.least_bytes <= limit_gb * GB:
             return
         raise StudyError(
@@ -129,7 +129,7 @@ def largest_checkpoint(study: Study) -> Largest:
 
 
 def measured_checkpoint(folder: Folder, record: RunRecord) -> Largest | None:
-    """The same of the checkpoints that a run has; None where it has none."""
+    """The same of the checkpoints that a run has; None if it has none."""
     store = CheckpointStore(folder)
     found = [(store.size(t.trial, epoch), t.config) for t in record.trials.values() for epoch in t.checkpoints]
     return max(found, key=lambda pair: pair[0], default=None)
@@ -143,7 +143,7 @@ def worth_a_look(study: Study, disk: Disk | None) -> bool:
 def room_checked(study: Study, folder: Folder, workers: int, largest: Largest) -> list[str]:
     """What the user should know of the disk before the first trial.
 
-    Raises StudyError where the limit can't hold even the least, and RunFolderError where the disk has less free space
+    Raises StudyError if the limit can't hold even the least, and RunFolderError where the disk has less free space
     than a search needs to begin: it would pause at once.
     """
     need, disk = disk_need(study, workers, largest), folder.disk

@@ -25,7 +25,7 @@ def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[L
     Nothing is looked at for a search without GPUs, for trials of which it isn't known that they use torch, or on a
     cluster, whose nodes are other machines. The `listeners` get a notice before a look that takes a while.
 
-    Raises StudyError where torch can't use the GPUs.
+    Raises StudyError if torch can't use the GPUs.
     """
     _check_names()
     machine = this_machine()

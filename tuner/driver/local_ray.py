@@ -69,7 +69,7 @@ class LocalRay:
         return any(process.poll() is not None for process in self.processes if _name(process) in _NEEDED)
 
     def popen(self) -> type[subprocess.Popen[bytes]]:
-        """What Ray should start its processes with: each in a session of its own, out of reach of our signals."""
+        """What Ray should start its processes with: each in its own session, out of reach of our signals."""
         started = self
 
         class Apart(services.ConsolePopen):  # type: ignore[misc]
@@ -146,7 +146,7 @@ def local_ray(
 ) -> Iterator[LocalRay]:
     """Ray on this machine for the length of the block; `shares` are resources that it has beside CPUs and GPUs.
 
-    Raises StudyError where it starts neither at once nor when it is tried again.
+    Raises StudyError if it starts neither at once nor when it is tried again.
     """
     with ExitStack() as stack:
         # The only way to keep Ray's sockets off other interfaces.
@@ -235,7 +235,7 @@ def signals_left_alone() -> Any:
 def short_folder() -> Path:
     """Where a folder for Ray's sockets may lie: the temporary directory unless its path is too long for them.
 
-    Raises StudyError where no other can be written to.
+    Raises StudyError if no other can be written to.
     """
     for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
         longest = f"{folder}/tuner-ray-12345678/{_SOCKET}"

@@ -36,8 +36,8 @@ class Seen:
     Attributes:
         address: of the node
         versions: of Python and the packages that a trial's results depend on, by name
-        data: the fingerprint of the study's data; None where it has none
-        problem: what keeps it from the study's code, data and weights, in a sentence; None where nothing does
+        data: the fingerprint of the study's data; None if it has none
+        problem: what keeps it from the study's code, data and weights, in a sentence; None if nothing does
         no_storage: what keeps it from the run's folder, in the same way
     """
 
@@ -54,7 +54,7 @@ def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted
     Nodes that don't answer in time, or are lost meanwhile, are named in a notice: a trial that fails there is tried
     again.
 
-    Raises StudyError where one has another version than this process, lacks code, data or weights or has other data,
+    Raises StudyError if one has another version than this process, lacks code, data or weights or has other data,
     and RunFolderError where one doesn't see the folder of the runs.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and holds_a_trial(resources, node)]

@@ -36,7 +36,7 @@ LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to
 def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = None) -> tuple[Device, ...]:
     """What the trials of a packed study share, by default the GPUs that NVML finds; none where each has its own.
 
-    Raises StudyError where nobody knows how much memory a GPU has.
+    Raises StudyError if nobody knows how much memory a GPU has.
     """
     packed = study.resources.packed
     if packed is None:

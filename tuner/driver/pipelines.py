@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_splits(study: Study) -> None:
-    """Raise StudyError where a trial's model can't be split into as many stages as it has devices.
+    """Raise StudyError if a trial's model can't be split into as many stages as it has devices.
 
     The model is that of a random configuration of the space; each `pipeline_split` is tried. StudyError is raised too
     where nothing does the trial's work.

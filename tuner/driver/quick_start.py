@@ -80,7 +80,7 @@ class ReservedPort:
 
 
 def raylet_command(command: Sequence[str], workers: Workers, runtime_env_port: int) -> list[str]:
-    """The raylet's command line, with so many workers at its start, and with stand-ins for its two agents."""
+    """The raylet's command line, with this many workers at its start, and with stand-ins for its two agents."""
     nobody = 0
     changes = {
         "--num_prestart_python_workers=": lambda _: str(workers.count),
@@ -116,7 +116,7 @@ def without_dashboard(node: Node, **_: Any) -> None:
 def once_registered(get_node: Callable[[str, str], Any], is_gone: Callable[[], bool]) -> Callable[[str, str], Any]:
     """`ray._private.services.get_node`, asked when it has an answer: until then it asks once a second.
 
-    The function raises ConnectionError where a process of Ray's has ended instead.
+    The function raises ConnectionError if a process of Ray's has ended instead.
     """
 
     def ask(gcs_address: str, node_id: str) -> Any:

@@ -47,7 +47,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a search is foreseen to cost; pairs are the ends of an interval.
+    """What a search is predicted to cost; pairs are the ends of an interval.
 
     Attributes:
         epochs: of all trials
@@ -163,7 +163,7 @@ def measured_cost(
 
 
 def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | None = None) -> SearchCost | None:
-    """What the study costs where trials are so fast; None where no limit says how long it is."""
+    """What the study costs where trials are so fast; None if no limit says how long it is."""
     played = [rehearse(study, workers, speeds.of, seed) for seed in range(PLAYS)]
     if not all(play.whole for play in played):
         return None

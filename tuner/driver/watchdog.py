@@ -12,7 +12,7 @@ from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 LOOK_SECONDS = 0.5
 LOST_SECONDS = 2.0  # that a search without Ray has to notice that by itself
 ANSWER_SECONDS = 2.0
-SILENT_LOOKS = 4  # a cluster that accepts no connection so often in a row is gone
+SILENT_LOOKS = 4  # a cluster that accepts no connection this often in a row is gone
 
 
 class Watchdog:

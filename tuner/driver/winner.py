@@ -135,7 +135,7 @@ def _score_on_worker(
 
 
 def _own(store: CheckpointStore, details: dict[str, Any], target: Path) -> Path | None:
-    """The checkpoint of the winner itself; None where it is no more."""
+    """The checkpoint of the winner itself; None if it is no more."""
     try:
         return store.fetch(details["trial"], details["epoch"], target)
     except TrialError:

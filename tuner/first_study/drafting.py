@@ -34,7 +34,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.models import IMAGENET
 from tuner.trial.speed import Speed
 
-SHARE = 0.8  # of the minutes that the foreseen time may take: the rest is for a machine that is busier then
+SHARE = 0.8  # of the minutes that the predicted time may take: the rest is for a machine that is busier then
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
@@ -49,7 +49,7 @@ class Draft:
     Attributes:
         plan: settings and reasons
         study: the same as an object
-        cost: what it is foreseen to take; None where nothing could be measured
+        cost: what it is predicted to take; None if nothing could be measured
         means: models that were measured, with their speeds
         left_out: models that weren't, and why
     """

@@ -23,7 +23,7 @@ def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wi
         wishes: as the options have them: what an empty answer keeps
         look: at the data
         offered: models that can be had
-        ask: shows a question and returns the answer; raises EOFError where nobody answers
+        ask: shows a question and returns the answer; raises EOFError if nobody answers
 
     Raises:
         StudyError: nobody answers.

@@ -70,7 +70,7 @@ class Attempts:
 
     @property
     def due(self) -> Attempt | None:
-        """The failure that is the trial's end where its next try never begins; None where it lost or left it."""
+        """The failure that is the trial's end where its next try never begins; None if it lost or left it."""
         return self.last if self.waiting and self.last.kind not in (LOST, DRAINED) else None
 
 

@@ -51,7 +51,7 @@ class CheckpointStore:
     def write(self, trial: str, epoch: int, fill: Fill) -> None:
         """Keep what `fill` writes into the folder that it is given; an older one of the same epoch is replaced.
 
-        Raises OSError where it can't be written; nothing is left of it then.
+        Raises OSError if it can't be written; nothing is left of it then.
         """
         name = checkpoint_path(trial, epoch)
         if not isinstance(self._folder, LocalFolder):

@@ -49,7 +49,7 @@ def read_all(folder: Folder) -> Reading:
 
 
 def read_events(folder: Folder) -> Iterator[Event]:
-    """All events of a run in the order they happened; what can't be read is passed over, see `read_all`."""
+    """All events of a run in the order they happened; what can't be read is skipped, see `read_all`."""
     yield from read_all(folder).events
 
 
@@ -82,12 +82,12 @@ class EventFollower:
         return found
 
     def skip(self) -> None:
-        """Pass over the lines that `new` would take: for who finds by their digest what they add up to."""
+        """Skip the lines that `new` would take: for who finds by their digest what they add up to."""
         for name, lines in self._come():
             self._lines.skip(name, lines)
 
     def know(self, trials: Iterable[str]) -> None:
-        """Trials that were started in lines passed over: events about them are sound."""
+        """Trials that were started in lines skipped: events about them are sound."""
         self._lines.trials.update(trials)
 
     def _come(self) -> Iterator[tuple[str, bytes]]:

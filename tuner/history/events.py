@@ -83,7 +83,7 @@ class Listener(Protocol):
 
 
 class EventLog:
-    """Appends events to a run folder, in a segment of its own so that an earlier one's torn end is never continued."""
+    """Appends events to a run folder, in its own segment so that an earlier one's torn end is never continued."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -121,7 +121,7 @@ class EventLog:
     def flush(self) -> None:
         """Write what is held back, which only an object store does; may be called from another thread.
 
-        Raises OSError where that can't be done.
+        Raises OSError if that can't be done.
         """
         uploads = self._uploads
         if uploads is not None:

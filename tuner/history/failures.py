@@ -27,7 +27,7 @@ _WORKER = re.compile(r"[/\\]worker[/\\]trainable\.py$")  # the first frame of a 
 class FailureGroup:
     """Failed trials of one cause; those that raised, with the same exception at the same place.
 
-    `place` is "file:line" of the last frame in the user's code, None where the cause is no exception.
+    `place` is "file:line" of the last frame in the user's code, None if the cause is no exception.
     """
 
     cause: str

@@ -40,7 +40,7 @@ def read_log(folder: Folder, trial: str, start: int = 0) -> bytes:
 
 
 def log_text(folder: Folder, trial: str) -> str:
-    """The whole log; what isn't UTF-8 is shown as its escape. Raises RunFolderError where it can't be read."""
+    """The whole log; what isn't UTF-8 is shown as its escape. Raises RunFolderError if it can't be read."""
     try:
         return decoded(read_log(folder, trial))
     except OSError as error:

@@ -13,7 +13,7 @@ FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, 
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
 RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
 LAST_EPOCHS = 12  # of a trial, that say how fast it is now
-CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as so many trials tell it
+CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as this many trials tell it
 HALVES = 4  # epochs of a trial at least, whose second half tells of the change
 
 
@@ -113,6 +113,6 @@ def start_seconds(trial: TrialRecord, typical: float | None = None) -> float:
 
 
 def typical_epoch(trials: Sequence[TrialRecord]) -> float | None:
-    """The median time of an epoch, None where no trial had two in a row."""
+    """The median time of an epoch, None if no trial had two in a row."""
     gaps = [gap for trial in trials for gap in stay_times(trial)[1]]
     return median(gaps) if gaps else None

@@ -57,7 +57,7 @@ def refit_of(record: RunRecord) -> Refit | None:
 
 
 def shipped_refit(record: RunRecord) -> TrialRecord | None:
-    """The trial whose network ships in place of the winner's; None where that is the winner's own."""
+    """The trial whose network ships in place of the winner's; None if that is the winner's own."""
     return None if record.confirming.own else trained_refit(record)
 
 

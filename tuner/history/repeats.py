@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tuner.history.trial_record import TrialRecord
 
-SPREADS_BELOW = 1.0  # a mean of fewer seeds is less sure: configurations compare by means less so many standard errors
+SPREADS_BELOW = 1.0  # standard errors that are subtracted from a mean when configurations are compared
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Repeats:
         return self._members.get(trial.repeats or trial.trial, [trial])
 
     def seeds(self, trial: TrialRecord) -> Seeds | None:
-        """Of a trial's configuration; None where none of its trials was trained to its end."""
+        """Of a trial's configuration; None if none of its trials was trained to its end."""
         first = trial.repeats or trial.trial
         if first not in self._seeds:
             found = [value for one in self.of(trial) if (value := self._worth(one)) is not None]
@@ -77,13 +77,13 @@ class Repeats:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""
+        """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
         if not self._known:
             self._spread, self._known = self._told_spread(), True
         return self._spread
 
     def error(self, count: int) -> float | None:
-        """The standard error of a mean of so many seeds."""
+        """The standard error of a mean of this many seeds."""
         return None if self.spread is None else self.spread / math.sqrt(count)
 
     def _told_spread(self) -> float | None:

@@ -6,7 +6,7 @@ FORMAT counts the ways in which run folders were written:
     2   each line of events ends with its checksum (`event_lines`); checkpoints lie where `checkpoints` says
 
 It is raised where an earlier version would misread what is written now, not for new fields or new kinds of events,
-which earlier versions pass over. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one
+which earlier versions skip. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one
 is refused by its number. A run that is resumed takes the format of the version that goes on with it.
 
 Fields that everything needs are `study`, `metric`, `mode`, `status` and `started`: without them the run is refused. Any
@@ -99,7 +99,7 @@ def lives_without_lease(info: dict[str, Any]) -> bool:
 
 
 def _made(folder: Folder) -> bool:
-    """Whether it is this run's now: False where another run took the name in the same moment."""
+    """Whether it is this run's now: False if another run took the name in the same moment."""
     if not isinstance(folder, LocalFolder):
         return True
     try:

@@ -23,7 +23,7 @@ def stacks_name(trial: str) -> str:
 
 
 def take_stacks(folder: Folder, trial: str) -> str | None:
-    """The stacks of a trial that was killed as it hung, and delete their file; None where it died of something else."""
+    """The stacks of a trial that was killed as it hung, and delete their file; None if it died of something else."""
     name = stacks_name(trial)
     try:
         content = folder.read(name)

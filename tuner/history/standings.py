@@ -1,9 +1,9 @@
 """How the trials of a run stand: what each is worth, and which is ahead; kept while events come.
 
 A trial that was trained to its end stands by its worth (`tuner.history.worth`), any other by its best value, which luck
-makes too good. So the first are ahead of the others, but for those that are better without doubt: whose values over the
-last half of their epochs are on average better than anything that a fully trained trial reported, and those that the
-search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
+makes too good. So the first are ahead of the others, except for those that are better without doubt: whose values over
+the last half of their epochs are on average better than anything that a fully trained trial reported, and those that
+the search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
 mean of their worths less a standard error of it (`tuner.history.repeats`): one with fewer seeds has to be ahead by
 more. Among them the best whose network was saved stands for the others.
 """
@@ -240,7 +240,7 @@ class _Leader:
         self._known = False
 
     def find(self) -> TrialRecord | None:
-        """None where no trial that counts has reported a number."""
+        """None if no trial that counts has reported a number."""
         if not self._known:
             counting = (trial for trial in self._standings.candidates() if self._counts(trial))
             self._best, self._known = max(counting, key=self._rank, default=None), True

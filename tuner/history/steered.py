@@ -26,7 +26,7 @@ class Steered:
 
     Attributes:
         takes_orders: whether the newest driver reads the inbox
-        given: limits that the newest driver was given in place of the study file's; None where its events don't say
+        given: limits that the newest driver was given in place of the study file's; None if its events don't say
         limits: those that were set since it began
         concurrency: trials at once as they were set, unless a later driver was given another number
         stopped_by: who ended the search by `stop`, until a driver goes on in spite of it
@@ -75,7 +75,7 @@ class Steered:
         self.stopped_by = None
 
     def _on_confirmation_requested(self, event: Event) -> None:
-        """A search that was stopped stays so, but for the trials that were asked for now."""
+        """A search that was stopped stays so, except for the trials that were asked for now."""
         self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
 
     _on_refit_requested = _on_refit_undone = _on_confirmation_requested

@@ -38,7 +38,7 @@ class TrialRecord:
     )
     repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
     refits: str | None = None  # the winner that it trains again on training and validation images together
-    refit_epochs: int = 0  # for so many epochs
+    refit_epochs: int = 0  # for this many epochs
     confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
     status: Status = "running"
     cause: str | None = None

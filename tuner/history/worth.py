@@ -3,10 +3,10 @@
 The highest of several noisy values is higher than what it measures, and the more values there are, the more so: a
 search that takes the trial with the highest value at any epoch takes a lucky one. So a trial that was trained in full
 is worth a mean of its last values, the best of those of the last two, three, and so on up to half of them, and its last
-network stands for it. That is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), but for
-the last value alone: a flat noisy curve is averaged, one that still rises isn't held back by its earlier values. Where
-the values clearly became worse after the best one, as those of a model that overfits do, the trial is worth the mean of
-the best and its neighbours, and the best one's network stands for it. What this gains is in
+network stands for it. That is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), except
+for the last value alone: a flat noisy curve is averaged, one that still rises isn't held back by its earlier values.
+Where the values clearly became worse after the best one, as those of a model that overfits do, the trial is worth the
+mean of the best and its neighbours, and the best one's network stands for it. What this gains is in
 `docs/explanation/measured.md`.
 """
 
@@ -31,7 +31,7 @@ class Worth:
     """What one trial is worth.
 
     `epoch` is the one whose network stands for the trial, `reported` the value reported after it. `value` is what
-    trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None where the
+    trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None if the
     values are too few to tell. Of a configuration that was trained to its end under several `seeds`, it is the mean of
     theirs.
     """
@@ -72,7 +72,7 @@ def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
 
 
 def late_half(count: int) -> int:
-    """How many of so many values the mean is of, at most."""
+    """How many of this many values the mean is of, at most."""
     return math.ceil(count / 2)
 
 

@@ -75,7 +75,7 @@ class TrialRow:
 def write_report(run: Run) -> str:
     """Write the run's `report.html`, replacing an older one; returns its path or URI.
 
-    Raises RunFolderError where the folder can't be written to.
+    Raises RunFolderError if the folder can't be written to.
     """
     page = in_utf8(report_html(run)).encode()
     try:

@@ -82,7 +82,7 @@ class LoadedModel:
         return [self.prediction(path, values) for path, values in zip(paths, shares, strict=True)]
 
     def check_takes_files(self) -> None:
-        """Raise DataError where the model takes neither grey nor RGB images."""
+        """Raise DataError if the model takes neither grey nor RGB images."""
         if self.card.inputs.channels not in (1, 3):
             raise DataError(
                 f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
@@ -210,7 +210,7 @@ def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: to
         module = _module(best, card, trial or _declared(card))
     except MemoryError:
         raise
-    except Exception as error:  # a user's function may raise anything where the configuration isn't its own
+    except Exception as error:  # a user's function may raise anything if the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
     return LoadedModel(module.to(device).eval(), card, torch.device(device))

@@ -44,7 +44,7 @@ def image_files(given: Iterable[str]) -> list[Path]:
 
 
 def answers(model: LoadedModel, paths: Sequence[Path], *, embed: bool = False) -> Iterator[Answer]:
-    """One for each file, in their order, as they are computed; raises DataError where the model takes no files."""
+    """One for each file, in their order, as they are computed; raises DataError if the model takes no files."""
     for start in range(0, len(paths), AT_ONCE):
         yield from _batch(model, paths[start : start + AT_ONCE], embed=embed)
 

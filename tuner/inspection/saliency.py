@@ -27,7 +27,7 @@ def has_maps(model_name: str) -> bool:
 def saliency(
     module: nn.Module, images: Tensor, answers: Tensor, normalise: Normalise, device: torch.device
 ) -> Tensor | None:
-    """How much each place of each image made the model give its answer; None where the model has no such maps.
+    """How much each place of each image made the model give its answer; None if the model has no such maps.
 
     Grad-CAM (Selvaraju et al. 2017) at the last block whose map has at least 4 by 4 places.
 

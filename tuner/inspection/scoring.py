@@ -62,7 +62,7 @@ class Mistake:
         predicted: the class that the model took it for
         confidence: the model's probability for that, 0 to 1
         image: PNG in base64, at the size that the model saw
-        saliency: the same with the places that the answer came from; None where the model doesn't tell
+        saliency: the same with the places that the answer came from; None if the model doesn't tell
     """
 
     index: int
@@ -80,7 +80,7 @@ class Score:
     Attributes:
         test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
         intervals: 95 % intervals of these, by name
-        val_accuracy: share of correct answers on the validation split; None where all its images were trained on
+        val_accuracy: share of correct answers on the validation split; None if all its images were trained on
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
@@ -149,7 +149,7 @@ def score(
 def _validation(
     trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None where there are none.
+    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None if there are none.
 
     In a cross-validation each part's are those of the network that wasn't trained on it.
     """
@@ -239,7 +239,7 @@ def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, 
 
 
 def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:
-    """Of all networks; None where one has none."""
+    """Of all networks; None if one has none."""
     found = [one for one in maps if one is not None]
     return torch.stack(found).mean(0) if len(found) == len(maps) else None
 

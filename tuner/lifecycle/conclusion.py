@@ -32,7 +32,7 @@ WriteWinner = Callable[[Callable[[], bool]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a driver's search ended: by itself, or cut off by what `interrupted_by` says, maybe an error of its own."""
+    """How a driver's search ended: by itself, or cut off by what `interrupted_by` says, maybe its own error."""
 
     interrupted_by: str | None = None
     error: BaseException | None = None

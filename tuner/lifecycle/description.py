@@ -70,7 +70,7 @@ def trainer_defaults(study: Study) -> dict[str, Any]:
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """The fingerprint of a function's code by the version of the study file, None where it isn't one code alone.
+    """The fingerprint of a function's code by the version of the study file, None if it isn't one code alone.
 
     `before` is what the run's earlier drivers recorded: nothing, if an older version of tuner wrote it.
     """

@@ -1,4 +1,4 @@
-"""A driver that nobody waits for: what it reads, and what others should know of it, lies in a folder of its own.
+"""A driver that nobody waits for: what it reads, and what others should know of it, lies in its own folder.
 
 `task.json` says what it is to do. Beside it are, each written as a whole: `process.json`, which process it is, unless
 that is written already; `begun.json`, its run folder, as soon as that is there; `ended.json`, how it ended.

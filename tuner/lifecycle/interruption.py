@@ -24,7 +24,7 @@ class SearchLeft(BaseException):
 class Interruption:
     """Asks a search to end: what asked first is the reason, and from then on the grace period runs.
 
-    A signal raises only where nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
+    A signal raises only if nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
     a third one is an ordinary KeyboardInterrupt.
     """
 
@@ -59,7 +59,7 @@ class Interruption:
                 self._asked.set()
 
     def stop_if_asked(self) -> None:
-        """Raise KeyboardInterrupt where something has asked: while nothing is written yet."""
+        """Raise KeyboardInterrupt if something has asked: while nothing is written yet."""
         if self.is_set():
             raise KeyboardInterrupt(f"interrupted ({self.reason}) before the search started; nothing was written")
 

@@ -33,8 +33,8 @@ class Resumption:
         study: with all changes
         options: those changes: the run's, those of orders, and those of this driver
         text: the study file now and before
-        again: failed trials that run again first; None where none was asked for
-        confirm: the configurations that are trained again under other seeds; None where that wasn't asked for
+        again: failed trials that run again first; None if none was asked for
+        confirm: the configurations that are trained again under other seeds; None if that wasn't asked for
         conclude_only: whether no trial is left to train
         anew: whether it goes on though an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
@@ -134,7 +134,7 @@ def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
 
 
 def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
-    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
+    """The failed trials that run again; raises RunFolderError if there is none, or a limit leaves them no time."""
     names = to_retry(earlier.record, named)
     refusal = Limits(study, earlier.record, earlier.devices).refusal()
     if refusal is not None:
@@ -145,7 +145,7 @@ def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
 def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
     """Whether the run's search is done and its conclusion isn't.
 
-    Raises RunFolderError where both are done, unless orders wait that are obeyed first.
+    Raises RunFolderError if both are done, unless orders wait that are obeyed first.
     """
     problem = _nothing_left_to_search(earlier, study)
     if problem is None:

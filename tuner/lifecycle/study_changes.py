@@ -32,7 +32,7 @@ def comparable(study: Study) -> dict[str, Any]:
 
 
 def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
-    """Raise RunFolderError where trials of the study could not be compared with those that the run has."""
+    """Raise RunFolderError if trials of the study could not be compared with those that the run has."""
     before = info.get("comparable")
     if not isinstance(before, dict) or not before:
         return
@@ -119,7 +119,7 @@ def _stored(folder: Folder) -> tuple[str, str]:
 
 
 def _as_json(study: Study) -> str | None:
-    """The study as JSON, None where that would lose something of it, as a function."""
+    """The study as JSON, None if that would lose something of it, as a function."""
     try:
         told = study_to_json(study)
         same = _in_one_form(study_from_json(told)) == _in_one_form(study)

@@ -34,7 +34,7 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
 
 
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
-    """The winner that `best/` is to hold, with its trial, epoch and metrics; None where nothing is left to write.
+    """The winner that `best/` is to hold, with its trial, epoch and metrics; None if nothing is left to write.
 
     Where it was trained again on training and validation images together, "refit" names the trial that ships for it.
     """

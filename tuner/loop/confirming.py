@@ -18,7 +18,7 @@ ASKED_FOR = (
 
 
 def check_asked(run: Run) -> None:
-    """Raise RunFolderError where tuner can't train the run's trials."""
+    """Raise RunFolderError if tuner can't train the run's trials."""
     if run.info["asked"]:
         raise RunFolderError(ASKED_FOR)
 
@@ -63,7 +63,7 @@ class Confirmation:
 
 
 def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | None) -> Confirmation:
-    """The best configurations of those that have ended; raises RunFolderError where there are too few, or none.
+    """The best configurations of those that have ended; raises RunFolderError if there are too few, or none.
 
     `top` and `seeds` are TOP and SEEDS where they are None; a smaller run has fewer to confirm.
     """

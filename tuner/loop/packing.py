@@ -164,7 +164,7 @@ class Packing:
         return any(self._has_room(device, self._smallest_need(device)) for device in self.devices)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        """Whether a trial could run alone on a device, one image at a time; True where nobody knows."""
+        """Whether a trial could run alone on a device, one image at a time; True if nobody knows."""
         least = estimate.least_bytes
         return least is None or any(device.process_bytes + least <= device.largest_trial for device in self.devices)
 

@@ -112,7 +112,7 @@ class Queue:
         self._waiting = None
 
     def next(self) -> tuple[Entry, Place | None] | None:
-        """What starts now, and where; configurations that fit nowhere are passed over."""
+        """What starts now, and where; configurations that fit nowhere are skipped."""
         if self._waiting is not None and not self._can_start(self._waiting):
             self._waiting = None  # an order has ended it meanwhile
         if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
@@ -141,7 +141,7 @@ class Queue:
         self._refused_in_a_row += 1
 
     def say_what_was_refused(self) -> None:
-        """At the end of the search: how many configurations it had to pass over."""
+        """At the end of the search: how many configurations it had to skip."""
         if self.refused:
             message = f"{self.refused} configurations were skipped, as they need more memory than a device has"
             self._notice(message, code="refused")
@@ -156,7 +156,7 @@ class Queue:
         return Entry("trial_started", replace(start, refit_epochs=due.epochs), fields, new)
 
     def place(self, entry: Entry) -> Place | Wait | Refusal | None:
-        """Where it can run now; None where Ray finds a place."""
+        """Where it can run now; None if Ray finds a place."""
         return self._admit(entry)
 
     # Inside

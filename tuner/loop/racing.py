@@ -16,7 +16,7 @@ CLEAR = 2.0  # standard errors of a difference from which on a configuration is 
 
 
 def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
-    """The first trial of the configuration that gets another seed, `most` at most; None where none needs one now.
+    """The first trial of the configuration that gets another seed, `most` at most; None if none needs one now.
 
     It follows from the record alone, so that whoever goes on with a search races as the driver before.
     """

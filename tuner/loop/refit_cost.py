@@ -52,7 +52,7 @@ def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], re
 
 
 def _seconds(record: RunRecord, epochs: float, running: bool) -> float:
-    """What a start and so many epochs take, after the one that running trials are in; 0 before any was seen."""
+    """What a start and this many epochs take, after the one that running trials are in; 0 before any was seen."""
     recent = [*record.ended_trials[-RECENT:], *record.on_workers.values()]
     seen = [stay_times(trial) for trial in recent]
     firsts = [first for stays, _ in seen for first in stays]

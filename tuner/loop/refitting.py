@@ -23,7 +23,7 @@ from tuner.study import Study
 
 
 def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
-    """The refit that is still to be trained, or to go on, once the search is done; None where there is none.
+    """The refit that is still to be trained, or to go on, once the search is done; None if there is none.
 
     One that failed, or that a user has ended, isn't begun anew; one that a limit has ended is, where a later driver has
     more to spend.
@@ -42,7 +42,7 @@ def refit_request(run: Run) -> dict[str, Any]:
 
 
 def check_refittable(run: Run) -> Refit:
-    """What `tuner refit` would train; raises RunFolderError where there is nothing."""
+    """What `tuner refit` would train; raises RunFolderError if there is nothing."""
     if run.info["asked"]:
         raise RunFolderError(
             "refit needs trials that tuner trains, got a search whose trials your own program asks for; "
@@ -71,7 +71,7 @@ def check_refittable(run: Run) -> Refit:
 
 
 def check_undoable(run: Run) -> TrialRecord:
-    """The trial whose network ships in place of the winner's; raises RunFolderError where there is none."""
+    """The trial whose network ships in place of the winner's; raises RunFolderError if there is none."""
     refit, found = shipped_refit(run.record), refit_of(run.record)
     if refit is None or found is None or run.record.ended is None:
         raise RunFolderError(
@@ -133,7 +133,7 @@ class Refitting:
         return any_refit and self._limits.ends_refit() is None
 
     def end_others(self, end: Callable[..., None]) -> None:
-        """End the refits that wait, but for the one that is due."""
+        """End the refits that wait, except for the one that is due."""
         if not self._record.refits:
             return
         due = self.due()

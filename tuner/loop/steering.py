@@ -92,7 +92,7 @@ class Steering:
         self._emit(kind, order=order, verb=verb, arguments=arguments, by=by, message=message, **more)
 
     def _reply(self, order: Order) -> Reply:
-        """What the order will lead to; raises StudyError where it can't be obeyed."""
+        """What the order will lead to; raises StudyError if it can't be obeyed."""
         replies = {
             "stop": self._stop,
             "pause": self._pause,
@@ -236,7 +236,7 @@ class Steering:
         return f"the search {found.cost(pace, self._loop.concurrency)}", {"trials": found.names, "seeds": found.seeds}
 
     def _check_room(self, study: Study) -> None:
-        """Raise StudyError where the trial would never start."""
+        """Raise StudyError if the trial would never start."""
         reached, begun = self._limits.reached(), trials_begun(self._loop.record)
         if reached is not None:
             limit = next((limit for limit in LIMITS if limit.name == reached), None)
@@ -254,7 +254,7 @@ class Steering:
             )
 
     def _completed(self, given: Config) -> Config:
-        """The configuration with what it lacks sampled; raises StudyError where trials have had all such."""
+        """The configuration with what it lacks sampled; raises StudyError if trials have had all such."""
         study, waiting = self._loop.study, self._loop.record.steered.waiting
         space = study.search_space
         stream = len(self._loop.record.trials), len(self._loop.record.steered.answered)

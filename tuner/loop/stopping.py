@@ -55,7 +55,7 @@ class Stopping:
         self._stopper.more_coming(False)
 
     def expect(self, trials: int | None) -> None:
-        """So many trials more will start at most, None for no limit, whatever was said before."""
+        """At most `trials` more will start, None for no limit; this replaces what was said before."""
         self._more_coming = trials is None or trials > 0
         self._changed = True
         self._stopper.expect(trials)

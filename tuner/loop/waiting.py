@@ -13,7 +13,7 @@ ORDERS = 3  # in which good and bad configurations come
 
 
 def most_waiting(study: Study, workers: int) -> int | None:
-    """The most trials of a study that are paused at once, about; None where nothing limits the number of trials.
+    """The most trials of a study that are paused at once, about; None if nothing limits the number of trials.
 
     A trial's results are a number drawn once, so that the curves don't cross; `workers` trials take turns.
     """

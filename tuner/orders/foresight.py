@@ -23,7 +23,7 @@ def trials_begun(record: RunRecord) -> int:
 
 
 def used_up(record: RunRecord, hours: float | None) -> str | None:
-    """That the run has used so many hours already, so that nothing more would be trained; None if it hasn't."""
+    """That the run has used this many hours already, so that nothing more would be trained; None if it hasn't."""
     used = record.active_seconds / SECONDS_PER_HOUR
     if hours is None or used < hours:
         return None
@@ -37,7 +37,7 @@ def all_begun(record: RunRecord, trials: float | None) -> str | None:
 
 
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
-    """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
+    """That this many trials won't be done in this many hours of the whole run at the pace so far; None if they may."""
     ended = sum(not trial.live for trial in record.trials.values() if trial.suggested)
     if trials is None or hours is None or not ended or trials <= ended:
         return None

@@ -28,7 +28,7 @@ def open_inbox(folder: Folder) -> None:
 
 
 def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None = None) -> Order:
-    """Write an order, by default as this process's user; raises RunFolderError where that can't be done."""
+    """Write an order, by default as this process's user; raises RunFolderError if that can't be done."""
     now = time.time()
     name = f"{int(now * 1000):013d}-{uuid.uuid4().hex[:8]}"
     order = Order(name, verb, arguments, by or sender(), now, f"{name}.json")
@@ -77,7 +77,7 @@ class Inbox:
         self._done.append(order.file)
 
     def look(self) -> list[Order | Malformed]:
-        """Orders that have come since the last call, by their times. Raises OSError where the folder can't be read."""
+        """Orders that have come since the last call, by their times. Raises OSError if the folder can't be read."""
         self._remove_done()
         names = [name for name in self._folder.files(INBOX) if name.endswith(".json") and name[0] not in ".#"]
         self._handed_out &= set(names)

@@ -59,7 +59,7 @@ class Sent:
         self.order, self._run, self._follower, self.running = order, run, follower, running
 
     def answer(self, *, wait: bool = True) -> Answer:
-        """The answer; waits for it unless no search runs. Raises RunFolderError where the search ended before."""
+        """The answer; waits for it unless no search runs. Raises RunFolderError if the search ended before."""
         if not self.running:
             return self._told("waiting", self._waits("no search runs on it now"))
         if not wait:

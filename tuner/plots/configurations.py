@@ -43,7 +43,7 @@ class Tried:
         return scale_of(self.domains[name], self.settings[name])
 
     def best(self, count: int, mode: str) -> Tried:
-        """The best so many of them, still in their order; all where they are no more."""
+        """The best this many of them, still in their order; all where they are no more."""
         if len(self.trials) <= count:
             return self
         ranked = np.argsort(-self.values if mode == "max" else self.values, kind="stable")

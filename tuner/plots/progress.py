@@ -158,7 +158,7 @@ def savings(run: Run) -> Plot | None:
 def costs(run: Run) -> Plot | None:
     """Memory and throughput of each trial: its peak memory, and the images a second of its median epoch.
 
-    None where trials don't report both.
+    None if trials don't report both.
     """
     import pandas as pd
 

@@ -48,7 +48,7 @@ Floats = npt.NDArray[np.float64]
 def importances(run: Run) -> Plot | None:
     """The share of the metric's variance that each hyperparameter explains alone, with its standard error.
 
-    None where there are too few trials to tell.
+    None if there are too few trials to tell.
     """
     import pandas as pd
 

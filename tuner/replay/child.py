@@ -1,4 +1,4 @@
-"""A replay's training in a process of its own, set up as a worker's is: the caller's torch stays as it is."""
+"""A replay's training in its own process, set up as a worker's is: the caller's torch stays as it is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Task:
 def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator[dict[str, Any]]:
     """What `train` tells of the stays, as it comes; the process ends with this generator.
 
-    What the trial prints goes to stderr. Raises ReplayDied where the process dies without a word.
+    What the trial prints goes to stderr. Raises ReplayDied if the process dies silently.
     """
     from tuner.worker.pickling import pickle_trial
 

@@ -80,7 +80,7 @@ def _of_micro_batches(trial: TrialRecord) -> Iterator[str]:
 
 
 def replayed_gpus(run: Run) -> float:
-    """The GPUs that a replay of the run's trials gets: as many as the trials had, where there are so many."""
+    """The GPUs that a replay of the run's trials gets: as many as the trials had, where there are this many."""
     wanted = float(run.info["resources"].get("gpus") or 0) or float(_had_gpus(run))
     present = this_machine().gpus
     return wanted if wanted <= present else 0.0

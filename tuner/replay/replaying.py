@@ -65,7 +65,7 @@ def replay(
 
     On the CPU an image classifier gives the same curve, bit for bit, where versions, data and processor are the same,
     whether the trial was trained at one go or was paused, lost and resumed. A function is only called with the same
-    seed. Training is done by what a worker calls, in a process of its own and without Ray. Nothing is written into the
+    seed. Training is done by what a worker calls, in its own process and without Ray. Nothing is written into the
     run's folder.
 
     Args:
@@ -196,7 +196,7 @@ def planned(
 
 
 def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
-    """Raise RunFolderError where there is nothing that can be trained, or no place to write to."""
+    """Raise RunFolderError if there is nothing that can be trained, or no place to write to."""
     if run.info["asked"]:
         raise RunFolderError(
             f"a replay trains a trial that tuner ran, got {trial.trial} of {run.path!r}, which the user's own program "

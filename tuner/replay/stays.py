@@ -31,7 +31,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an epoch was trained with, beside the configuration; None where the run doesn't say."""
+    """What an epoch was trained with, beside the configuration; None if the run doesn't say."""
 
     threads: int | None = None
     step_path: str | None = None

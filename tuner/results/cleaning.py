@@ -107,7 +107,7 @@ def last_change(run: Run) -> float:
 def clean(run: Run, request: Request) -> int:
     """Delete of a run what is asked for; the bytes that it holds less.
 
-    Raises RunFolderError where a driver works on the run, or its folder can't be changed.
+    Raises RunFolderError if a driver works on the run, or its folder can't be changed.
     """
     if run.alive:  # a run of format 1 has no lease
         raise RunFolderError(f"clean leaves runs alone that a driver works on, got {run.path!r}; end the search first")
@@ -167,7 +167,7 @@ def _inside(folder: Folder) -> Collection[str]:
 
 
 def _winners_place(run: Run) -> tuple[str, int] | None:
-    """Trial and epoch of the winner's checkpoint; None where the run has none."""
+    """Trial and epoch of the winner's checkpoint; None if the run has none."""
     best = run.best
     found = best and run.record.best_of(best.trial)
     if best is None or not found:
@@ -232,7 +232,7 @@ def sessions() -> list[Path]:
 
 
 def cache_entries(older_seconds: float | None = None) -> list[Path]:
-    """What is in tuner's cache and was not used for so long."""
+    """What is in tuner's cache and was not used for this long."""
     folder = default_folder()
     if folder.is_symlink() or not folder.is_dir():
         return []

@@ -175,7 +175,7 @@ class Comparison:
 
 
 def course(run: Run, epochs: int) -> list[float | None]:
-    """The best value that a run had after each epoch of all its trials, up to so many; None before the first value."""
+    """A run's best value after each epoch of all its trials, up to this many epochs; None before the first value."""
     better = max if run.mode == "max" else min
     found: list[float | None] = []
     best: float | None = None

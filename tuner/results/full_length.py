@@ -87,7 +87,7 @@ def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
     """What a new trial of this configuration would reach at full length, by the trials of the run: mean, deviation.
 
     Both in units of the metric; the deviation is what isn't known of the configuration, and what one trial differs from
-    another. None where the space has no such configuration, or nothing was reported.
+    another. None if the space has no such configuration, or nothing was reported.
     """
     space, told = run.space, _told_by(run.record)
     flat = space.flatten(space.project(config))

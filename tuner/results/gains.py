@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WITHIN_80 = 1.2816  # standard deviations to each side that hold 80 % of a normal variable
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
-MANY_TIMES = 10.0  # from which a loss is said to be so many times lower
+MANY_TIMES = 10.0  # from which a loss is said to be this many times lower
 NEAR = 0.02  # of a hyperparameter's range: so far from the default a value counts as it
 
 

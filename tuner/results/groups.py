@@ -34,7 +34,7 @@ class Group:
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
-        """The studies' seeds; None where a run doesn't say."""
+        """The studies' seeds; None if a run doesn't say."""
         return tuple(run.info.get("seed") for run in self.runs)
 
 
@@ -79,8 +79,8 @@ class Difference:
 def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
     """Runs in groups that differ in their seed alone, in the order of their first runs; `names` are the runs'.
 
-    What belongs to a study is what run.json records of it but for its seed, and the options that it was run with. Two
-    runs with the same seed are no two measurements of a group: they make a group each.
+    What belongs to a study is what run.json records of it except for its seed, and the options that it was run with.
+    Two runs with the same seed are no two measurements of a group: they make a group each.
     """
     found: dict[str, list[tuple[Run, str]]] = {}
     for run, name in zip(runs, names, strict=True):
@@ -184,7 +184,7 @@ class _Test:
         return self.least if self._alike else float(2 * stdtr(self.freedom, -abs(self.ahead) / self.error))
 
     def within(self, outside: float) -> float:
-        """How far the truth may lie from `ahead`, but for a chance of `outside`."""
+        """How far the truth may lie from `ahead`, with a chance of `outside` that it lies farther away."""
         from scipy.special import stdtrit
 
         return 0.0 if self._alike else float(stdtrit(self.freedom, 1 - outside / 2)) * self.error

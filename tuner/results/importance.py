@@ -47,7 +47,7 @@ class Importance:
 class Headline:
     """What may be said of what matters most.
 
-    `leader` is the hyperparameter that does, None where that can't be told; `rivals` are those that may, where they are
+    `leader` is the hyperparameter that does, None if that can't be told; `rivals` are those that may, where they are
     few; `text` says it in a sentence without its end.
     """
 

@@ -36,7 +36,7 @@ def chances_to_lead(units: Floats, options: list[int], draws: Floats, seed: int 
         draws: values that may be true [draws, n], a chain takes one of them
         seed: of all that is random
 
-    The process has a product of Matérn 5/2 kernels, one for each dimension with a length of its own (of options without
+    The process has a product of Matérn 5/2 kernels, one for each dimension with its own length (of options without
     an order: an exponential of whether they differ). Lengths and noise are drawn by Metropolis' rule in some short
     chains, effects jointly from the process, averaged over all other dimensions (functional analysis of variance, as by
     Oakley and O'Hagan 2004, Probabilistic sensitivity analysis of complex models).

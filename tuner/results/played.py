@@ -1,4 +1,4 @@
-"""The rest of a search, played by a clock of its own: with its early stopping, for trials as they may turn out."""
+"""The rest of a search, played by its own clock: with its early stopping, for trials as they may turn out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is played: stays on workers in all games together
 MOST_TO_START = 500  # trials that are played; of more, the time is as much longer
-PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like so many trials; share of whole ones
-PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like so many trials that were seen
+PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like this many trials; share of whole ones
+PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like this many trials that were seen
 PRIOR_SPREAD = 0.4  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
 START_SPREAD = 0.3  # the same of a start's time
 NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
@@ -158,7 +158,7 @@ class Rest:
         return int(self._generator.choice(self._lengths[possible], p=chances))
 
     def own_pace(self, trial: str) -> float | None:
-        """What an epoch of a trial takes, None where that isn't known."""
+        """What an epoch of a trial takes, None if that isn't known."""
         return self._pace.own.get(trial)
 
     def known(self, trial: str) -> TrialRecord | None:

@@ -33,7 +33,7 @@ class Reckoning:
         self._last = None
 
     def left(self, record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
+        """How long the search still takes from `now` on (seconds since 1970); None if nobody can know."""
         last = self._last
         if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
             return last.left.after(now - last.at)

@@ -43,7 +43,7 @@ class Refinement:
         return text
 
     def text(self, path: Path) -> str:
-        """The text of the study file for that path; raises StudyError where it can't stand there."""
+        """The text of the study file for that path; raises StudyError if it can't stand there."""
         return self._text(self.study, path)
 
     def declared_text(self, path: Path) -> str:

@@ -100,7 +100,7 @@ class Run(Steerable):
 
     @property
     def status(self) -> RunStatus:
-        """What became of the run; one whose driver is gone without a word was interrupted."""
+        """What became of the run; one whose driver is gone silently was interrupted."""
         status: RunStatus = self.info["status"]
         return "interrupted" if status == "running" and not self.alive else status
 
@@ -237,7 +237,7 @@ class Run(Steerable):
 
     @property
     def space(self) -> Space:
-        """The space that was searched, but for functions in it; an empty one where the run doesn't record it."""
+        """The space that was searched, except for functions in it; an empty one where the run doesn't record it."""
         return self._space[0]
 
     @cached_property

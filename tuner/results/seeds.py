@@ -76,7 +76,7 @@ def ahead(run: Run) -> Difference | None:
 
 
 def verdict(run: Run) -> str | None:
-    """Which configuration is best and how surely, in a sentence; None where none has several seeds."""
+    """Which configuration is best and how surely, in a sentence; None if none has several seeds."""
     known = [one for one in repeated(run) if len(one.values) > 1]
     if not known:
         return None

@@ -78,7 +78,7 @@ def repeats_of(record: RunRecord) -> int:
 
 
 def trained_again(record: RunRecord) -> str | None:
-    """Of whom the network in `best/` is, in a sentence; None where it is the winner's own."""
+    """Of whom the network in `best/` is, in a sentence; None if it is the winner's own."""
     refit = shipped_refit(record)
     if refit is None:
         return None
@@ -90,7 +90,7 @@ def trained_again(record: RunRecord) -> str | None:
 
 
 def own_network(run: Run) -> str | None:
-    """What the winner's own network comes to where another ships, in a sentence; None where that isn't known."""
+    """What the winner's own network comes to where another ships, in a sentence; None if that isn't known."""
     scored = run.scored(METRICS) or {}
     own = scored.get("refit", {}).get("own")
     if own is None or shipped_refit(run.record) is None:

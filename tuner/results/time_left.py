@@ -52,7 +52,7 @@ class Ahead:
     """What a search sets out to do.
 
     `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
-    `workers` is how many trials run at once, None where only the record tells; `limits` are those of the budget by
+    `workers` is how many trials run at once, None if only the record tells; `limits` are those of the budget by
     their names; `devices` is what a running trial holds; `brackets` is true of HyperBand, whose brackets differ;
     `own_rule` of a scheduler that is neither it nor ASHA: there those that have ended say how long trials will be;
     `scored` where the winner is scored on a test split.
@@ -98,7 +98,7 @@ def has_own_rule(scheduler: str) -> bool:
 
 
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-    """How long it takes from `now` (seconds since 1970) until the report is written; None where nobody can know.
+    """How long it takes from `now` (seconds since 1970) until the report is written; None if nobody can know.
 
     That is before the first epoch was reported by the present driver, after a pause or the end, and where no limit says
     how much is left. The rest of the search is played some tens of times by its own early stopping, see
@@ -131,7 +131,7 @@ class _Futures:
         self._new = self._known_epoch_seconds()
 
     def by_limit(self) -> list[Floats | None]:
-        """Seconds until each limit that can be foreseen."""
+        """Seconds until each limit that can be predicted."""
         limits, record = self._ahead.limits or {}, self._record
         found: list[Floats | None] = [None if self._ahead.trials is None else self._all_trials(self._ahead.trials)]
         rate = self._new / self._workers  # of the wall clock, for each epoch

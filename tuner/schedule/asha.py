@@ -222,7 +222,7 @@ class PromotingASHA(EarlyStopper):
             self._to_come = 0
 
     def expect(self, trials: int | None) -> None:
-        """So many may still reach the first rung."""
+        """At most `trials` may still reach the first rung."""
         self._to_come = math.inf if trials is None else trials
 
     def _quota(self, reached: int) -> int:

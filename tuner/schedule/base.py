@@ -65,7 +65,7 @@ class EarlyStopper(ABC):
         """Whether new trials may still start; brackets that wait for more members close when none will."""
 
     def expect(self, trials: int | None) -> None:  # noqa: B027
-        """A limit was changed while the search runs: so many trials more will start at most, None for no limit."""
+        """A limit was changed while the search runs: this many trials more will start at most, None for no limit."""
 
 
 @dataclass(frozen=True)

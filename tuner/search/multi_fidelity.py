@@ -37,7 +37,7 @@ NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
 CHANGED = 0.6  # chance that a dimension of a neighbour is changed
-DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits so many dimensions; it grows with the cube's diagonal
+DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits this many dimensions; it grows with the cube's diagonal
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Proposals:
         return None if self._starts else self._searcher.expected_improvement(number)
 
     def expect(self, trials: int | None) -> None:
-        """Suggest up to so many trials in all, None for no limit: it was changed while the search runs."""
+        """Suggest up to this many trials in all, None for no limit: it was changed while the search runs."""
         self._trials = trials
 
     def is_new(self, config: Config) -> bool:

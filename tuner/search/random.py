@@ -33,7 +33,7 @@ class Random(SearchAlgorithm):
 
 
 class RandomSearcher(Searcher):
-    """Draws the configuration of each trial from a generator of its own."""
+    """Draws the configuration of each trial from its own generator."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed = space, seed

@@ -194,7 +194,7 @@ def _choice(domain: Choice, options: list[Any]) -> Any:
 
 
 def _levels(domain: Domain, best: Any, count: int) -> list[Any]:
-    """So many values of a number, evenly over its range, the nearest to the best replaced by it; a choice's options."""
+    """Evenly spaced values of a number, of which the best value replaces the nearest; for a choice, its options."""
     if isinstance(domain, Choice):
         return list(domain.options)
     values = [domain.decode(unit) for unit in np.linspace(0, 1, count).tolist()]

@@ -31,7 +31,7 @@ class Sequence(Protocol):
 
 
 def sobol(dimensions: int, generator: np.random.Generator) -> Sequence:
-    """A sequence of so many dimensions; equal generators scramble equally."""
+    """A sequence of this many dimensions; equal generators scramble equally."""
     file = _file()
     return Scipys(dimensions, generator) if file is None else Sobol(_directions(file, dimensions), generator)
 
@@ -73,7 +73,7 @@ class Scipys:
 
 
 def _file() -> Path | None:
-    """The direction numbers, in scipy's folder; None where they are there no more."""
+    """The direction numbers, in scipy's folder; None if they are there no more."""
     found = find_spec("scipy")
     folders = (found and found.submodule_search_locations) or []
     return next((path for folder in folders if (path := Path(folder, DIRECTIONS)).is_file()), None)

@@ -1,4 +1,4 @@
-"""A search service: takes study files, queues them, runs each in a driver of its own, and shows them.
+"""A search service: takes study files, queues them, runs each in its own driver, and shows them.
 
 The run folder stays the only truth about a search: the server starts drivers and reads what they write. What it knows
 beyond that (who submitted what, in which order, with which right) lies in one SQLite file in its data folder. It

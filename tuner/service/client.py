@@ -279,7 +279,7 @@ class RemoteStudy:
     def download(self, file: str, target: str | Path) -> Path:
         """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
 
-        Raises StudyError where the file is there, or can't be written.
+        Raises StudyError if the file is there, or can't be written.
         """
         path = Path(target)
         with self._client.read(f"{self.path}/{file}") as answer:

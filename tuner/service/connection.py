@@ -21,7 +21,7 @@ LONGEST_ANSWER = 200_000_000
 
 
 class RequestError(StudyError):
-    """A service refused a request, or can't be reached; `status` is the answer's, None where there was none.
+    """A service refused a request, or can't be reached; `status` is the answer's, None if there was none.
 
     `retry_after` are the seconds after which the service takes it, where it says so.
     """
@@ -77,7 +77,7 @@ class Connection:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The answer's JSON; None where it has none. Raises RequestError."""
+        """The answer's JSON; None if it has none. Raises RequestError."""
         with self.open(method, path, body, query=query, headers=headers) as answer:
             content = answer.read(LONGEST_ANSWER)
         try:

@@ -33,7 +33,7 @@ class DataFolder:
         self._lock: int | None = None
 
     def make(self) -> None:
-        """Make the folders, which only this user may look into. Raises StudyError where that can't be done."""
+        """Make the folders, which only this user may look into. Raises StudyError if that can't be done."""
         try:
             for folder in (self.path, self.bundles, self.drivers):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class DataFolder:
             ) from error
 
     def lock(self) -> None:
-        """Hold it until `unlock` or the end of this process. Raises StudyError where another server works on it."""
+        """Hold it until `unlock` or the end of this process. Raises StudyError if another server works on it."""
         self.make()
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

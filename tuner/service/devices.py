@@ -16,7 +16,7 @@ _STAT = Path("/proc/stat")
 
 
 def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Device, ...]:
-    """The GPUs and CPUs that this process may use; of each kind so many at most."""
+    """The GPUs and CPUs that this process may use; of each kind this many at most."""
     machine = this_machine()
     numbers = sorted(os.sched_getaffinity(0))[: machine.cpus][:cpus]
     named = [Device("gpu", index, gpu.uuid) for index, gpu in _numbered(read_gpus())]
@@ -25,12 +25,12 @@ def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Devi
 
 
 def devices_of_cluster(cpus: int, gpus: int) -> tuple[Device, ...]:
-    """So many of a cluster's, whichever they are: the cluster itself says which a trial gets."""
+    """Numbered devices of a cluster; which real device a trial gets is decided by the cluster."""
     return (*(Device("gpu", index) for index in range(gpus)), *(Device("cpu", index) for index in range(cpus)))
 
 
 def slots(count: int) -> tuple[Device, ...]:
-    """So many places for searches whose trials run elsewhere."""
+    """`count` places for searches whose trials run elsewhere."""
     return tuple(Device(EXTERNAL, index) for index in range(count))
 
 

@@ -20,7 +20,7 @@ RECKON_SECONDS = 5.0  # between two reckonings of the time left, at least
 
 
 class Followed:
-    """One run, which one thread follows and any may ask. Raises RunFolderError where there is none yet."""
+    """One run, which one thread follows and any may ask. Raises RunFolderError if there is none yet."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         run = load_run(path)

@@ -23,14 +23,14 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 class Kept:
     """Those in a folder, by keys of any length; may be used from several threads and processes.
 
-    At most so many are kept, those used last, and none where the disk is nearly full.
+    At most this many are kept, those used last, and none where the disk is nearly full.
     """
 
     def __init__(self, folder: Path, free_bytes: int, most: int) -> None:
         self._folder, self._free_bytes, self._most = folder, free_bytes, most
 
     def find(self, key: str) -> bytes | None:
-        """What was kept under the key; None where there is nothing that can be used."""
+        """What was kept under the key; None if there is nothing that can be used."""
         path = self._path(key)
         try:
             content = _read(path)

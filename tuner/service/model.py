@@ -84,7 +84,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a study needs to run: so many devices of a kind at once, and at least so many."""
+    """What a study needs to run: this many devices of a kind at once, and at least this many."""
 
     kind: str = "cpu"
     count: int = 1
@@ -103,7 +103,7 @@ class Submission:
     files: Mapping[str, bytes]
     priority: int = 0  # -10 to 10; above 0 for admins
     preemptible: bool = False  # paused for studies of a higher priority, goes on later
-    devices: int | None = None  # so many at once; None: what the study's file says, at most all
+    devices: int | None = None  # this many at once; None: what the study's file says, at most all
     after: tuple[int, ...] = ()  # ids of studies that must have finished first
     options: Mapping[str, Any] = field(default_factory=dict)
     external: bool = False  # `main` is a study in JSON, whose trials workers ask for
@@ -162,7 +162,7 @@ class Position:
     study: int
     position: int
     reason: str
-    start: float | None  # seconds since 1970, predicted; None where nothing can be said
+    start: float | None  # seconds since 1970, predicted; None if nothing can be said
 
 
 @dataclass(frozen=True)

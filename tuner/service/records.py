@@ -26,7 +26,7 @@ class Records:
         self._kept = Kept(folder, free_bytes, MOST_RECORDS)
 
     def find(self, digest: str, metric: str, mode: str) -> RunRecord | None:
-        """The record of the log with this digest; None where none is kept that can be used."""
+        """The record of the log with this digest; None if none is kept that can be used."""
         key = _key(digest, metric, mode)
         content = self._kept.find(key)
         if content is None:

@@ -29,7 +29,7 @@ class RemoteTrial:
         seed: of its random numbers
         epochs: to train it to, unless an answer says otherwise before
         from_epoch: the last epoch that is done
-        checkpoint: where the state after that epoch lies, as it was reported; None where nothing was
+        checkpoint: where the state after that epoch lies, as it was reported; None if nothing was
         rungs: epochs after which early stopping compares it
         attempt: how often it was handed out
     """

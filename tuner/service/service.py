@@ -75,7 +75,7 @@ class Service:
         executor: Executor | None = None,
         passed: Mapping[str, str] | None = None,
     ) -> None:
-        """`devices` are those of this machine unless given; `passed` goes to drivers, secrets among it."""
+        """`devices` are those of this machine unless it is given; `passed` goes to drivers, secrets among it."""
         self.folder = DataFolder(storage)
         self.limits = limits or Limits()
         self.folder.make()
@@ -95,7 +95,7 @@ class Service:
     # The service itself
 
     def start(self) -> None:
-        """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError where another serves."""
+        """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError if another serves."""
         self.folder.lock()
         self._working = True
         self._checks.start()
@@ -222,7 +222,7 @@ class Service:
         return self._supervisor.progress(study) or stored
 
     def followed(self, study: int) -> Followed | None:
-        """The search of a study that runs now, as its events tell it; None where none runs."""
+        """The search of a study that runs now, as its events tell it; None if none runs."""
         return self._supervisor.followed(study)
 
     def ended(self, study: int) -> Followed | None:
@@ -363,7 +363,7 @@ class Service:
         return answer
 
     def _order(self, study: SubmittedStudy, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
-        """Tell the study's search. Raises ServiceError where there is none, or it takes none now."""
+        """Tell the study's search. Raises ServiceError if there is none, or it takes none now."""
         return ordered(study, self.run(study.id), verb, arguments, by)
 
     def _page(self, limit: int | None, cursor: str | None) -> tuple[int, int | None]:

@@ -20,7 +20,7 @@ class Verb:
     leads: Mapping[State, State]
     done: frozenset[State]
     fix: str
-    told: str = ""  # in messages; its name unless given
+    told: str = ""  # in messages; its name unless it is given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "told", self.told or self.name)

@@ -33,7 +33,7 @@ from tuner.storage.locations import open_folder
 
 LOOK_SECONDS = 0.3  # between two passes
 PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but the time
-PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
+PLAN_SHARE = 4.0  # this many times as long as a plan took no other is made: a long queue takes a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
 LOG_END_BYTES = 4_000
@@ -96,7 +96,7 @@ class Supervisor:
         return self._followed.get(study)
 
     def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here lately, to its end; None where something has happened since."""
+        """The search of a study that ended here lately, to its end; None if something has happened since."""
         followed = self._ended_lately.get(study)
         if followed is not None and followed.new():
             self._ended_lately.pop(study, None)
@@ -358,7 +358,7 @@ class Supervisor:
 
 
 def _run_end(path: str | None) -> RunEnd | None:
-    """What the run folder says of its search; None where there is none."""
+    """What the run folder says of its search; None if there is none."""
     if path is None:
         return None
     with suppress(RunFolderError):

@@ -28,7 +28,7 @@ class Sampler:
     def complete(self, given: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
         """What is given, by dotted names, with what is missing drawn such that what is given is active.
 
-        Raises SpaceError where a function fails.
+        Raises SpaceError if a function fails.
         """
         flat = dict(given)
         demanded = self._conditions.demanded(flat)

@@ -103,7 +103,7 @@ class Space:
         """The configuration with what is missing sampled and the constants filled in.
 
         What is missing is drawn such that what is given is part of the configuration and the constraint holds;
-        `sample_from` functions may use each other's values. Raises SpaceError where a function fails, or the constraint
+        `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or the constraint
         holds for none of many draws.
         """
         sampler = Sampler(self.dimensions, self._conditions, self.unflatten)
@@ -120,7 +120,7 @@ class Space:
         )
 
     def allows(self, config: Config) -> bool:
-        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError where it fails."""
+        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError if it fails."""
         if self.constraint is None:
             return True
         try:

@@ -35,7 +35,7 @@ class Stored:
     Attributes:
         name: from the prefix that was listed, with / between its parts
         size: in bytes
-        etag: changes with the content; None where the store has none
+        etag: changes with the content; None if the store has none
     """
 
     name: str
@@ -46,7 +46,7 @@ class Stored:
 class Bucket:
     """A bucket of an object store (s3, gs, abfs), read below one prefix or at one object.
 
-    Endpoint and account are found as for a run's folder. Methods raise StoreProblem where the store refuses, has no
+    Endpoint and account are found as for a run's folder. Methods raise StoreProblem if the store refuses, has no
     such thing, or can't be reached for two minutes (at once where it never was).
     """
 

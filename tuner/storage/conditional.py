@@ -31,7 +31,7 @@ class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than wh
 def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -> bool:
     """Write the object at `path`, which begins with its bucket, unless it is there; whether this call wrote it.
 
-    Raises UnconditionalStore where that can't be had, and RunFolderError where the store refuses.
+    Raises UnconditionalStore if that can't be had, and RunFolderError where the store refuses.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError

@@ -138,7 +138,7 @@ def listed_alone(uri: str) -> Listing:
 
 
 def check_room(listing: Listing) -> None:
-    """Raise StoreProblem where this machine's cache has no room for what isn't there yet."""
+    """Raise StoreProblem if this machine's cache has no room for what isn't there yet."""
     copy = Copy(listing.uri, listing.version)
     if not copy.is_present:
         there = sum(path.stat().st_size for path in _files_of(copy.base / f"{PARTIAL}{listing.version}"))
@@ -148,7 +148,7 @@ def check_room(listing: Listing) -> None:
 def fetch(listing: Listing) -> Copy:
     """Copy all of it, unless that was done; other processes that want it meanwhile wait.
 
-    Raises StoreProblem where the store can't give it, or the cache can't take it; what was copied stays for the next
+    Raises StoreProblem if the store can't give it, or the cache can't take it; what was copied stays for the next
     try.
     """
     copy = Copy(listing.uri, listing.version)

@@ -133,7 +133,7 @@ class LocalFolder(Folder):
         return self.path.name
 
     def inside(self, name: str) -> Path:
-        """The path of a file or folder in this one; raises RunFolderError where it would lie elsewhere."""
+        """The path of a file or folder in this one; raises RunFolderError if it would lie elsewhere."""
         path = self.path / inner_name(name, self.uri)
         if not _leads_into(path, self.path):
             raise _outside(name, self.uri)
@@ -233,7 +233,7 @@ class LocalFolder(Folder):
 
 
 def inner_name(name: str, uri: str) -> str:
-    """The name, which is one inside the folder at `uri`; raises RunFolderError where it isn't."""
+    """The name, which is one inside the folder at `uri`; raises RunFolderError if it isn't."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise _outside(name, uri)

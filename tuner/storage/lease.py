@@ -158,7 +158,7 @@ def held(folder: Folder, *, take_over: bool = False, pace: Pace | None = None) -
     A process that is suspended right after it asked `lost` can still write when it is woken; nothing but the storage
     could prevent that.
 
-    Raises RunFolderError where another process holds it, or the folder can't be written to.
+    Raises RunFolderError if another process holds it, or the folder can't be written to.
     """
     lease, ousted = _take(folder, take_over, pace or Pace())
     try:
@@ -243,7 +243,7 @@ def _created(folder: Folder, number: int, pace: Pace) -> Lease | None:
 
 
 def _await_end(folder: Folder, entry: _Entry, pace: Pace) -> None:
-    """Return once the holder is dead or its lease has run out; raises RunFolderError where it lives."""
+    """Return once the holder is dead or its lease has run out; raises RunFolderError if it lives."""
     lives = entry.lives()
     if lives is None:
         left = pace.expire_seconds - _age(folder, entry)

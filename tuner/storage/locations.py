@@ -77,7 +77,7 @@ def _missing(folder: Folder) -> list[Path]:
 def fetched_file(folder: Folder, name: str, target: Path) -> Path:
     """A local path of the file: its own, or that of a copy in the folder `target`.
 
-    Raises RunFolderError where it can't be read.
+    Raises RunFolderError if it can't be read.
     """
     if isinstance(folder, LocalFolder):
         return folder.inside(name)

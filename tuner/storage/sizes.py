@@ -40,7 +40,7 @@ def _entry_bytes(entry: os.DirEntry[str]) -> int:
 
 
 def disk_of(path: Path) -> Disk | None:
-    """The file system that a path lies on, or will once it is there; None where the system doesn't say."""
+    """The file system that a path lies on, or will once it is there; None if the system doesn't say."""
     there = next((each for each in (path, *path.parents) if each.exists()), None)
     if there is None:
         return None

@@ -80,7 +80,7 @@ class Parts:
         return self.feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns, probing=self.fine_tuning.probing)
 
     def open_stages(self, count: int) -> None:
-        """Let so many stages learn, if they don't yet."""
+        """Let this many stages learn, if they don't yet."""
         for group in parameter_groups(self.fine_tuning.open(count), self.chosen["weight_decay"]):
             self.optimizer.add_param_group(group)
             self.strategy.parameters_changed()

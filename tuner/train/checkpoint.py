@@ -82,7 +82,7 @@ class Progress:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole.
 
-    Raises OSError where it can't be written.
+    Raises OSError if it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)

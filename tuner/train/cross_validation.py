@@ -2,7 +2,7 @@
 
 So an epoch means the same as in other trials, to early stopping, checkpoints and the search: after it every network has
 seen its training images as often, and what is reported is the mean over the parts. What comes in between is as if each
-network were a trial of its own, with a seed of its own.
+network were its own trial, with its own seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUMMED = ("seconds", "oom_retries")
 HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
 NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
-STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of so many values
+STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of this many values
 
 
 def told_error(values: Sequence[float]) -> float:
@@ -115,7 +115,7 @@ class CrossValidation:
         return CrossValidated(tuple(trainer.run_epoch() for trainer in self.trainers))
 
     def halve_micro_batch(self, times: int) -> None:
-        """As if memory had run out so often."""
+        """As if memory had run out this often."""
         for trainer in self.trainers:
             trainer.halve_micro_batch(times)
 
@@ -170,7 +170,7 @@ def trainer_of(
 ) -> Trainer | CrossValidation:
     """What trains a trial: one network, or one for each part of its cross-validation; arguments as those of `Trainer`.
 
-    The networks start from the same weights where these are given. Each has a seed of its own, by the trial's and its
+    The networks start from the same weights where these are given. Each has its own seed, by the trial's and its
     part.
     """
     if not trial.folds:

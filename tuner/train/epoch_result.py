@@ -14,7 +14,7 @@ class EpochResult:
     Attributes:
         epoch: finished epochs, this one included
         train_loss: mean over the epoch's images of what was minimised
-        validation: what the answers to the validation split are worth; None where all its images are trained on
+        validation: what the answers to the validation split are worth; None if all its images are trained on
         learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training

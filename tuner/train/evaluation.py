@@ -94,12 +94,12 @@ class Evaluator:
         return metrics_of(self.logits(module, split, normalise), split.labels)
 
     def halve(self, times: int) -> None:
-        """Ask about half as many images at once, so often."""
+        """Ask about half as many images at once, this often."""
         self._halvings += times
 
     @contextmanager
     def at_most(self, images: int) -> Iterator[None]:
-        """Within it so many images at once, which memory was enough for before; large ones on the CPU fewer."""
+        """Within it this many images at once, which memory was enough for before; large ones on the CPU fewer."""
         self._most = images
         try:
             yield

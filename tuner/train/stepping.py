@@ -71,7 +71,7 @@ class Stepping:
             average: of the weights
             module: the whole network
             device: where it is
-            batch_size: images of a step, but for the last one of an epoch
+            batch_size: images of a step, except for the last one of an epoch
             alone: whether this process and device train by themselves; of several each step is taken eagerly
             path: how to take steps without measuring, where that is possible; None to measure
             remembered: what is known of steps through the whole network (True) or through its head (False)

@@ -166,7 +166,7 @@ class Trainer:
                     self._check_loss(float(self.parts.loss), "training")
 
     def halve_micro_batch(self, times: int) -> None:
-        """Let as few images through the network at once as if memory had run out so often."""
+        """Let as few images through the network at once as if memory had run out this often."""
         self.parts.evaluator.halve(times)
         step = self.parts.training_step
         halved = max(1, self.parts.strategy.part_of(self.parts.chosen["batch_size"]) // 2**times)
@@ -267,7 +267,7 @@ class Trainer:
         self.epoch, self.step = progress.epoch, progress.step
 
     def batches(self, epoch: int) -> list[Tensor]:
-        """Indices of an epoch's batches in an order of its own; a last one too small for the group joins another."""
+        """Indices of an epoch's batches in its own order; a last one too small for the group joins another."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.parts.chosen["batch_size"]

@@ -159,14 +159,14 @@ class Trial(ABC):
         return
 
     def look(self) -> FolderHeaders | None:
-        """What the headers of the trial's images tell within seconds; None where these aren't files of their own.
+        """What the headers of the trial's images tell within seconds; None if these aren't files of their own.
 
-        Raises DataError where they aren't laid out as they must be.
+        Raises DataError if they aren't laid out as they must be.
         """
         return None
 
     def reads(self) -> str | None:
-        """What is looked through before the first trial, in words; None where that takes no time."""
+        """What is looked through before the first trial, in words; None if that takes no time."""
         return None
 
     def fingerprint(self) -> str | None:
@@ -176,7 +176,7 @@ class Trial(ABC):
     def source_fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the code of a trial that is nothing but the user's code.
 
-        None where it can't be read, and for trials that can be compared by their hyperparameters.
+        None if it can't be read, and for trials that can be compared by their hyperparameters.
         """
         return None
 

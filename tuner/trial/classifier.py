@@ -271,7 +271,7 @@ class ImageClassifier(ReadsFiles, Trial):
         return Framing(facts.image_size(preferred)) if preferred or facts.min_size > 1 else None
 
     def asked_size(self, config: Mapping[str, Any]) -> int | None:
-        """The image size that a configuration has; None where it leaves it to data and weights."""
+        """The image size that a configuration has; None if it leaves it to data and weights."""
         return None if config.get("image_size") is None else int(config["image_size"])
 
     def check(self, space: Space) -> None:

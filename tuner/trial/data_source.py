@@ -48,11 +48,11 @@ class Source(ABC):
         return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
 
     def class_names(self) -> tuple[str, ...] | None:
-        """The names that a quick look finds, in the order of the labels; None where it takes more."""
+        """The names that a quick look finds, in the order of the labels; None if it takes more."""
         return None
 
     def count_classes(self) -> int | None:
-        """How many classes a quick look finds; None where it takes more."""
+        """How many classes a quick look finds; None if it takes more."""
         return self.classes
 
 

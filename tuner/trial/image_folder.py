@@ -12,7 +12,7 @@ from tuner.errors import DataError
 from tuner.trial.data_source import Source, digest
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # passed over like hidden files, without a word
+OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files
 
 ImageFiles = dict[str, dict[str, list[Path]]]  # split ("train" | "validation" | "test") -> class -> files, all sorted
 

@@ -42,7 +42,7 @@ def most_pixels_alone() -> Iterator[int]:
 
 
 def too_large(pixels: int, limit: int) -> str:
-    """What is wrong with an image of so many pixels, after "it"."""
+    """What is wrong with an image of this many pixels, after "it"."""
     return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"
 
 

@@ -1,4 +1,4 @@
-"""A run shown in Weights & Biases, by a process of its own that reads the run folder: `mirror_command` starts it.
+"""A run shown in Weights & Biases, by its own process that reads the run folder: `mirror_command` starts it.
 
 Nothing of it touches the search: it follows the events that the driver writes, and a server that is slow or dead costs
 what W&B would have shown and no more. A trial is a W&B run of the study's project, in one group with the others of its

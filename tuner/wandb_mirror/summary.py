@@ -142,7 +142,7 @@ def _mistakes(run: Run) -> wandb.Table | None:
 
 
 def _image(encoded: str) -> wandb.Image | None:
-    """A PNG in base64; None where it is damaged."""
+    """A PNG in base64; None if it is damaged."""
     import wandb
     from PIL import Image
 

@@ -42,7 +42,7 @@ def modules_beside(trial: Trial) -> dict[Path, list[str]]:
 
 
 def runtime_environment(trial: Trial) -> dict[str, Any] | None:
-    """What `ray.init` takes so that the modules are on every node; None where there are none."""
+    """What `ray.init` takes so that the modules are on every node; None if there are none."""
     beside = modules_beside(trial)
     if not beside:
         return None
@@ -63,7 +63,7 @@ def extend_import_path(folders: Iterable[str], environment: Mapping[str, str] = 
 
 
 def digest(folder: Path, names: Sequence[str]) -> str | None:
-    """Of the Python files of modules and packages in a folder; None where one is missing or can't be read."""
+    """Of the Python files of modules and packages in a folder; None if one is missing or can't be read."""
     total = hashlib.sha256()
     try:
         for name in names:

@@ -52,7 +52,7 @@ class FarOutput:
             os.close(self._pipe)
 
     def _connected(self) -> Connection[bytes, bytes] | None:
-        """The connection of the process; None where none came in time."""
+        """The connection of the process; None if none came in time."""
         until = time.monotonic() + self._seconds
         with self._server as server:
             server.settimeout(LOOK_SECONDS)

@@ -3,7 +3,7 @@
 The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
 hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, and
 where other processes train the trial, a Python thread comes before it; where that can't run, the process is killed
-without a word of what these did.
+without a record of what these did.
 """
 
 from __future__ import annotations

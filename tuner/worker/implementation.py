@@ -64,12 +64,12 @@ class Implementation(ABC, Generic[T]):
     def look(self, trial: T, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
         """What there is to say of the data that trials like the one of `config` read; None if nothing is known.
 
-        In the driver, while Ray starts; raises DataError where no trial can work on it.
+        In the driver, while Ray starts; raises DataError if no trial can work on it.
         """
         return None
 
     def check_splits(self, trial: T, config: dict[str, Any], *, stages: int, splits: Sequence[Any]) -> None:
-        """Raise StudyError where a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
+        """Raise StudyError if a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
         return
 
     def memory_estimator(
@@ -100,13 +100,13 @@ class Implementation(ABC, Generic[T]):
         return ""
 
     def begin_measuring(self, threads: int) -> None:
-        """Load what `speed` needs; in a process of its own."""
+        """Load what `speed` needs; in its own process."""
         return
 
     def speed(
         self, trial: T, config: dict[str, Any], *, epochs: int, split_seed: int, device: str, seconds: float
     ) -> Speed | None:
-        """What a trial of this configuration costs, measured in this process for about so many seconds.
+        """What a trial of this configuration costs, measured in this process for about this many seconds.
 
         `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". Nothing is downloaded for it.
         None if it can't be known.
@@ -139,7 +139,7 @@ class Implementation(ABC, Generic[T]):
     def beside_own(
         self, trial: T, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
     ) -> dict[str, float] | None:
-        """What the winner's `own` network and its refit come to on the same test images; None where nothing is known.
+        """What the winner's `own` network and its refit come to on the same test images; None if nothing is known.
 
         Runs as `score` does, where the winner was trained again on training and validation images together.
         """
@@ -147,7 +147,7 @@ class Implementation(ABC, Generic[T]):
 
 
 def implementation_of(trial: Trial) -> Implementation[Any]:
-    """What does the trial's work; raises StudyError where `Trial.implementation` names no such class."""
+    """What does the trial's work; raises StudyError if `Trial.implementation` names no such class."""
     named = getattr(trial, "implementation", None)
     try:
         found = resolve_name(named or "") if not str(named).startswith(STUDY_MODULE) else None

@@ -349,7 +349,7 @@ class Recorder:
                     break
 
     def _answer(self) -> bool:
-        """Do what the messages that have come say; False where there will be none any more."""
+        """Do what the messages that have come say; False if there will be none any more."""
         while select.select([self._control], [], [], 0)[0]:
             try:
                 text, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)

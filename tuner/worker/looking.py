@@ -1,4 +1,4 @@
-"""Has a process of its own look at the images of a study before its first trial, so that the driver loads no torch."""
+"""Lets a separate process look at the images of a study before its first trial, so that the driver loads no torch."""
 
 from __future__ import annotations
 

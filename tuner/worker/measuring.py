@@ -33,7 +33,7 @@ class Measured:
 
     Attributes:
         ready_seconds: until the processes had loaded what they need
-        speeds: of each configuration, None where it isn't known
+        speeds: of each configuration, None if it isn't known
         problems: of those, why
     """
 

@@ -46,7 +46,7 @@ class Output:
         self._pipes: list[int] = []
 
     def pipe(self, name: str) -> int | None:
-        """What a child process should print into, if its lines are to carry the name; None where nothing is kept."""
+        """What a child process should print into, if its lines are to carry the name; None if nothing is kept."""
         if self._process is None:
             return None
         reading, writing = os.pipe()
@@ -121,11 +121,11 @@ class LogProcess:
         return bool(control.poll(0))
 
     def tell(self, message: dict[str, Any], pipes: list[int] | None = None) -> None:
-        """Send a message; raises OSError where the process is gone, or doesn't read within seconds."""
+        """Send a message; raises OSError if the process is gone, or doesn't read within seconds."""
         socket.send_fds(self._control, [json.dumps(message).encode()], pipes or [])
 
     def ask(self, what: str) -> bool:
-        """Send a question and wait for its answer; False where none comes within seconds."""
+        """Send a question and wait for its answer; False if none comes within seconds."""
         self._asked += 1
         with suppress(OSError):
             self.tell({what: self._asked})

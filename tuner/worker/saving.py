@@ -108,7 +108,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def announce(self, trial: str, *, replaceable: bool = False) -> bool:
-        """A checkpoint of the trial will be submitted, for which `flush` waits; False where there is no need for it."""
+        """A checkpoint of the trial will be submitted, for which `flush` waits; False if there is no need for it."""
         with self._changed:
             if replaceable and trial in self._jobs:
                 return False

@@ -97,7 +97,7 @@ def _verb(assignment: Assignment) -> str:
 
 
 def _check_context() -> None:
-    """Raise TrialLost where an earlier trial, which swallowed the error, left the GPU unusable for this process."""
+    """Raise TrialLost if an earlier trial, which swallowed the error, left the GPU unusable for this process."""
     error = dead_context()
     if error is not None:
         raise TrialLost(f"an earlier trial left its worker's GPU unusable ({describe_error(error)})") from error

@@ -28,7 +28,7 @@ class Examples:
         images: spread over the test split; random ones where the data isn't here
         labels: [N] int64; None of random ones
         counts: class -> images of it, for each split; empty where the data isn't here
-        missing: why the data isn't here; None where it is
+        missing: why the data isn't here; None if it is
     """
 
     images: np.ndarray

@@ -122,7 +122,7 @@ def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examp
 
 
 def predict_script(form: Form, loaded: LoadedModel) -> str | None:
-    """`predict.py` of a form; None where image files don't fit the model, or it takes a function of the user's."""
+    """`predict.py` of a form; None if image files don't fit the model, or it takes a function of the user's."""
     if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
         return None
     assets = files("tuner.inspection.shipping") / "assets"

@@ -16,7 +16,7 @@ from tuner.space.values import is_number
 
 
 def write_storage(run: Run, path: Path) -> Path:
-    """A SQLite file with the run as a study of Optuna's; raises RunFolderError where the optuna package is missing."""
+    """A SQLite file with the run as a study of Optuna's; raises RunFolderError if the optuna package is missing."""
     try:
         import optuna
     except ImportError as error:

@@ -55,7 +55,7 @@ class Access:
     # Who is it
 
     def by_token(self, secret: str) -> Caller:
-        """The caller that shows a token. Raises ServiceError where it isn't good."""
+        """The caller that shows a token. Raises ServiceError if it isn't good."""
         now = self._clock()
         with self._database.reading() as connection:
             token = tokens.shown(connection, secret, now)
@@ -68,7 +68,7 @@ class Access:
         return Caller(_lowered(user, token.role), f"token {token.id}", token.expires)
 
     def by_session(self, secret: str) -> Caller:
-        """The caller that shows a browser's cookie. Raises ServiceError where it isn't good."""
+        """The caller that shows a browser's cookie. Raises ServiceError if it isn't good."""
         with self._database.reading() as connection:
             found = sessions.shown(connection, secret, self._clock())
             user = None if found is None else accounts.by_id(connection, found[0])
@@ -128,7 +128,7 @@ class Access:
     # Links that work once
 
     def first_secret(self) -> str | None:
-        """The secret by which the first admin is made, another one each time; None where there is an admin."""
+        """The secret by which the first admin is made, another one each time; None if there is an admin."""
         secret = new_secret()
         with self._database.changing() as connection:
             if accounts.admins(connection):

@@ -26,7 +26,7 @@ class RequestLimit:
         self._lock = threading.Lock()
 
     def take(self, caller: str) -> None:
-        """Count one request. Raises ServiceError where the caller has none left."""
+        """Count one request. Raises ServiceError if the caller has none left."""
         now = self._clock()
         with self._lock:
             left, then = self._left.pop(caller, (float(self.burst), now))
@@ -95,7 +95,7 @@ class StreamLimit:
 
     @contextmanager
     def one(self, user: int) -> Iterator[None]:
-        """Hold one stream for the length of the block. Raises ServiceError where no further one may be opened."""
+        """Hold one stream for the length of the block. Raises ServiceError if no further one may be opened."""
         self._check(user)
         self.open[user] = self.open.get(user, 0) + 1
         try:

@@ -57,7 +57,7 @@ class Facts:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Facts:
-        """What the child told. Raises StudyError where that is none of this, as the study's own code may write, too."""
+        """What the child told. Raises StudyError if that is none of this, as the study's own code may write, too."""
         try:
             facts = cls(**told)
         except TypeError as error:
@@ -83,7 +83,7 @@ class Facts:
 def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concurrency: int | None) -> Demand:
     """How many devices a study gets: as many as were `wanted`, else from what one trial needs to all it can use.
 
-    Raises ServiceError where a trial needs more than there are, or than were wanted.
+    Raises ServiceError if a trial needs more than there are, or than were wanted.
     """
     if facts.kind == EXTERNAL:
         return Demand(EXTERNAL)
@@ -112,7 +112,7 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
 
 
 def refuse_missing(facts: Facts) -> None:
-    """Raise ServiceError where the server lacks data or weights: nobody is there who could wait for a download."""
+    """Raise ServiceError if the server lacks data or weights: nobody is there who could wait for a download."""
     if facts.missing:
         raise ServiceError(
             Code.REFUSED,

@@ -47,9 +47,9 @@ def check(
     cluster: bool = False,
     external: bool = False,
 ) -> Facts:
-    """The facts of a study file, loaded in a process of its own whose working directory is `folder`.
+    """The facts of a study file, loaded in its own process whose working directory is `folder`.
 
-    An `external` one is JSON: a process of its own limits what reading it takes.
+    An `external` one is JSON: its own process limits what reading it takes.
 
     Raises ServiceError with `tuner check`'s own message, or for a file that takes too long or too much memory.
     """
@@ -92,7 +92,7 @@ def _of_its_kind(facts: Facts, *, external: bool) -> Facts:
 
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:
-    """What the process says; raises ServiceError where that comes to nothing."""
+    """What the process says; raises ServiceError if that comes to nothing."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         try:

@@ -33,7 +33,7 @@ class Database:
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or, after an exception, none. Raises ServiceError where the disk is full."""
+        """One transaction: all of it or, after an exception, none. Raises ServiceError if the disk is full."""
         with self._writing:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")

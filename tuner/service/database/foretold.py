@@ -1,6 +1,6 @@
-"""What was foretold of the ends of studies, and how often it held: the record of the time left.
+"""What was predicted of the ends of studies, and how often it held: the record of the time left.
 
-Of each study that ends by itself, what counts is what was foretold last before half of its time had gone.
+Of each study that ends by itself, what counts is what was predicted last before half of its time had gone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ MOST = 10  # studies of the record
 
 @dataclass(frozen=True)
 class LeftRecord:
-    """Of the last studies that ended by themselves, how many ended inside what was foretold."""
+    """Of the last studies that ended by themselves, how many ended inside what was predicted."""
 
     held: int
     studies: int
 
 
 def note(connection: sqlite3.Connection, study: int, now: float, low: float, high: float) -> None:
-    """Keep the interval, in seconds since 1970, in which a study will end as it is foretold now."""
+    """Keep the interval, in seconds since 1970, in which a study will end as it is predicted now."""
     connection.execute("INSERT OR REPLACE INTO foretold VALUES (?, ?, ?, ?)", (study, now, low, high))
 
 
@@ -32,12 +32,12 @@ def due(connection: sqlite3.Connection, study: int, started: float, now: float) 
 
 
 def forget(connection: sqlite3.Connection, study: int) -> None:
-    """Somebody changed how long the study takes: what was foretold says nothing any more."""
+    """Somebody changed how long the study takes: what was predicted says nothing any more."""
     connection.execute("DELETE FROM foretold WHERE study = ?", (study,))
 
 
 def ended(connection: sqlite3.Connection, study: int, started: float, now: float) -> None:
-    """The study has ended by itself: whether what was foretold has held."""
+    """The study has ended by itself: whether what was predicted has held."""
     query = "SELECT low, high FROM foretold WHERE study = ? AND time <= ? ORDER BY time DESC LIMIT 1"
     row = connection.execute(query, (study, started + (now - started) / 2)).fetchone()
     if row is not None:
@@ -47,6 +47,6 @@ def ended(connection: sqlite3.Connection, study: int, started: float, now: float
 
 
 def record(connection: sqlite3.Connection) -> LeftRecord | None:
-    """How often it held of late; None where no study has ended yet of which something was foretold."""
+    """How often it held of late; None if no study has ended yet of which something was predicted."""
     rows = connection.execute("SELECT held FROM foretellings ORDER BY ended DESC LIMIT ?", (MOST,)).fetchall()
     return LeftRecord(sum(row["held"] for row in rows), len(rows)) if rows else None

@@ -31,7 +31,7 @@ def insert(connection: sqlite3.Connection, **columns: Any) -> int:
 
 
 def get(connection: sqlite3.Connection, study: int) -> SubmittedStudy:
-    """The study; raises ServiceError where there is none."""
+    """The study; raises ServiceError if there is none."""
     row = connection.execute(f"SELECT {_ALL} FROM studies WHERE id = ? AND deleted IS NULL", (study,)).fetchone()
     if row is None:
         raise ServiceError(Code.NOT_FOUND, "a study is named by its number", str(study), "`tuner queue` lists them")
@@ -91,7 +91,7 @@ def holding(connection: sqlite3.Connection) -> list[SubmittedStudy]:
 def change(
     connection: sqlite3.Connection, study: int, leaves: State, becomes: State, now: float, **columns: Any
 ) -> None:
-    """Bring a study from one state to another, with what else changes. Raises ServiceError where it has left before."""
+    """Bring a study from one state to another, with what else changes. Raises ServiceError if it has left before."""
     if becomes not in MAY_BECOME[leaves]:
         raise ServiceError(
             Code.CONFLICT, "a study's state allows only some changes", f"{leaves} to {becomes}", "look at it again"

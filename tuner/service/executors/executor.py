@@ -74,7 +74,7 @@ class Executor(Protocol):
     """
 
     def start(self, task: Task, folder: Path) -> None:
-        """Start a driver; raises OSError where that can't be done."""
+        """Start a driver; raises OSError if that can't be done."""
 
     def look(self, folder: Path) -> Look:
         """Where it stands; a driver of an earlier boot, or one that was never started, is gone."""
@@ -86,4 +86,4 @@ class Executor(Protocol):
         """End it and what belongs to it at once."""
 
     def log(self, folder: Path, most: int) -> bytes:
-        """The end of what it printed, at most so many bytes."""
+        """The end of what it printed, at most this many bytes."""

@@ -101,7 +101,7 @@ class JobsApi:
 def token_here() -> str | None:
     """The cluster's token as Ray finds it: $RAY_AUTH_TOKEN, the file of $RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
 
-    Raises StudyError where the named file can't be read.
+    Raises StudyError if the named file can't be read.
     """
     if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return token

@@ -1,4 +1,4 @@
-"""Drivers as processes of this machine, each in a session of its own, which outlive the server.
+"""Drivers as processes of this machine, each in its own session, which outlive the server.
 
 A driver's folder holds all that is known of it:
 

@@ -29,7 +29,7 @@ COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpr
 STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
 ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer
-STOP_AGAIN_SECONDS = 5.0  # a job that is still pending passes over an order to stop
+STOP_AGAIN_SECONDS = 5.0  # a job that is still pending skips an order to stop
 SURE_SECONDS = 60.0  # after which a job that the cluster doesn't know isn't on its way there any more
 _OVER = ("STOPPED", "SUCCEEDED", "FAILED")
 
@@ -55,7 +55,7 @@ class RayJobs:
         self._rest_until = float("-inf")
 
     def start(self, task: Task, folder: Path) -> None:
-        """See `Executor`; the folder is a new one. Raises OSError where the cluster refuses, or doesn't answer."""
+        """See `Executor`; the folder is a new one. Raises OSError if the cluster refuses, or doesn't answer."""
         folder.mkdir(parents=True)
         told = json.loads(task.as_json())
         driving = {**told["driving"], "address": "auto"}  # the cluster that the job runs on
@@ -163,7 +163,7 @@ class RayJobs:
 
 
 def _give_up(folder: Path) -> bool:
-    """Have a driver that comes after all do nothing; False where it has come."""
+    """Have a driver that comes after all do nothing; False if it has come."""
     return LocalFolder(folder).create("process.json", b"{}")
 
 

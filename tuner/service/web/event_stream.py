@@ -105,7 +105,7 @@ class Journal:
             return audit.changes(connection, after, None, MOST_MISSED)
 
     def missed(self, last: str, until: int) -> list[audit.StudyChange] | None:
-        """What came behind the id that a viewer saw last; None where that is no id, or too much came since."""
+        """What came behind the id that a viewer saw last; None if that is no id, or too much came since."""
         if not (last.isascii() and last.isdecimal() and len(last) < 16) or int(last) > until:
             return None
         with self._database.reading() as connection:

@@ -50,7 +50,7 @@ class Feed:
         self.wake()
 
     def since(self, number: int) -> bytes | None:
-        """All chunks from a number on, as one; None where the first of them is gone."""
+        """All chunks from a number on, as one; None if the first of them is gone."""
         behind = self.next - number
         if behind > len(self._chunks):
             return None
@@ -99,7 +99,7 @@ class RunFeed(Feed):
             self._task.cancel()
 
     async def before(self, position: Position) -> Passage | None:
-        """What comes after a place and was read for all before; None where a viewer has caught up."""
+        """What comes after a place and was read for all before; None if a viewer has caught up."""
         if self._reader is None or position >= self.end:
             return None
         return await asyncio.to_thread(self._reader.after, position, self.end)

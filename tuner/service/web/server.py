@@ -115,7 +115,7 @@ def server(
 
 
 def listening(settings: WebSettings) -> socket.socket:
-    """A socket that listens at the settings' address. Raises StudyError where that is taken or isn't this machine's."""
+    """A socket that listens at the settings' address. Raises StudyError if that is taken or isn't this machine's."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         found = socket.create_server((settings.host.strip("[]"), settings.port), family=family, backlog=BACKLOG)

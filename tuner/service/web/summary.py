@@ -55,9 +55,9 @@ class Failing:
 class NextHour:
     """What the next device-hour should bring.
 
-    So many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
+    This many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
     k of n + k, as each of n + k alike trials is the best with the same chance. A search that learns does better.
-    `gained` is by how much the best value improved in the last device-hour, None where there wasn't one.
+    `gained` is by how much the best value improved in the last device-hour, None if there wasn't one.
     """
 
     trials: float
@@ -152,7 +152,7 @@ class Curves:
 
 
 def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
-    """The curves of a metric, at most so many; the best first, then those that run."""
+    """The curves of a metric, at most this many; the best first, then those that run."""
     record = run.record
     best = [trial for trial, _ in record.ranked()]
     running = [trial for trial in record.trials.values() if trial.status == "running"]

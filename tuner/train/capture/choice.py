@@ -12,7 +12,7 @@ from tuner.train.memory.errors import first_line
 EAGER, GRAPH, COMPILED = "eager", "graph", "compiled"
 WARM_UP_STEPS = 5
 MEASURED_STEPS = 20
-LEAST_GAIN = 1.05  # another way must be so many times faster than the best one before it
+LEAST_GAIN = 1.05  # another way must be this many times faster than the best one before it
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PathChoice:
         self._new = False  # whether anything was found that isn't remembered yet
 
     def begin_step(self, steps_ahead: int) -> str:
-        """How to take the step that comes, with so many steps of the trial still ahead."""
+        """How to take the step that comes, with this many steps of the trial still ahead."""
         if not self._settled:
             self._ahead = steps_ahead
             self._look()

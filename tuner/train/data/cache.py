@@ -147,7 +147,7 @@ class ArrayCache:
         )
 
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:
-        """Delete what nobody used for so long, and what builders left that died more than a day ago.
+        """Delete what nobody used for this long, and what builders left that died more than a day ago.
 
         A process that has an entry mapped keeps it: the kernel frees the files when it lets go.
         """
@@ -205,7 +205,7 @@ class ArrayCache:
 
     @contextmanager
     def _exclusive(self, key: str) -> Iterator[bool]:
-        """Alone with the entry, among processes of all machines that share the folder; False where it is read-only."""
+        """Alone with the entry, among processes of all machines that share the folder; False if it is read-only."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / f"{key}.lock").open("w")

@@ -18,7 +18,7 @@ class Schedule:
         kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,
             cosine up and down, momentum left alone); "step"
         epochs: of the whole trial, those of `probe` aside
-        warmup_epochs: in which the rate rises, linearly but for one-cycle
+        warmup_epochs: in which the rate rises, linearly except in one-cycle
         step_epochs: between two steps
         step_factor: what each step multiplies the rate by
         probe: epochs before all of it, with a schedule of this kind for themselves, without warmup

@@ -1,4 +1,4 @@
-"""The processes that train one model together, each on a device of its own."""
+"""The processes that train one model together, each on its own device."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Task:
         strategy: name of one with a process for each device; None for one process alone
         halvings: how often memory ran out
         first_pass_fits: whether it didn't in a pass over a whole batch without gradient, as far as is known
-        checkpoints: folders to go on from, the newest first; one that is damaged is passed over
+        checkpoints: folders to go on from, the newest first; one that is damaged is skipped
     """
 
     pickled: bytes
@@ -93,7 +93,7 @@ class Epoch:
 
 
 class RankLost(Exception):  # noqa: N818 -- what happened
-    """A process died without a word, as when it is killed."""
+    """A process died silently, as when it is killed."""
 
 
 class RankFailed(TrialError):  # noqa: N818

@@ -326,7 +326,7 @@ class NewUser(UserView):
 
 
 class Advised(BaseModel):
-    """What to try next; `verb` is what the page does for it, with so many `trials` in all where it goes on."""
+    """What to try next; `verb` is what the page does for it, with this many `trials` in all where it goes on."""
 
     text: str
     command: str | None

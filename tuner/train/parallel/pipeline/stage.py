@@ -25,7 +25,7 @@ class Link:
     dtype: torch.dtype
 
     def buffer(self, images: int, device: torch.device | str = "meta", *, learns: bool = False) -> Tensor:
-        """Room for so many images."""
+        """Room for this many images."""
         return torch.empty(images, *self.shape, dtype=self.dtype, device=device, requires_grad=learns)
 
 
