@@ -1,4 +1,4 @@
-"""Text from other people's files, as it can be encoded, shown on a terminal, and opened in a spreadsheet."""
+"""Text from other people's files, made safe to encode, to show on a terminal, and to open in a spreadsheet."""
 
 from __future__ import annotations
 

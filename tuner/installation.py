@@ -1,4 +1,4 @@
-"""What this installation of tuner can do: results are read on every system, and with neither Ray nor torch."""
+"""What this installation of tuner can do: results can be read on every system, without Ray and torch."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | 
 
 
 def _is_installed(library: str) -> bool:
-    """Without importing it; a folder of that name in the working directory is no library."""
+    """Whether a library is installed, without importing it; a folder of that name in the working directory doesn't
+    count.
+    """
     found = find_spec(library)
     return found is not None and found.origin is not None

@@ -1,4 +1,4 @@
-"""Ray: started for one search on this machine, or joined where it runs already."""
+"""Ray: started for one search on this machine, or joined if it already runs."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _tune_subdued() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
         stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
-        stack.enter_context(changed(storage.logger, "disabled", True))  # tracebacks of a store that refuses, told by us
+        stack.enter_context(changed(storage.logger, "disabled", True))  # tuner reports store errors itself
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
         if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
@@ -204,7 +204,7 @@ def concurrency(resources: Resources, limit: int | None) -> int:
 
 
 def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
-    """Whether a trial, or a process of one that is spread, may run on a node, as `ray.nodes()` has it."""
+    """Whether a trial, or one process of a trial that is spread, may run on a node as `ray.nodes()` describes it."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     has = node["Resources"]
     return _is_meant(resources, has) and _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
@@ -227,7 +227,7 @@ def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
 
 
 def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
-    """What the first trials of a study will ask of Ray on this machine, as far as it is known before Ray runs."""
+    """What the first trials of a study will request from Ray on this machine, as far as it is known before Ray runs."""
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
     most = [limit, study.trials, sum(device.at_first for device in devices)]
     at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])

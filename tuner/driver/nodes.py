@@ -96,7 +96,7 @@ def _check_versions(here: Mapping[str, str], seen: Sequence[Seen]) -> None:
 
 
 def _others(package: str, here: str, seen: Sequence[Seen]) -> dict[str, list[str]]:
-    """Nodes by the other versions that they have."""
+    """Nodes that have another version, by that version."""
     others = defaultdict(set)
     for node in seen:
         if _public(node.versions[package]) != _public(here):

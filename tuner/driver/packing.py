@@ -1,4 +1,6 @@
-"""What packed trials share on this machine, and the memory of a configuration, asked of a process that has torch."""
+"""The devices that packed trials share on this machine, and a configuration's memory, estimated by a process with
+torch.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to
 
 
 def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = None) -> tuple[Device, ...]:
-    """What the trials of a packed study share, by default the GPUs that NVML finds; none where each has its own.
+    """The devices that trials of a packed study share, by default the GPUs that NVML finds; none if each has its own.
 
     Raises StudyError if nobody knows how much memory a GPU has.
     """
@@ -61,12 +63,12 @@ def share_name(device: Device) -> str:
 
 
 def shares(devices: Sequence[Device]) -> dict[str, float]:
-    """What Ray is started with beside CPUs and GPUs."""
+    """The resources that Ray is started with beside CPUs and GPUs."""
     return {share_name(device): 1.0 for device in devices if device.name != "cpu"}
 
 
 def admission(study: Study, devices: Sequence[Device]) -> Admission | None:
-    """Who says which trial may start where; None if each has a fixed amount. Ray must be connected."""
+    """The object that says which trial may start where; None if each has a fixed amount. Ray must be connected."""
     return Admission(Packing(devices), MemoryEstimates(study, devices[0])) if devices else None
 
 

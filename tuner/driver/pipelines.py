@@ -1,4 +1,4 @@
-"""Whether a study's trial can be run, and a pipeline can split its model, before anything is started."""
+"""Checks, before anything is started, that a study's trial can be run and that a pipeline can split its model."""
 
 from __future__ import annotations
 

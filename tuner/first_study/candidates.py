@@ -45,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a first study may have.
+    """The models that a first study may use.
 
     Attributes:
         candidates: in the order of their accuracy, the lowest first
@@ -57,7 +57,8 @@ class Offer:
 
 
 def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
-    """The models whose weights can be had, of those that are asked for, else of those that are known and cached.
+    """The models whose weights are cached or can be downloaded: among the named ones, else among those that tuner
+    knows.
 
     Args:
         asked: names; empty for the usual ones

@@ -1,8 +1,8 @@
-"""Configurations that were trained under several seeds: which trials they are, and what each comes to.
+"""Configurations that were trained under several seeds: their trials, and the value of each configuration.
 
-A configuration is worth the mean of its full-length trials, the first among them. The spread between seeds is taken to
-be the same for all configurations, and told by all that have several: each alone has too few. The standard error of a
-mean of n seeds is that spread divided by the square root of n.
+The value of a configuration is the mean of its full-length trials, including the first. The spread between seeds is
+assumed to be the same for all configurations, and is estimated from all that have several seeds, because each alone has
+too few. The standard error of a mean of n seeds is that spread divided by the square root of n.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPREADS_BELOW = 1.0  # standard errors that are subtracted from a mean when conf
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the full-length trials of one configuration are worth, in their order."""
+    """The values of the full-length trials of one configuration, in their order."""
 
     values: tuple[float, ...]
 

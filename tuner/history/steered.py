@@ -1,4 +1,6 @@
-"""What users' orders have changed in a run, folded from its events: `order_obeyed` is written before it is done."""
+"""The changes by users' orders, folded from a run's events: `order_obeyed` is written before an order is carried
+out.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class Steered:
     _stopped_before: str | None = None
 
     def apply(self, event: Event) -> None:
-        """Take one event, which is sound; kinds that have nothing to do with orders change nothing."""
+        """Take one valid event; kinds that have nothing to do with orders change nothing."""
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
@@ -75,7 +77,7 @@ class Steered:
         self.stopped_by = None
 
     def _on_confirmation_requested(self, event: Event) -> None:
-        """A search that was stopped stays so, except for the trials that were asked for now."""
+        """A search that was stopped stays stopped, except for the trials that were asked for now."""
         self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
 
     _on_refit_requested = _on_refit_undone = _on_confirmation_requested
@@ -120,7 +122,7 @@ class Steered:
 
 
 def known_limits(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those of the values that are limits of a budget; files of any origin may have others."""
+    """The values that are limits of a budget; files of unknown origin may have others."""
     found = {limit.name: (limit, values.get(limit.name)) for limit in LIMITS}
     return {
         name: value

@@ -55,7 +55,7 @@ def saliency(
 
 
 def last_block(module: nn.Module, inputs: Tensor) -> nn.Module | None:
-    """The part of the module that ends last of those that put out maps of at least 4 by 4 places."""
+    """The last part of the module whose output maps have at least 4 by 4 places."""
     found: list[nn.Module] = []
 
     def note(part: nn.Module, _: object, output: object) -> None:

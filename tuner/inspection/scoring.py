@@ -48,7 +48,7 @@ class Inputs:
 
     @property
     def framing(self) -> Framing:
-        """How an image comes to the size."""
+        """How an image is brought to the size."""
         return Framing(self.image_size, self.resize, self.interpolation)
 
 
@@ -75,7 +75,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Score:
-    """What a trained model is worth.
+    """The results of a trained model.
 
     Attributes:
         test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
@@ -85,7 +85,7 @@ class Score:
         classes: names of rows and columns
         mistakes: at most 16, the surest first
         least_sure: at most 16 answers, right or wrong, the least sure first
-        calibration: how sure it is, and how often right
+        calibration: its confidence and accuracy
         inputs: what the model was fed
         images: in the splits "train", "validation" and "test"
     """
@@ -230,7 +230,7 @@ class ShownImages:
 
 
 def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, device: torch.device) -> Look:
-    """Grad-CAM for convolutional networks by name; a user's function makes what nobody knows."""
+    """Grad-CAM for torchvision's convolutional networks; not for a user's function, whose network is unknown."""
     if not isinstance(trial.model, str) or not has_maps(trial.model):
         return lambda images, answers: None
     return lambda images, answers: _mean_map(

@@ -1,4 +1,4 @@
-"""What was changed in a run's study file since the run began, and whether its trials stay comparable with new ones."""
+"""Changes in a run's study file since the run began, and whether its trials can still be compared with new ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class StudyText:
 
     @property
     def version(self) -> int:
-        """The number of the text of now, counted from 1."""
+        """The number of the present text, counted from 1."""
         return self.version_before + self.changed
 
     @property
@@ -85,7 +85,8 @@ class StudyText:
 
 
 def write_study_file(folder: Folder, study: Study) -> str | None:
-    """Write what declares the study; what run.json calls it: its file's path, study.json, or None for a word on it.
+    """Write the study's declaration; returns what run.json records: its file's path, study.json, or None for a mere
+    note.
 
     A study that no file declared is written as JSON where that says all of it.
     """

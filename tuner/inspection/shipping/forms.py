@@ -1,4 +1,4 @@
-"""The forms that a winner is written in, how a file of each is asked, and what its card says of its use."""
+"""The formats of an exported winner: how each is written, how its file is run, and how its card describes its use."""
 
 from __future__ import annotations
 
