@@ -29,7 +29,7 @@ class NvmlUnavailableError(Exception):
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """What one process holds of a GPU; NaN where the driver doesn't tell."""
+    """The memory that one process uses on a GPU; NaN if the driver doesn't say."""
 
     pid: int
     used_bytes: float
@@ -161,7 +161,7 @@ def _opened(library: Any) -> Iterator[Any]:
 
 
 def _value(read: Callable[[], T], otherwise: U) -> T | U:
-    """What NVML says, `otherwise` where this card, driver or container doesn't tell."""
+    """NVML's value, or `otherwise` if this card, driver or container doesn't provide it."""
     try:
         return read()
     except Exception:

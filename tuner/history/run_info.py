@@ -93,8 +93,8 @@ def now() -> str:
 
 
 def lives_without_lease(info: dict[str, Any]) -> bool:
-    """Whether a driver of an earlier version still works on the run: a process of this host with its number that is not
-    younger than the run.
+    """Whether a driver of an earlier version still works on the run: whether its process on this host was already
+    running when run.json was updated.
     """
     pid = info.get("pid")
     return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))

@@ -1,4 +1,4 @@
-"""Early stopping as a search uses it: it keeps all reports, to be able to switch to a stopper that never pauses."""
+"""Early stopping for a search: it keeps all reports, so that it can switch to a stopper that never pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
 
 
 def stopper_of(study: Study, *, can_pause: bool) -> EarlyStopper:
-    """What the study declares, for one search."""
+    """The study's early stopper, for one search."""
     budget = study.budget
     return study.scheduler.build(
         mode=study.mode, max_epochs=budget.max_epochs, can_pause=can_pause, trials=study.trials

@@ -1,4 +1,4 @@
-"""Whether the winner is right as often as it says, from `best/calibration.json`."""
+"""Whether the winner's confidence matches its accuracy, from `best/calibration.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay came to: each epoch's recorded and replayed metrics, and whether they are the same."""
+"""The result of a replay: each epoch's recorded and replayed metrics, and whether they are the same."""
 
 from __future__ import annotations
 
