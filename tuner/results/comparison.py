@@ -1,4 +1,4 @@
-"""Several runs side by side: what each reached, what each had reached at equal cost, and how surely one is better."""
+"""Compares several runs: their best values, their values at equal cost, and how certain it is that one is better."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CAVEAT = "from one run each, which may be the other way round with another seed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of the same metric, and the number of epochs that each of them has trained at least."""
+    """Runs with the same metric, and the number of epochs that each of them has trained at least."""
 
     runs: tuple[Run, ...]
     epochs: int
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per run: what it was, what it cost, its best value, and the best it had after `epochs` epochs.
+        """A row per run: its settings, its cost, its best value, and its best value after `epochs` epochs.
 
         Where winners have several seeds, also the mean over them with its standard error, and how many they are.
         """
@@ -111,7 +111,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """Of the best group at equal cost from each other one, as far as they have several runs."""
+        """The differences of the best group at equal cost from each other one, if they have several runs."""
         known = {group.name: values for group in self.groups if (values := self._values(group))}
         ranked = sorted(known, key=lambda name: mean(known[name].values()), reverse=self.runs[0].mode == "max")
         mode, tested = self.runs[0].mode, sum(len(values) > 1 for values in known.values())
@@ -122,7 +122,9 @@ class Comparison:
 
     @property
     def conclusion(self) -> str:
-        """Who is better at equal cost, by how much, and how surely; one run of each says little, and is told so."""
+        """Which is better at equal cost, by how much, and how certain that is; with one run of each the sentence says
+        that this proves little.
+        """
         values = [(name, self._after(run)) for name, run in zip(self.names, self.runs, strict=True)]
         told = [(name, value) for name, value in values if value is not None]
         if not told:
@@ -163,7 +165,7 @@ class Comparison:
 
     @staticmethod
     def _over_seeds(run: Run) -> dict[str, str]:
-        """What the winner's configuration comes to with its standard error, where it has several seeds."""
+        """The value of the winner's configuration with its standard error, if it has several seeds."""
         standing = run.record.standing_of(run.best.trial) if run.best else None
         if standing is None or standing.seeds < 2:
             return {}

@@ -1,7 +1,7 @@
-"""Which hyperparameter may be the one that matters most, as far as the trials can tell.
+"""The chance of each hyperparameter to be the most important one, given the trials.
 
-Trees say what the trials say; where a search has not looked they say nothing of how unsure that is. A Gaussian process
-does: its effects vary from draw to draw there, so that none leads in most of them.
+Trees only reproduce the trials; they don't show how uncertain regions are where the search has no trials. A Gaussian
+process does: its effects vary from draw to draw there, so that none leads in most of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run and one of its trials as plain data, for `--json`."""
+"""A run, or one of its trials, as plain data for `--json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a search still takes, with an 80 % interval: from its record, without asking anybody."""
+"""How long a search still takes, with an 80 % interval, from its record alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimeLeft:
     high: float
 
     def after(self, seconds: float) -> TimeLeft:
-        """What is left of it so much later."""
+        """The time left after this many more seconds."""
         return TimeLeft(*(max(0.0, value - seconds) for value in (self.low, self.middle, self.high)))
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class TimeLeft:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a search sets out to do.
+    """The plan of a search.
 
     `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
     `workers` is how many trials run at once, None if only the record tells; `limits` are those of the budget by
@@ -71,7 +71,7 @@ class Ahead:
 
 
 def ahead_of(run: Run) -> Ahead:
-    """What a run sets out to do, as its folder tells it."""
+    """The plan of a run, from its folder."""
     rungs = tuple(run.info.get("rungs") or ())
     scheduler = run.info.get("scheduler") or ""
     factor = reduction_factor(scheduler)
@@ -121,7 +121,7 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
 
 
 class _Futures:
-    """What may follow: each array has an entry for each of DRAWS futures."""
+    """Possible futures: each array has an entry for each of DRAWS futures."""
 
     def __init__(self, record: RunRecord, ahead: Ahead, pace: Pace, generator: np.random.Generator, now: float) -> None:
         self._record, self._ahead, self._pace, self._generator, self._now = record, ahead, pace, generator, now
@@ -183,7 +183,7 @@ class _Futures:
 
 
 def rounded(seconds: float) -> str:
-    """A time to no more digits than it has a meaning: 12 s, 4 min, 1 h 20 min."""
+    """A time with only meaningful digits: 12 s, 4 min, 1 h 20 min."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s" if seconds < 20 else f"{5 * round(seconds / 5)} s"
     if seconds < 90 * 60:

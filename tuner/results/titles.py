@@ -1,4 +1,4 @@
-"""A run's title: what a user calls it beside its study's name and the time of its start.
+"""A run's title: the user's name for it, beside its study's name and the time of its start.
 
 It lies in its own file, `title.txt`, which anybody who may write to the folder replaces as a whole, also while a
 search runs; the folder keeps its name, so that links to it stay valid.

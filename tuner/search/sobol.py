@@ -1,4 +1,4 @@
-"""A scrambled Sobol sequence: the points of `scipy.stats.qmc.Sobol`, bit for bit, without what loading it takes.
+"""A scrambled Sobol sequence: the same points as `scipy.stats.qmc.Sobol`, bit for bit, without its slow import.
 
 scipy.stats is the larger half of what `check` would load. The direction numbers (Joe and Kuo 2008) come from the file
 that scipy brings along; where a version of scipy has it no more, its own class is asked. Scrambled by a random
