@@ -394,7 +394,7 @@ def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, An
         return
     assert told is not None
     start = "on the same test images the winner's own network has test_accuracy "
-    advice = f"its own network ships again by: {command('refit', run.path, '--undo')}"
+    advice = f"to use its own network again: {command('refit', run.path, '--undo')}"
     assert told == start + said + (advice if said.endswith("; ") else "")
     run.record.confirming.own = True
     assert own_network(run) is None

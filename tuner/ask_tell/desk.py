@@ -206,7 +206,7 @@ class Desk:
     def _lose_expired(self) -> None:
         if not self._search.over:
             for lease in self._leases.expired():
-                self._lose(lease, f"its worker {lease.worker} was not heard of for {self._leases.seconds:g} s")
+                self._lose(lease, f"its worker {lease.worker} sent nothing for {self._leases.seconds:g} s")
 
     def _lose(self, lease: Lease, why: str) -> None:
         self._leases.end(lease)

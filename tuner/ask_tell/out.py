@@ -75,7 +75,7 @@ class Out:
                 return epoch, self._store.fetch(record.trial, epoch, self._fetched.path / f"{record.trial}-{epoch}")
             except TrialError as error:
                 with self._driver.working():
-                    self._loop.notice(f"a checkpoint is passed over: {error}")
+                    self._loop.notice(f"a checkpoint is skipped: {error}")
         return 0, None
 
     def is_with(self, trial: AskedTrial | str, record: TrialRecord) -> bool:

@@ -214,7 +214,7 @@ class Search:
             ReportError: it is impossible, for instance because nothing was reported of the trial yet.
         """
         if value is not None and error is not None:
-            raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; tell one of them")
+            raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; give one of them")
         if error is not None:
             self._fail(trial, error, checked_cause(cause))
             return
@@ -226,7 +226,7 @@ class Search:
                 return
             if not record.epochs:
                 raise ReportError(
-                    f"a trial ends well after it has reported, got nothing of trial {record.trial}; "
+                    f"a trial can be completed after its first report, got none of trial {record.trial}; "
                     "report its epochs, or tell its value or error"
                 )
             self._loop.returned(record.trial)

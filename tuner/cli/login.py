@@ -33,7 +33,7 @@ def perform(options: argparse.Namespace) -> int:
     if "#" in options.url:
         url = options.url.partition("#")[0].removesuffix("/welcome")
         raise StudyError(
-            "a login link has no place in a command, which others on this machine can see, got one there; "
+            "a login link must not be in a command, which others on this machine can see, got one there; "
             f"use `tuner login {url} --link`, which asks for it"
         )
     secret = _secret() if options.link else None

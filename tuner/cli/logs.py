@@ -55,7 +55,7 @@ def _why_empty(study: RemoteStudy, trial: str | None) -> str:
     if trial is None:
         return "its driver printed nothing"
     if study.record["external"]:
-        return f"trial {trial} runs outside the service, whose worker has what it printed; `tuner show` says which"
+        return f"trial {trial} runs outside the service, where its worker has the output; `tuner show` names the worker"
     return f"trial {trial} printed nothing"
 
 

@@ -1,4 +1,4 @@
-"""`tuner token`: what programs show a service in place of a password."""
+"""`tuner token`: tokens with which programs identify themselves at a service."""
 
 from __future__ import annotations
 

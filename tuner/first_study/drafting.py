@@ -165,7 +165,7 @@ def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int, *, short: 
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
     head = longest == LENGTHS["head"]
-    length = "a last layer has learned by then" if head else f"the longest takes {epoch:.0f} s"
+    length = "a last layer needs no more" if head else f"the longest takes {epoch:.0f} s"
     why = (
         f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes, or are as many as are useful "
         f"({MOST_TRIALS} trials: with more, the winner is more likely just a lucky one)"

@@ -204,7 +204,7 @@ def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> It
         yield f"{_count(within, 'image is', 'images are')} there more than once in a class: {_pairs(look, within, '=')}"
     for found, where, fix in (
         (across, "in two classes", words.fix),
-        (leaks, "in two splits", "the later split's figures are too good by them"),
+        (leaks, "in two splits", "they make the later split's metrics too good"),
     ):
         if found:
             count = _count(found, f"image {words.lies} {where}", f"images {words.lie} {where}")

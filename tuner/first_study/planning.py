@@ -259,12 +259,12 @@ def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
             f"only the last layer learns: {chosen.why}. The rest runs once for every image, and later trials take "
             "seconds; so there is no augmentation, which would change the images",
         ),
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(3e-4, 3e-2)", "of a last layer on features that stay the same"),
         Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against learning few images by heart"),
+        Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against overfitting few images"),
         Setting("dropout", "choice([0.0, 0.3])", "likewise"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
     ]
 
 
@@ -276,24 +276,24 @@ def _gradual(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
             f"the last layer learns first, then one more stage each epoch, which keeps most of what "
             f"the weights know: {chosen.why}",
         ),
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(2e-4, 5e-3)", "of the last layer"),
         Setting("backbone_lr_scale", "loguniform(0.03, 1)", "stages with published weights learn more slowly"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
         Setting("batch_size", _batches(look, (16, 32)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
         _flip(wishes),
     ]
 
 
 def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     return [
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(3e-4, 1e-2)", f"all layers learn: {chosen.why}"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
         Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
         _flip(wishes),
     ]
 

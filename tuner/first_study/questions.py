@@ -76,7 +76,7 @@ def _yes(ask: Ask, question: str, *, default: bool) -> bool:
 
 
 def _group(ask: Ask, look: FirstLook) -> str | None:
-    question = "Near duplicates were found. Which pattern of file names holds together what belongs together?"
+    question = "Near duplicates were found. Which pattern in file names groups the files that belong together?"
     default = look.group or ""
     while True:
         answer = ask(f"{question} [{default or 'none'}] ").strip()

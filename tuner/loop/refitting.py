@@ -57,7 +57,7 @@ def check_refittable(run: Run) -> Refit:
     if found.done is not None and not run.record.confirming.own:
         raise RunFolderError(
             f"refit trains a winner once, got a run whose winner, trial {found.winner.trial}, trial {found.done.trial} "
-            f"has trained again; its own network ships again by: {command('refit', run.path, '--undo')}"
+            f"has trained again; to use its own network again: {command('refit', run.path, '--undo')}"
         )
     if found.done is not None:
         _check_kept(found.done, found.epochs)
@@ -94,7 +94,7 @@ def refit_cost(run: Run) -> str:
     """What `tuner refit` will train, in a sentence; raises RunFolderError as `check_refittable` does."""
     found = check_refittable(run)
     if found.done is not None:
-        return f"ships the network of trial {found.done.trial}, which has trained the winner again already"
+        return f"puts the network of trial {found.done.trial}, which has already trained the winner again, into best/"
     return (
         f"trains the winner, trial {found.winner.trial}, again for {plural(found.epochs, 'epoch')} on training and "
         "validation images together, so that no image is left to validate it"

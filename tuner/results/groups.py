@@ -75,7 +75,7 @@ class Difference:
         told = f"{abs(self.difference):.3g} (95 % interval {self.low:.3g} to {self.high:.3g}; {how} {of}{pairs})"
         if self.sure:
             return f"{self.better} is better than {self.worse} by {told}"
-        return f"{self.better} and {self.worse} can't be told apart: {self.better} is ahead by {told}"
+        return f"{self.better} and {self.worse} can't be distinguished: {self.better} is ahead by {told}"
 
 
 def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:

@@ -75,7 +75,7 @@ def headline(found: Sequence[Importance]) -> Headline:
     if first.trials < FEWEST_TO_NAME or not 1 < len(rivals) <= MOST_RIVALS:
         return Headline(None, (), f"Too few trials to tell which of {len(found)} hyperparameters matters most")
     together = ", ".join(rivals[:-1]) + f" and {rivals[-1]}"
-    return Headline(None, rivals, f"{together} can't be told apart")
+    return Headline(None, rivals, f"{together} can't be distinguished")
 
 
 def importance(

@@ -104,7 +104,7 @@ def own_network(run: Run) -> str | None:
     if gain >= -CLEARLY * error:
         return f"{told} {points} {'behind' if gain < 0 else 'ahead'}"
     undo = command("refit", run.path, "--undo")
-    return f"{told} {points} behind, more than chance; its own network ships again by: {undo}"
+    return f"{told} {points} behind, more than chance; to use its own network again: {undo}"
 
 
 def epochs_spent(record: RunRecord) -> str:

@@ -35,7 +35,7 @@ def slots(count: int) -> tuple[Device, ...]:
 
 
 class DeviceWatch:
-    """How busy devices are: GPUs as their driver says, CPUs since the look before; from any thread."""
+    """How busy devices are: GPUs by their driver, CPUs since the last call; may be called from any thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[int, int]] = {}
@@ -44,7 +44,7 @@ class DeviceWatch:
     def uses(
         self, devices: Sequence[Device], holders: Sequence[SubmittedStudy], trials: Mapping[str, str]
     ) -> list[DeviceUse]:
-        """Each device with who has it; `trials` are those that run now, by the device as their run names it."""
+        """Each device with the study that has it; `trials` are the running trials by the device's name in their run."""
         owners = {(device.kind, device.index): study for study in holders for device in study.devices}
         with self._looking:
             busy = {"cpu": self._cpus(), "gpu": _gpus() if any(one.kind == "gpu" for one in devices) else {}}

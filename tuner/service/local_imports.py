@@ -1,4 +1,4 @@
-"""What a study file imports beside it, found without executing anything: what a client sends along."""
+"""The modules beside a study file that it imports, which a client sends along; found without executing anything."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _file() -> Path:
 def _read() -> dict[str, Any]:
     try:
         found = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # logging in again writes it anew
+    except (OSError, ValueError):  # logging in again writes a new one
         return {}
     sound = isinstance(found, dict) and isinstance(found.get("tokens", {}), dict)
     return found if sound else {}

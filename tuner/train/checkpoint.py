@@ -188,7 +188,7 @@ def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
         problem = _go_on_from(trainer, candidate)
         if problem is None:
             break
-        problems.append(f"a checkpoint is passed over: {problem}")
+        problems.append(f"a checkpoint is skipped: {problem}")
     return problems
 
 

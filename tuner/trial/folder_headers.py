@@ -186,7 +186,7 @@ def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
     if across:
         yield f"{_images(len(across))} in two classes: {_listed(across)}; delete the wrong ones"
     if leaks:
-        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; the later split's figures are too good by them"
+        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; they make the later split's metrics too good"
 
 
 def _same_content(places: list[Place]) -> Iterator[list[Place]]:

@@ -1,4 +1,4 @@
-"""Tokens: what programs show in place of a password."""
+"""Tokens: how programs identify themselves, in place of a password."""
 
 from __future__ import annotations
 

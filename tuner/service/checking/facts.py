@@ -1,4 +1,4 @@
-"""What a check finds of a study, as plain data that may come from anybody's code."""
+"""The facts that a check finds about a study, as plain data, which may come from untrusted code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 10**6  # devices of one trial
 
 @dataclass(frozen=True)
 class Facts:
-    """What a study is.
+    """The facts about a study.
 
     Attributes:
         name: of the study
@@ -57,7 +57,9 @@ class Facts:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Facts:
-        """What the child told. Raises StudyError if that is none of this, as the study's own code may write, too."""
+        """The facts that the child wrote. Raises StudyError for anything else, because the study's own code may write
+        there, too.
+        """
         try:
             facts = cls(**told)
         except TypeError as error:

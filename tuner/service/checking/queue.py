@@ -40,7 +40,7 @@ class Checks:
         ]
 
     def start(self) -> None:
-        """Begin with what was submitted while nobody checked."""
+        """Begin with the studies that were submitted while no server checked."""
         for thread in self._threads:
             thread.start()
 

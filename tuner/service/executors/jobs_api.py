@@ -30,7 +30,7 @@ class ClusterAwayError(OSError):
 
 
 class JobRefusedError(OSError):
-    """The cluster answered that it won't."""
+    """The cluster refused the job."""
 
 
 class JobsApi:
@@ -48,7 +48,7 @@ class JobsApi:
         self._ask("POST", _JOBS, body)
 
     def status(self, job: str) -> str | None:
-        """Ray's word for where it stands; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
+        """Ray's name of its state; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
         try:
             told = self._ask("GET", _JOBS + quote(job, safe=""))
         except JobRefusedError as error:

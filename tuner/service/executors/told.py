@@ -1,4 +1,4 @@
-"""What a driver wrote into its folder of how far it came; see `local.py` for the files."""
+"""Reads a driver's reports from its folder; see `local.py` for the files."""
 
 from __future__ import annotations
 

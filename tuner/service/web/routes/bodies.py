@@ -211,7 +211,7 @@ class LinkBody(Body):
 
 
 class PasswordBody(Body):
-    """A change of one's own password."""
+    """A change of your own password."""
 
     old: Password = Field(alias="old_password")
     new: Password = Field(alias="new_password")
@@ -237,12 +237,12 @@ class TokenBody(Body):
     """A token to create, for oneself."""
 
     name: str = Field("", max_length=100, description="what it is for")
-    role: Role | None = Field(None, description="at most one's own, which it is by default")
+    role: Role | None = Field(None, description="at most your own, which it is by default")
     days: float | None = Field(None, gt=0, le=366, description="30 by default")
 
 
 class WebhookBody(Body):
-    """An address to tell of one's own studies."""
+    """An address to tell of your own studies."""
 
     url: str = Field(min_length=1, max_length=2000, description="begins with https://")
     events: list[Literal["finished", "failed", "new_best", "paused"]] | None = Field(
