@@ -235,8 +235,8 @@ class RemoteStudy:
     def ask(self, worker: str) -> RemoteTrial | None:
         """The next trial of an external study for this program to run; None once the search is over.
 
-        Waits while there is nothing to run, also while the study is paused or waits. Whoever works at a time has a name
-        of its own: a `worker` that asks again gets the trial that it has.
+        Waits while there is nothing to run, also while the study is paused or waits. Workers that run at the same time
+        need different names: a `worker` that asks again gets the trial that it has.
         """
         return ask(self.request, worker)
 
