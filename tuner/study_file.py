@@ -140,7 +140,7 @@ def imported_by(path: Path) -> set[str]:
 
 
 def _refusal(error: BaseException, path: Path) -> StudyError:
-    """What is wrong with a file that came to no end, in a line."""
+    """Why loading the file failed, in one line."""
     if isinstance(error, StudyError):
         where = f" ({_line_of(error, path)})"
         return type(error)(one_line(str(error)).removesuffix(where) + where)
@@ -156,7 +156,9 @@ def _refusal(error: BaseException, path: Path) -> StudyError:
 
 
 def _refused_call(error: BaseException, path: Path) -> str | None:
-    """What a name of tuner that the file called takes, and what it got; None for any other error."""
+    """The message for a wrong call of one of tuner's functions: what it takes and what it got; None for any other
+    error.
+    """
     refused = _REFUSED_CALL.match(str(error)) if type(error) is TypeError else None
     frame = _last_frame(error)
     if refused is None or frame is None or frame.f_code.co_filename != str(path.resolve()):

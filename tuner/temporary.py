@@ -1,4 +1,4 @@
-"""Folders in the temporary directory that outlive their process only until the next one looks."""
+"""Folders in the temporary directory; if their process dies, the next process deletes them."""
 
 from __future__ import annotations
 

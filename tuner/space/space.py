@@ -161,7 +161,7 @@ class Space:
         return self.unflatten(result)
 
     def project(self, config: Config) -> Config:
-        """What of a configuration of another version of this space fits here; constants are this space's."""
+        """The part of a configuration of another version of this space that fits here; constants are this space's."""
         flat = self.flatten(config)
         kept = {
             n: self.dimensions[n].coerce(v)
@@ -234,7 +234,7 @@ class Space:
         yield from filter(self.allows, configs)
 
     def key(self, config: Config) -> str:
-        """A text that two configurations share exactly where they are the same to a trial."""
+        """A text that two configurations share exactly if they are the same for a trial."""
         return canonical({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
 
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What lies under a URI of an object store, and its bytes: names, sizes and ETags, which pyarrow doesn't tell."""
+"""The objects under a URI of an object store: names, sizes, contents, and ETags, which pyarrow doesn't provide."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _told(bucket: Bucket) -> Iterator[None]:
 
 
 def _short(text: str) -> str:
-    """The first line of what a library says, without XML; the store's own word for it where there is one."""
+    """The first line of a library's error, without XML; the store's own code if there is one."""
     code, status = _CODE.search(text), _STATUS.search(text)
     line = text.partition("\n")[0].partition("<")[0].rstrip(" :-")
     if status:

@@ -1,7 +1,7 @@
-"""Objects written only where there is none yet, which pyarrow's file systems can't; obstore can (conditional PUT).
+"""Writes an object only if it doesn't exist yet (conditional PUT), by obstore; pyarrow's file systems can't do this.
 
 Accounts are found where pyarrow finds them: in the URI, the AWS_… variables, the shared credentials file, the role of
-the machine. What only the AWS command line knows (single sign-on) needs the boto3 package beside.
+the machine. Accounts that only the AWS command line knows (single sign-on) need the boto3 package, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where folders are found and what is allowed there: opening one by its path or URI, writing, running its code."""
+"""Opens folders by path or URI, and checks whether their files may be written and their code may be run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes lie at a path, and how many its disk has left."""
+"""The size of files at a path, and the free space of its disk."""
 
 from __future__ import annotations
 

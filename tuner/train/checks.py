@@ -1,4 +1,4 @@
-"""What can be wrong with a trial: its model's answers, the number of its images, its loss."""
+"""Checks of a trial: its model's outputs, the number of its images, its loss."""
 
 from __future__ import annotations
 

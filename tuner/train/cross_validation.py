@@ -34,7 +34,7 @@ STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of this many value
 
 
 def told_error(values: Sequence[float]) -> float:
-    """What is told as the standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
+    """The reported standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
 
     The mean plus and minus 1.645 of it is a 90 % interval. It is that of `corrected_error`: quantiles of Student's t
     made the interval too wide in `benchmarks/folds.py`, except with two or three parts, whose spread tells too little.
@@ -57,7 +57,7 @@ def corrected_error(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """What one epoch of each network came to."""
+    """The results of one epoch of each network."""
 
     each: tuple[EpochResult, ...]
 
@@ -168,7 +168,8 @@ class CrossValidation:
 def trainer_of(
     trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
 ) -> Trainer | CrossValidation:
-    """What trains a trial: one network, or one for each part of its cross-validation; arguments as those of `Trainer`.
+    """The trainer of a trial: for one network, or for one per part of its cross-validation; arguments as those of
+    `Trainer`.
 
     The networks start from the same weights where these are given. Each has its own seed, by the trial's and its
     part.

@@ -1,4 +1,4 @@
-"""Fetching what a trial needs and this machine hasn't: through torchvision, and from object stores."""
+"""Downloads missing data and weights of a trial: through torchvision, and from object stores."""
 
 from __future__ import annotations
 

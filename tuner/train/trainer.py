@@ -1,4 +1,4 @@
-"""One trial's training, epoch by epoch; knows nothing of who runs it."""
+"""One trial's training, epoch by epoch; independent of the code that runs it."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Trainer:
         self.parts.stepping.close()
 
     def validate(self) -> Metrics:
-        """What the model's answers to the validation split are worth."""
+        """The model's metrics on the validation split."""
         with memory_errors("validation with one image at a time", SMALLER_MODEL):
             if self.parts.feed.whole:
                 return self.evaluate(self.parts.feed.validation)
@@ -219,7 +219,7 @@ class Trainer:
             return self._metrics(head, feed.validation, [feed.normalise])
 
     def evaluate(self, split: Split) -> Metrics:
-        """What the model's answers to any split of images are worth; takes no more memory than a training step."""
+        """The model's metrics on any split of images; takes no more memory than a training step."""
         self.parts.optimizer.zero_grad(set_to_none=True)
         steps = STEPS_AT_ONCE if self.parts.fine_tuning.everything_learns else 1
         with self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size):

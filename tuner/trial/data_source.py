@@ -1,4 +1,4 @@
-"""What a data set is, to the rest of tuner: which files it is made of, and what can be known of them without torch."""
+"""The base class of data sets: their files, and what can be known about them without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What image classifiers report: the metrics of every epoch, and those of the user's choice. Imports no torch."""
+"""The metrics of image classifiers: those of every epoch, and those that the user chooses. Imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known of torchvision's classification models without importing torch: `models.json`, shipped as data."""
+"""Facts about torchvision's classification models without importing torch, from `models.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a study with an image classifier can work, but is hardly meant so."""
+"""Settings of a study with an image classifier that are allowed but probably not intended."""
 
 from __future__ import annotations
 

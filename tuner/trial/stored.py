@@ -1,4 +1,4 @@
-"""Images and weights in an object store: what is there, and where this machine's copy of it lies or will lie."""
+"""Images and weights in an object store, and the place of this machine's copy."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class StoredFolder(Folder):
 
 @dataclass(frozen=True)
 class StoredFacts:
-    """What a store has for a study, without a download.
+    """Facts about a study's data or weights in a store, without a download.
 
     Attributes:
         uri: of data or weights

@@ -1,9 +1,9 @@
 """A run shown in Weights & Biases, by its own process that reads the run folder: `mirror_command` starts it.
 
-Nothing of it touches the search: it follows the events that the driver writes, and a server that is slow or dead costs
-what W&B would have shown and no more. A trial is a W&B run of the study's project, in one group with the others of its
-search: its configuration, its metrics by epoch, its status as a tag. One more run, the summary, has the table of
-trials, the plots, the report and the winner as an artifact. What a server can't take is kept for `wandb sync`.
+It doesn't affect the search: it follows the events that the driver writes, and if a server is slow or dead, only the
+display in W&B is missing. A trial is a W&B run of the study's project, in one group with the others of its search: its
+configuration, its metrics by epoch, its status as a tag. One more run, the summary, has the table of trials, the plots,
+the report and the winner as an artifact. What a server can't take is kept for `wandb sync`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Mirror:
         self._run.folder.write(STATE, json.dumps(state).encode())
 
     def finish(self, run: Run) -> None:
-        """End what is open, and tell of the run as a whole; `run` is read anew."""
+        """End the open W&B runs, and write the summary; `run` is read again."""
         for trial_id in list(self._shown):
             self._close(self._record.trials[trial_id])
         self._mark_best()

@@ -1,6 +1,6 @@
 """How a worker process of Ray's begins: a program that Ray starts by its path, in place of its own `setup_worker.py`.
 
-Ray's imports Ray to see what `runtime_env` a worker is for, and then begins anew, through a shell, as another Python
+Ray's imports Ray to see what `runtime_env` a worker is for, and then starts again, through a shell, as another Python
 that imports Ray again. Where a worker is for none, as those of a search are, this one goes on in the same process; else
 it leaves the work to Ray's.
 """

@@ -35,7 +35,7 @@ class HangWatch:
         self._show: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """The time begins, anew if it had begun."""
+        """Start the time, or start it again."""
         if self._seconds is None:
             return
         self.stop()

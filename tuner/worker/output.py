@@ -1,4 +1,4 @@
-"""What a trial prints while it runs here: into its log, from whatever process or library of it.
+"""A trial's output while it runs here: it goes into the trial's log, from all its processes and libraries.
 
 The file descriptors 1 and 2 are led into a pipe for the trial's time, so that child processes and C libraries are heard
 too. A process beside this one, `log_process`, reads the pipe and writes the log; without it, as where no process can be
@@ -39,7 +39,7 @@ _LINE_BUFFERED = 1  # _IOLBF
 
 
 class Output:
-    """Where one stay of a trial on this worker prints to; `epoch` says which one it trains."""
+    """The output of one stay of a trial on this worker; `epoch` is the epoch that it trains."""
 
     def __init__(self, process: LogProcess | None, token: bytes) -> None:
         self._process, self._token, self._epoch = process, token, 1

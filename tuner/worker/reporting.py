@@ -1,4 +1,4 @@
-"""What a trial tells the driver, and its checkpoints: written into the run folder, and found there again."""
+"""A trial's reports to the driver, and its checkpoints, which are written to and read from the run folder."""
 
 from __future__ import annotations
 

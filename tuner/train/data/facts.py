@@ -1,4 +1,4 @@
-"""What a data set is, as a run tells it: its splits by class, what was left out, and what its user should know."""
+"""Facts about a data set for a run: its splits by class, files that were left out, and notices for the user."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DataFacts:
 
 
 def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *, known: bool = False) -> DataFacts:
-    """What the run tells of a folder's images and their cut.
+    """The facts about a folder's images and their cut.
 
     Args:
         pool: all images
@@ -120,7 +120,7 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
 
 
 def _on_two_sides(pool: Pool, root: Path) -> list[str]:
-    """Identical images in two splits that the data came with: none of a cut's own."""
+    """Identical images in two of the data's own splits; a cut never makes such pairs."""
     found = []
     rows = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     for one, other in combinations(PARTS, 2):
@@ -154,7 +154,7 @@ def _examples(groups: list[np.ndarray], pool: Pool, root: Path) -> str:
 
 
 def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Classes that a split says nothing of."""
+    """Classes of which a split has no image."""
     found = []
     single = [name for name, each in counts.items() if sum(each.values()) == 1]
     if single:

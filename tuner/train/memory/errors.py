@@ -61,7 +61,7 @@ def little_is_free() -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what comes after the first line."""
+    """The first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -45,7 +45,9 @@ class Usage:
 
 
 class GrowthDetector:
-    """Tells a leak from caches that fill: growth in each of the last five epochs, of about the same size."""
+    """Distinguishes a leak from caches that fill: a leak grows in each of the last five epochs by about the same
+    amount.
+    """
 
     def __init__(self) -> None:
         self._sizes: list[float] = []
@@ -86,7 +88,7 @@ class MemoryWatch:
             self._gpu.utilisation()
 
     def end_epoch(self, *, replayed: bool = False) -> Usage:
-        """What the epoch used.
+        """The memory and device use of the epoch.
 
         `replayed` steps allocate nothing of their own: their activations lie in memory that belongs to the recording
         since an earlier epoch, in which the peak was seen.

@@ -12,7 +12,7 @@ ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 25e4  # torch's OneCycleLR has the 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A function of nothing but the epochs done, so that a trial that goes on needs no state of it.
+    """It depends only on the epochs done, so that a trial that goes on needs no state of it.
 
     Attributes:
         kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,

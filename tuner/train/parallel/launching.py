@@ -1,8 +1,8 @@
-"""Processes of one machine that train a trial together: starting them, hearing of each epoch, ending all of them.
+"""Processes that train a trial together: starts them, gets the result of each epoch, and ends all of them.
 
 Each is `python -m tuner.train.parallel.rank`, with a connection to the one that started it. They do the same at the
-same time, so every message goes to all of them, and the first one answers. When one fails or dies, the others
-would wait for it for ever: all are killed.
+same time, so every message goes to all of them, and the first one answers. If one fails or dies, the others would wait
+for it forever, so all are killed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Failure:
         cause: as `describe_failure` has it, and the next two
         message: in one line
         traceback: in that process
-        left_alone: whether it comes of another process that failed before
-        remedy: what all could try where memory ran out, see `tuner.train.step`; None for nothing
+        left_alone: whether it was caused by another process that failed before
+        remedy: what all processes could try if memory ran out, see `tuner.train.step`; None for nothing
     """
 
     cause: str
@@ -246,7 +246,7 @@ class Ranks:
         self._folder.delete()
 
     def _all(self, order: str) -> Any:
-        """Tell all, and hear from all; what the first one answers."""
+        """Send a message to all, and wait for all; returns the answer of the first one."""
         for connection in self._connections:
             with suppress(OSError):  # it died, which is found out below
                 connection.send(order)

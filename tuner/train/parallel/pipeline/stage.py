@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """What goes from one stage to the next: shape without the axis of the images, and type."""
+    """The tensor that goes from one stage to the next: shape without the axis of the images, and type."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
