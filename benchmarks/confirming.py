@@ -34,7 +34,7 @@ RACES = [2, 3, 5]
 
 
 class Told:
-    """A run's record, told of the trials of a search, and of others that repeat them."""
+    """A run's record, with the trials of a search and others that repeat them."""
 
     def __init__(self, found: Searched, images: int, spread: float, draw: np.random.Generator) -> None:
         self._found, self._images, self._spread, self._draw = found, images, spread, draw

@@ -192,7 +192,7 @@ class Attempt:
     def finish(self) -> None:
         """Go on until the search is done, then look at what there is."""
         self.remember()
-        if not self.count("study_started"):  # it had not begun: it begins anew
+        if not self.count("study_started"):  # it had not begun: it starts again
             self.wait(self.run(), "run")
         for _ in range(MOST_RESUMES):
             if self.count("study_started") and self.is_done():

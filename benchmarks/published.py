@@ -346,7 +346,7 @@ def measure(setting: Setting, source: Path, seeds: int, searches: Sequence[str])
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         write_data(source, data, setting.images)
-        os.environ["TUNER_CACHE"] = f"{folder}/cache"  # for reading the split; each search decodes the data anew
+        os.environ["TUNER_CACHE"] = f"{folder}/cache"  # for reading the split; each search decodes the data again
         for seed in range(seeds):
             names = [searches[(index + seed) % len(searches)] for index in range(len(searches))]
             for name in names:

@@ -133,7 +133,7 @@ DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 
 
 def with_history(task: str, number: int, *, studies: int) -> Product:
-    """The default, after this many studies of other tasks, which are run and drawn anew for each seed."""
+    """The default, after this many studies of other tasks, which are drawn and run again for each seed."""
     others = [study for study in earlier_studies()[number] if study.name != task]
     drawn = np.random.default_rng([number, int(task)]).permutation(len(others))[:studies]
     return DEFAULT(seed_of(task, number), [others[index] for index in sorted(drawn)])

@@ -1,4 +1,4 @@
-"""Kills the process of a trial that hangs, and says first what its threads were doing.
+"""Kills the process of a trial that hangs, after writing the stacks of its threads.
 
 The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
 hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, and
@@ -96,7 +96,7 @@ class HangWatch:
     def _kill(self) -> None:
         if self._file is None:
             return
-        with suppress(Exception):  # whatever keeps it from being told, the process is killed
+        with suppress(Exception):  # the process is killed even if the stacks can't be written
             self._tell(self._file)
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The runs that were looked at last, kept up to date: reading a long one takes seconds."""
+"""Recently viewed runs, kept up to date, because reading a long one takes seconds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class Runs:
         raise _without_run(found)
 
     def stamp(self, study: int) -> str | None:
-        """What all answers on the run of a study rest on: the same as long as these are; None while it may change."""
+        """A stamp for all answers about a study's run: equal as long as they stay valid; None while the run may
+        change.
+        """
         found = self._service.study(study).run
         if found is None or self._service.followed(study) is not None or self._service.ended(study) is not None:
             return None

@@ -1,4 +1,4 @@
-"""What requests carry, and what answers hold beyond the service's own dataclasses."""
+"""The bodies of requests, and of answers that aren't the service's own dataclasses."""
 
 from __future__ import annotations
 

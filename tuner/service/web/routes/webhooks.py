@@ -1,4 +1,4 @@
-"""Webhooks: addresses that are told of studies, and what was sent to them."""
+"""Webhooks: addresses that get messages about studies, and the messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show_webhook(webhook: Id, web: Shown, user: Submitter) -> WebhookView:
 
 @router.delete("/webhooks/{webhook}", status_code=204)
 def remove_webhook(webhook: Id, web: Shown, user: Submitter) -> None:
-    """Tell a webhook nothing more, and forget what it was told."""
+    """Delete a webhook and its messages."""
     web.webhooks.remove(user, webhook)
 
 
