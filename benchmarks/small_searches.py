@@ -1,4 +1,4 @@
-"""Searches with few trials on small tasks that were really trained: what knowing something beforehand is worth.
+"""Searches with few trials on small tasks that were really trained: the value of earlier knowledge.
 
     python benchmarks/small_searches.py benchmarks/curves.jsonl.xz [--tasks design|check|all|NAME,…] [--seeds 40]
         [--trials 10 | --total-epochs 90] [--only default,portfolio] [--real --data-dir DIR --cache DIR] [--workers 2]

@@ -53,7 +53,7 @@ def run(
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
         nice: niceness that is added to that of the workers, which lowers their priority: 0 to 19
-        grace: seconds that a search may take to end in order after a signal; 25 by default
+        grace: seconds that a search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
         notify: web addresses and commands that are told of the end of the search and of new bests
         progress: whether to show the search while it runs: as a table and a curve in a notebook, else on stderr

@@ -111,7 +111,7 @@ class GpuMonitor:
             raise NvmlUnavailableError(f"NVML knows no GPU {uuid} ({error})") from error
 
     def utilisation(self) -> float:
-        """Mean share of busy time since the last call, with whoever's work."""
+        """Mean share of busy time since the last call, by all programs."""
         return _value(self._mean_of_samples, math.nan)
 
     def memory_bytes(self) -> float:

@@ -13,7 +13,7 @@ from tuner.trial.models import MEAN, SD, find_model, has_batch_norm, has_stochas
 
 
 def facts_from_torchvision() -> dict[str, dict[str, Any]]:
-    """`models.json`, made anew from torchvision's public API."""
+    """`models.json`, made again from torchvision's public API."""
     from torchvision import models
 
     return {name: _facts(name) for name in models.list_models(module=models)}

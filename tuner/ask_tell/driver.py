@@ -62,7 +62,7 @@ class AskDriver:
         self._cut_off_by: str | None = None
         self._limit, self._telling = limit, telling
         self._parted: set[str] = set()  # trials whose workers were asked to pause, because the search is interrupted
-        self._heard: dict[str, float] = {}  # when each trial that is out was heard of last
+        self._heard: dict[str, float] = {}  # when each running trial reported last
         self._looked = -ROOM_SECONDS
         self._lock = threading.RLock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Event()

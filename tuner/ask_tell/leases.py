@@ -53,7 +53,7 @@ class Leases:
         return lease if lease is not None and lease.trial.id == trial else None
 
     def renew(self, lease: Lease) -> None:
-        """Something was heard of it."""
+        """Its worker sent a request about it."""
         lease.ends = self._clock() + self.seconds
 
     def end(self, lease: Lease) -> None:

@@ -44,7 +44,7 @@ class Out:
             return self._last.get(known_trial(self._loop.record, trial).trial, 0) + 1
 
     def handed(self, start: Start) -> AskedTrial:
-        """The trial for whoever asked."""
+        """The trial as it is handed out."""
         record, study = self._loop.record.trials[start.trial], self._loop.study
         epoch, checkpoint = self._found(record, start.reported)
         self._last[start.trial] = epoch

@@ -1,4 +1,4 @@
-"""`tuner retry`: run failed trials again after their cause was mended."""
+"""`tuner retry`: run failed trials again after their cause was corrected."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class Bridge:
         try:
             end_all_workers(self._controller)
         except Exception:  # Ray is going as well
-            _log.debug("workers were not ended in order", exc_info=True)
+            _log.debug("workers could not be ended cleanly", exc_info=True)
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
         """What comes with a report beside its metrics: messages for the user, and the epochs whose checkpoints were

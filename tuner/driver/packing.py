@@ -31,7 +31,7 @@ from tuner.worker.pickling import pickle_trial
 MIB = 2**20
 CUDA_BYTES = 700 * MIB  # of a process: a context (about 500 MB), and workspaces of cuBLAS and cuDNN
 PROCESS_BYTES = 700 * MIB  # of a process on the CPU that has torch and Ray
-SPARED = 0.05  # of what is free, for whoever else uses the device
+SPARED = 0.05  # of the free memory, left for other programs on the device
 LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to be decoded first
 
 

@@ -41,7 +41,7 @@ class Keeper:
             self.drop(trial, epoch)
 
     def drop(self, trial: str, epoch: int) -> None:
-        """Delete one, needless or not."""
+        """Delete one, needed or not."""
         self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
         self._store.delete(trial, epoch)
 
@@ -74,7 +74,7 @@ def not_needed(
 ) -> list[tuple[str, int]]:
     """(trial, epoch) of each checkpoint that nothing can need any more; of these trials alone, by default of all.
 
-    Of the others none becomes needless unless others than `ahead` are the best, by default those of the record.
+    The checkpoints of other trials stay needed as long as `ahead` are the best, by default those of the record.
     """
     trials = list(record.trials.values() if among is None else among)
     first = _ahead(record) if ahead is None else ahead

@@ -130,7 +130,7 @@ class Packing:
     _found: int | None = field(init=False, default=None, compare=False)  # None if rates have come since
 
     def apply(self, event: Event) -> None:
-        """Take one event of the run, whoever wrote it."""
+        """Take one event of the run, also one of an earlier driver."""
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)

@@ -304,7 +304,7 @@ class SearchLoop:
         self._end_eliminated()
         self._queue.say_what_was_refused()
         self._refitting.say_why_not()
-        self._keeper.compare_with_the_disk()  # what came without word, and what dead workers left unfinished
+        self._keeper.compare_with_the_disk()  # unannounced checkpoints, and unfinished files of dead workers
         self._emit("study_ended", reason=self.end_reason)
 
     def flush(self) -> None:

@@ -16,7 +16,7 @@ THEMES: dict[str, dict[str, str]] = {
     "light": {"text": "#4f5b69", "grid": "rgba(28,36,48,0.14)"},
     "dark": {"text": "#a5b1bf", "grid": "rgba(228,232,238,0.18)"},
 }
-# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page;
+# Okabe and Ito's hues, which colour-blind people can distinguish, each 3:1 and more on white and on the dark page;
 # what was stopped is quiet, so that what was trained to its end and what failed stand out
 COLOURS = {
     "completed": "#009E73",

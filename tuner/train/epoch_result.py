@@ -27,7 +27,7 @@ class EpochResult:
             several devices that of the fullest one
         memory_bytes: held at the epoch's end, likewise
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not; NaN on the CPU
-        device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
+        device_utilisation: share of the time in which the GPU was busy, with any program's work; NaN on the CPU
         device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
 

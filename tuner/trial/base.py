@@ -26,8 +26,8 @@ class Trial(ABC):
 
     Attributes:
         kind: what messages call such a trial, as in "the function 'train'"
-        implementation: "module:Class" of what does the work; imported by whoever needs work done, so that a
-            declaration loads neither torch nor Ray
+        implementation: "module:Class" that does the work; only imported where work is done, so that a declaration loads
+            neither torch nor Ray
         uses_gpu: whether a trial gets a GPU without being asked to, where there is one
         is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
             `source_fingerprint`, say anything about its hyperparameters

@@ -30,7 +30,7 @@ def most_pixels() -> int:
 
 @contextmanager
 def most_pixels_alone() -> Iterator[int]:
-    """`most_pixels`, which within the block is looked at by whoever opens images, and not Pillow's own limit."""
+    """`most_pixels`; within the block this limit applies when images are opened, and not Pillow's own."""
     from PIL import Image
 
     limit, before = most_pixels(), Image.MAX_IMAGE_PIXELS

@@ -19,7 +19,7 @@ from tuner.service.kept import Kept
 from tuner.service.web.runs import Runs
 
 T = TypeVar("T")
-WORTH_SECONDS = 0.05  # of the processor: what took less is reckoned again
+WORTH_SECONDS = 0.05  # of CPU time: cheaper answers are computed again
 MOST_ANSWERS = 200  # those used last
 REST, LONGEST_REST = 10.0, 60.0  # times as long as it took, and seconds: how old a heavy answer on a search may be
 

@@ -125,7 +125,7 @@ def _tar(folder: LocalFolder, name: str) -> Iterator[bytes]:
 
 
 def _regular(folder: LocalFolder) -> Iterator[tuple[str, IO[bytes], os.stat_result]]:
-    """Every regular file of a folder, open for whoever takes it; links are skipped."""
+    """Every regular file of a folder, opened; links are skipped."""
     for base, folders, names, descriptor in os.fwalk(folder.path, follow_symlinks=False):
         folders.sort()
         inner = os.path.relpath(base, folder.path)

@@ -81,7 +81,7 @@ class Summary:
     best: Winner | None
     device_hours: dict[str, float]  # by the status of the trials that had them
     saved_share: float  # of the epochs that all trials would have had without early stopping
-    saved_hours: float  # device-hours, reckoned at the mean length of an epoch
+    saved_hours: float  # device-hours, computed with the mean length of an epoch
     failures: list[Failing]
     alike: int  # trials of the most frequent failure, where it is worth a pause; else 0
     next_hour: NextHour | None

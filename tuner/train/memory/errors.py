@@ -53,7 +53,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def little_is_free() -> bool:
-    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, whoever holds the rest."""
+    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, also counting other programs."""
     if not torch.cuda.is_available():
         return False
     free, total = torch.cuda.mem_get_info()

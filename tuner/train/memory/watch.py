@@ -33,7 +33,7 @@ class Usage:
         memory_peak_bytes: most that torch held of the GPU within the epoch; on the CPU the process's resident set
         memory_bytes: the same at the epoch's end
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not, so that no other process can have it
-        device_utilisation: share of the time in which the GPU was busy, with whoever's work
+        device_utilisation: share of the time in which the GPU was busy, with any program's work
         device_memory_bytes: used on the whole GPU at the epoch's end
     """
 
