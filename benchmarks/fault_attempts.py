@@ -1,4 +1,4 @@
-"""One search to which something is done: the study files, the commands, and what was lost in the end."""
+"""One search with a fault: the study files, the commands, and what was lost in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is done to a search: kills, signals, full disks. Each begins a search, does it, and leaves it to `finish`."""
+"""Faults of a search: kills, signals, full disks. Each function begins a search, causes the fault, and leaves the rest
+to `finish`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What it costs a trial that its output is kept: seconds with the log, relative to seconds with other places for it.
+"""The cost of keeping a trial's output: seconds with the log, relative to seconds with other destinations.
 
     python benchmarks/output.py [--quick]
 
 Without Ray, in one process: a trial of short steps that prints nothing or a line per step, one that prints 1 GB, and a
 child process that prints 1 GB as fast as it can. What is printed goes to /dev/null, to a plain file, and to the log,
-through the same streams; the three are run in turn, and the median of the ratios is told. The last line is one JSON
+through the same streams; the three are run in turn, and the median of the ratios is printed. The last line is one JSON
 object: ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB) relative to /dev/null, and
 the same as file_ratio_… relative to a file; cpu_ratio_… and cpu_file_ratio_… for the CPU time of all processes
 together, the log's included, which other work on the machine changes less; seconds_… of each with the log, the log's

@@ -1,4 +1,4 @@
-"""What a trial costs beyond its own work: tuner against plain Ray Tune, in the same run.
+"""The overhead of a trial: tuner compared with plain Ray Tune, in the same run.
 
     python benchmarks/overhead.py [--quick]
 

@@ -12,7 +12,7 @@ winner on the same test images; the order turns with each seed.
 
 Seconds are of the whole command, Ray's start and the winner's test included. `to plain's best` are the seconds from the
 command's start until an epoch reached the best validation accuracy of any epoch of the plain script. `trials at once`
-is how many were in an epoch, on average. GPU utilisation is what NVML says of all GPUs, with whoever's work. The last
+is how many were in an epoch, on average. GPU utilisation is NVML's value for all GPUs, by all programs. The last
 line is one JSON object: the means over the seeds.
 """
 

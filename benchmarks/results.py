@@ -1,4 +1,5 @@
-"""How long it takes to read a run and to write its report, beside Optuna reading the same trials from its storage.
+"""How long it takes to read a run and to write its report, compared with Optuna reading the same trials from its
+storage.
 
     python benchmarks/results.py [--quick]
 

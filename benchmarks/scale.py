@@ -1,4 +1,4 @@
-"""What many trials and many reports cost: tuner beside plain Ray Tune, and what the driver's own code takes.
+"""The cost of many trials and many reports: tuner compared with plain Ray Tune, and the time of the driver's own code.
 
     python benchmarks/scale.py [--quick]
 

@@ -3,11 +3,11 @@
     python benchmarks/search.py --lcbench DIR [--quick] [--seeds 10] [--tasks development|others] [--only default,bohb]
 
 DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
-development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. What is
-measured are the classes that a real search runs: `Proposals` over a searcher, and the early stopper of a scheduler,
-asked and told in the order in which `SearchLoop` does. Each task has seeds of its own, and errors are clustered: the
-mean of a task's searches counts as one value, and the standard error is that of these means. Beside them other
-libraries, from `peers.py`, each in its own environment, made at first use under `.peers/`.
+development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. It measures
+the classes that a real search uses: `Proposals` over a searcher, and the early stopper of a scheduler, asked and told
+in the order in which `SearchLoop` does. Each task has seeds of its own, and errors are clustered: the mean of a task's
+searches counts as one value, and the standard error is that of these means. Beside them other libraries, from
+`peers.py`, each in its own environment, made at first use under `.peers/`.
 """
 
 from __future__ import annotations

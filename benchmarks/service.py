@@ -1,4 +1,4 @@
-"""How quick the search service is, beside its targets, which are for two idle cores.
+"""The speed of the search service, compared with its targets, which are for two idle cores.
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
