@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone are compared as groups."""
+"""Runs that only differ in their seed are compared as groups."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -217,7 +217,7 @@ def _near(look: FirstLook) -> Iterator[str]:
     if not near:
         return
     yield from _told(look, near, ALIKE)
-    held = "group= in ImageClassifier keeps files on one side of a cut by their names, else figures may be too good"
+    held = "group= in ImageClassifier keeps files on one side of a cut by their names, else metrics may be too good"
     if look.group:
         held = f"group=r'{look.group}' keeps them on one side of a cut by their names"
     groups = _count(near, "group", "groups")

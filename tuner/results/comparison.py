@@ -70,7 +70,7 @@ class Comparison:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Runs that differ in their seed alone, together."""
+        """Runs that only differ in their seed, together."""
         return tuple(grouped(self.runs, self.names))
 
     @property
@@ -149,7 +149,7 @@ class Comparison:
 
     @property
     def has_groups(self) -> bool:
-        """Whether some runs differ in their seed alone."""
+        """Whether some runs only differ in their seed."""
         return any(len(group.runs) > 1 for group in self.groups)
 
     def _of_one_group(self) -> str:

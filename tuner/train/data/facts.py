@@ -132,7 +132,7 @@ def _on_two_sides(pool: Pool, root: Path) -> list[str]:
             )
             found.append(
                 f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {FOLDERS[one]} and in "
-                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; figures of {other} are too good by them"
+                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; they make the metrics of {other} too good"
             )
     return found
 
@@ -160,12 +160,12 @@ def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
     if single:
         found.append(
             f"a class needs 3 images to be trained, validated and tested on, got 1 of {_named(single)}, which is for "
-            "training: no figure says anything of it; add images, or remove the class"
+            "training: no metric covers it; add images, or remove the class"
         )
     for part in ("validation", "test"):
         without = [name for name, each in counts.items() if not each[part] and name not in single]
         if without:
-            found.append(f"{part} has no image of {_named(without)}, so its figures say nothing of it; add images")
+            found.append(f"{part} has no image of {_named(without)}, so its metrics don't cover it; add images")
     return found
 
 
