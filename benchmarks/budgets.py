@@ -1,13 +1,12 @@
-"""What the same budget of epochs finds: as so many trials, or as epochs that buy as many trials as they pay for.
+"""Compares a budget given as a number of trials with one given as epochs, for as many trials as fit into them.
 
     python benchmarks/budgets.py --lcbench DIR [--seeds 12] [--first-seed 400] [--quick]
 
 DIR holds LCBench's surrogate with its `simulator.py` (`pip install .[bench]`), as for `search.py`. The default search
 runs on 8 tasks, two trials at a time, and sees of an epoch the share of 1,000 images that are right. "trials=N" is what
-`Budget(trials=N, max_epochs=E)` does: early stopping leaves a part of the N · E epochs over. "finished" spends these
-on the trials that early stopping had paused, the best first. "total_epochs" is
-`Budget(total_epochs=N · E, max_epochs=E)`. The regret is that of the winner's network, in truth: 0 for the best
-configuration that there is, 1 for a median random one.
+`Budget(trials=N, max_epochs=E)` does: early stopping leaves a part of the N · E epochs over. "finished" spends these on
+the trials that early stopping had paused, the best first. "total_epochs" is `Budget(total_epochs=N · E, max_epochs=E)`.
+The regret is the true regret of the winner's network: 0 for the best configuration, 1 for a median random one.
 Differences are by task and seed, their errors standard errors over tasks. The last line is one JSON object.
 """
 

@@ -1,12 +1,12 @@
-"""What is lost by the choice of a search's winner, when validation values are noisy: on LCBench's learning curves.
+"""The loss from choosing a search's winner by noisy validation values, on LCBench's learning curves.
 
     python benchmarks/choice.py --lcbench DIR [--seeds 12] [--first-seed 200] [--quick]
 
 DIR holds LCBench's surrogate with its `simulator.py` (`pip install .[bench]`), as for `search.py`. The default search
-runs on 8 tasks, two trials at a time; what it sees of an epoch is the share of so many images that are right, drawn by
-the accuracy. Of the winner counts the true accuracy of its network: the loss is how far that is below the best epoch of
-any of the search's trials, as a share of what lies between a median random configuration and the best one that there
-is. Errors are standard errors over tasks. The last line is one JSON object.
+runs on 8 tasks, two trials at a time; what it sees of an epoch is the share of this many images that are right, drawn
+by the accuracy. For the winner the true accuracy of its network counts: the loss is how far it is below the best epoch
+of any of the search's trials, as a share of the distance between a median random configuration and the best one. Errors
+are standard errors over tasks. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ RULES: dict[str, Callable[[Searched], Network]] = {
 
 
 def searched(job: tuple[str, int, tuple[int, int, int]]) -> Searched:
-    """The default search for so many trials of so many epochs, what it sees as noisy as with so many images."""
+    """The default search for this many trials of this many epochs, what it sees as noisy as with this many images."""
     task, seed, (trials, epochs, images) = job
     return play(task, seed, epochs, images, trials=trials)
 
@@ -147,7 +147,7 @@ def play(
 
 
 def losses(job: tuple[str, int, tuple[int, int, int]]) -> dict[str, float] | None:
-    """What each rule loses; None where no trial was trained to its end."""
+    """What each rule loses; None if no trial was trained to its end."""
     found = searched(job)
     if not found.whole:
         return None

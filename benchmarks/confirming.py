@@ -1,14 +1,14 @@
-"""What further seeds gain for the choice of a search's winner, when values are noisy: on LCBench's learning curves.
+"""The gain of further seeds for choosing a search's winner by noisy values, on LCBench's learning curves.
 
     python benchmarks/confirming.py --lcbench DIR [--seeds 12] [--first-seed 700] [--quick]
 
 Searches and noise are those of `choice.py`: the default search, two trials at a time, whose values are the share of so
-many images that are right. Then the configurations that the product names are trained again, whose values are drawn
-anew, and the product chooses: it is told of all trials by events. `tuner confirm` gets 1, 3 and 5 further seeds for the
-best 2 or 3; a race, as `Study(repeats=3)` and `repeats=5` declare, is run once the search is over. Seeds also change
-what a network is worth where a spread is given, by a normal variable with that standard deviation of the accuracy. The
-loss is how far the chosen configuration's curve ends below the best one's of the full-length trials, as a share of what
-lies between a median random configuration and the best one that there is. Errors are standard errors over tasks.
+many images that are right. Then the configurations that the product names are trained again (new values are drawn), and
+the product chooses: it gets all trials as events. `tuner confirm` gets 1, 3 and 5 further seeds for the best 2 or 3; a
+race, as `Study(repeats=3)` and `repeats=5` declare, is run once the search is over. Seeds also change what a network is
+worth where a spread is given, by a normal variable with that standard deviation of the accuracy. The loss is how far
+the chosen configuration's curve ends below the best one's of the full-length trials, as a share of what lies between a
+median random configuration and the best one that there is. Errors are standard errors over tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RACES = [2, 3, 5]
 
 
 class Told:
-    """A run's record, told of the trials of a search, and of others that repeat them."""
+    """A run's record, with the trials of a search and others that repeat them."""
 
     def __init__(self, found: Searched, images: int, spread: float, draw: np.random.Generator) -> None:
         self._found, self._images, self._spread, self._draw = found, images, spread, draw

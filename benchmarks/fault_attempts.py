@@ -1,4 +1,4 @@
-"""One search to which something is done: the study files, the commands, and what was lost in the end."""
+"""One search with a fault: the study files, the commands, and what was lost in the end."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Attempt:
         return {**os.environ, **settings, **(ON_LOOPBACK if self.address else {})}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A command of tuner, in a session of its own."""
+        """A command of tuner, in its own session."""
         return subprocess.Popen(
             [sys.executable, "-m", "tuner", *arguments],
             cwd=self.folder,
@@ -192,7 +192,7 @@ class Attempt:
     def finish(self) -> None:
         """Go on until the search is done, then look at what there is."""
         self.remember()
-        if not self.count("study_started"):  # it had not begun: it begins anew
+        if not self.count("study_started"):  # it had not begun: it starts again
             self.wait(self.run(), "run")
         for _ in range(MOST_RESUMES):
             if self.count("study_started") and self.is_done():

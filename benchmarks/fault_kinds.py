@@ -1,4 +1,6 @@
-"""What is done to a search: kills, signals, full disks. Each begins a search, does it, and leaves it to `finish`."""
+"""Faults of a search: kills, signals, full disks. Each function begins a search, causes the fault, and leaves the rest
+to `finish`.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,7 @@ def stopped(attempt: Attempt) -> None:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int = 8) -> Iterator[None]:
-    """A disk of its own, in memory; raises OSError where this user may not mount one."""
+    """Its own disk, in memory; raises OSError if this user may not mount one."""
     folder.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(mounting, check=False, capture_output=True).returncode:

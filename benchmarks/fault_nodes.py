@@ -1,4 +1,4 @@
-"""What is done to the nodes of a cluster that a search has joined: killed, or drained and then killed."""
+"""Faults of the nodes of a cluster that a search has joined: they are killed, or drained and then killed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a search survives: faults done to real processes through the command line, and what was lost by each.
+"""Which faults a search survives: faults of real processes through the command line, and what each one cost.
 
     python benchmarks/faults.py [--quick] [--full] [--only KIND …] [--times N] [--seed N]
 
 Each fault hits a search of tiny trials at a moment drawn from the seed; then `tuner resume` goes on until the search is
-done. Lost is a search that is not done then, or in which an epoch that was reported before is missing or changed, a
-finished trial ran again, the number of trials is another, the winner or its checkpoint isn't there, or that printed a
+done. A search counts as lost if it is not done then, if an epoch that was reported before is missing or changed, a
+finished trial ran again, the number of trials is different, the winner or its checkpoint is missing, or it printed a
 traceback. The seeded simulation of tests/loop/test_faults.py covers the moments between; this covers processes, signals
 and disks. `--quick` does one of each of a few kinds, `--full` has ResNet18 on digits where an image classifier is hit.
 The last line is one JSON object: tried, survived, the kinds that lost something, and those that never came in time.
@@ -57,7 +57,7 @@ def attempt_at(kind: str, number: int, seed: int, *, full: bool = False, quick: 
 
 
 def hits(kind: str, times: int, seed: int, *, full: bool = False, quick: bool = False) -> list[Attempt]:
-    """So many attempts that came in time, or lost something; three times as many are made at most."""
+    """So many attempts that came in time, or lost something; at most three times as many are made."""
     found: list[Attempt] = []
     for number in range(3 * times):
         attempt = attempt_at(kind, number, seed, full=full, quick=quick)

@@ -1,4 +1,4 @@
-"""Heads chosen by accuracy or by loss, where few images are left for validation; and what a refit adds.
+"""Heads chosen by accuracy or by loss, with few images for validation; and the gain of a refit.
 
     python benchmarks/few_images.py --data-dir DIR [--seeds 6] [--cuts 3] [--features FILE]
 

@@ -33,9 +33,9 @@ class Variant(MultiFidelityGP):
         fading: the bend fades with the number of trials, as `deep` does
         beginning: trials over which they fade
         trend: variance of a linear and a quadratic trend in each number
-        lengths: expected improvement is averaged over kernels whose length is so many times the usual one
+        lengths: expected improvement is averaged over kernels whose length is this many times the usual one
         noise: of the kernel
-        every: so often a suggestion is the next of the Sobol sequence
+        every: this often a suggestion is the next of the Sobol sequence
     """
 
     reflect: bool = False

@@ -4,7 +4,7 @@ Four kinds. "lcbench": the first nine epochs of LCBench's surrogate. "recorded":
 each suggestion replaced by the nearest recorded configuration. "surrogate": a model of the same recordings that takes
 any configuration, which shows what a search does that seeks limits; IT IS A SURROGATE: what it says of configurations
 far from the recorded ones is made up. "simulated": functions of known form, of conditional, small and wide spaces. What
-a search sees of an epoch is the share of so many images that are right, drawn by the accuracy.
+a search sees of an epoch is the share of this many images that are right, drawn by the accuracy.
 """
 
 from __future__ import annotations

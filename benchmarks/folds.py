@@ -1,8 +1,8 @@
-"""How often intervals of a cross-validation hold the truth: many small data sets, and a test set that tells the truth.
+"""How often intervals of a cross-validation contain the true value: many small data sets, and a large test set.
 
     python benchmarks/folds.py [--repetitions 1000] [--quick]
 
-Each data set is drawn anew: images of three classes, as 10 features that are normal about their class's mean. They lie
+Each data set is drawn again: images of three classes, as 10 features that are normal about their class's mean. They lie
 in parts as tuner puts them; a softmax head is trained for each part, and one on all images. 20,000 further images tell
 how good each head is. Counted is how often a 90 % interval about the mean accuracy of the parts holds
 
@@ -12,7 +12,7 @@ how good each head is. Counted is how often a 90 % interval about the mean accur
 
 by five intervals: `plain`, the parts' standard deviation by the root of their number, times a quantile of Student's t
 with k - 1 degrees of freedom; `corrected, t`, the standard error of Nadeau and Bengio (2003), times the same;
-`corrected`, that error times a normal quantile; `told`, what tuner tells, which is wider with two or three parts;
+`corrected`, that error times a normal quantile; `told`, what tuner reports, which is wider with two or three parts;
 `images`, the standard error of the share of right answers of all images together (Bayle et al. 2020), times a normal
 quantile. The last line is one JSON object.
 """
@@ -78,7 +78,7 @@ def answers(weights: Tensor, features: Tensor) -> Tensor:
 
 
 def repetitions(images: int, parts: int, count: int, seed: int) -> Iterator[Repetition]:
-    """So many cross-validations of as many data sets."""
+    """Cross-validations of `count` data sets."""
     generator = torch.Generator().manual_seed(seed)
     test, test_labels = draw(TEST_IMAGES, generator)
     for start in range(0, count, AT_ONCE):

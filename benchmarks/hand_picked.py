@@ -1,4 +1,5 @@
-"""What `tuner init` and `tuner run` find for a folder of photos, beside settings that are picked by hand.
+"""Compares the results of `tuner init` and `tuner run` for a folder of photos with settings that were chosen without a
+search.
 
     python benchmarks/hand_picked.py [--quick] --data-dir DIR [--seeds 5] [--minutes 3] [--images 50] [--test 200]
 

@@ -3,8 +3,8 @@
     python benchmarks/importance.py [--seeds 20] [--first-seed 0] [--trials 20 50] [--only NAME ...]
 
 Six spaces with known shares, searched as users do: by the default algorithm with early stopping, by random search with
-and without it. A headline is right that names the hyperparameter whose true share is the largest; the shares are of the
-value after the last epoch over the whole space, by the definition in `tuner.results.importance`, without noise.
+and without it. A headline is right if it names the hyperparameter whose true share is the largest; the shares are of
+the value after the last epoch over the whole space, by the definition in `tuner.results.importance`, without noise.
 """
 
 from __future__ import annotations

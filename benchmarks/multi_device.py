@@ -1,4 +1,4 @@
-"""What several devices bring a trial, and what their ways to share the work cost.
+"""The speed-up of a trial by several devices, and the cost of the ways to share the work.
 
     python benchmarks/multi_device.py [--devices 2] [--image-size 96] [--batch-size 64] [--quick]
 

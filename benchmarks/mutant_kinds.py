@@ -102,7 +102,7 @@ class _Text:
         return self._bytes[start:end].decode()
 
     def operator(self, left: ast.expr, right: ast.expr, pattern: re.Pattern[str]) -> tuple[int, int, str] | None:
-        """Start, end and words of what stands between two operands; None where a comment is between them."""
+        """Start, end and words of what stands between two operands; None if a comment is between them."""
         start = self.end(left)
         words = self.between(start, self.start(right))
         match = pattern.search(words)

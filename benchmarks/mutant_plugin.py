@@ -3,7 +3,7 @@
 `--tests-to FILE` writes, as JSON, {id: markers} for every test that was collected. `--chosen FILE` runs the tests of
 which it has the ids, in its order. `--timings-to FILE` writes {id: {"outcome", "setup", "seconds", "shared"}} for every
 test that ran. The lines are recorded by coverage, which runs in this process and in those that it starts where
-COVERAGE_PROCESS_START names a configuration. They are told apart by contexts: the id of the test, or the name of the
+COVERAGE_PROCESS_START names a configuration. They are distinguished by contexts: the id of the test, or the name of the
 fixture that several tests share.
 """
 

@@ -34,7 +34,7 @@ _FIRST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Finished:
-    """One run of pytest: its exit code, None where the time limit ended it; what it printed."""
+    """One run of pytest: its exit code, None if the time limit ended it; what it printed."""
 
     code: int | None
     output: str
@@ -58,7 +58,7 @@ class Tree:
     """A copy of the files of a checkout that git knows or would add. It may be changed, and tests run in it.
 
     They run in a process namespace of their own: they see no other process, and what they leave behind ends with them.
-    Raises OSError where the system has no such namespaces.
+    Raises OSError if the system has no such namespaces.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -82,7 +82,7 @@ class Tree:
             _write(file, before)
 
     def pytest(self, arguments: Iterable[str], *, limit: float | None = None, **environment: str) -> Finished:
-        """Run tests for at most so many seconds."""
+        """Run tests for at most this many seconds."""
         started = time.monotonic()
         self._temporary.mkdir()
         # a shell as the first process waits for those that lose their parent
@@ -136,7 +136,7 @@ def _write(file: Path, source: str) -> None:
 
 @cache
 def alone() -> tuple[str, ...]:
-    """How a process namespace is begun here; raises OSError where it can't be."""
+    """How a process namespace is begun here; raises OSError if it can't be."""
     command = ALONE if os.geteuid() == 0 else (*ALONE, *_AS_A_USER)
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:

@@ -107,7 +107,7 @@ def mutants(root: Path, files: set[str] | None = None) -> Iterator[Mutant]:
 
 
 def drawn(root: Path, number: int, seed: int, packages: list[str] | None = None) -> list[Mutant]:
-    """So many of them: one package after another gives one, at most one a place. A larger number only adds to them."""
+    """So many of them: each package in turn gives one, at most one a place. A larger number only adds some."""
     if number < 1:
         return []
     queues: dict[str, dict[tuple[str, int], Mutant]] = {}

@@ -1,10 +1,10 @@
-"""What it costs a trial that its output is kept: seconds with the log, relative to seconds with other places for it.
+"""The cost of keeping a trial's output: seconds with the log, relative to seconds with other destinations.
 
     python benchmarks/output.py [--quick]
 
 Without Ray, in one process: a trial of short steps that prints nothing or a line per step, one that prints 1 GB, and a
 child process that prints 1 GB as fast as it can. What is printed goes to /dev/null, to a plain file, and to the log,
-through the same streams; the three are run in turn, and the median of the ratios is told. The last line is one JSON
+through the same streams; the three are run in turn, and the median of the ratios is printed. The last line is one JSON
 object: ratio_silent, ratio_line_per_step, ratio_1_gb, ratio_child_1_gb (with --quick: 50 MB) relative to /dev/null, and
 the same as file_ratio_… relative to a file; cpu_ratio_… and cpu_file_ratio_… for the CPU time of all processes
 together, the log's included, which other work on the machine changes less; seconds_… of each with the log, the log's
@@ -47,7 +47,7 @@ def steps(*, line: bool) -> Trial:
 
 
 def printing(size: int) -> Trial:
-    """A trial that prints so many bytes, line by line."""
+    """A trial that prints this many bytes, line by line."""
 
     def trial() -> None:
         for number in range(size // (len(LINE) + 9)):
@@ -57,7 +57,7 @@ def printing(size: int) -> Trial:
 
 
 def child(size: int) -> Trial:
-    """A trial whose child process prints so many bytes, as fast as it can."""
+    """A trial whose child process prints this many bytes, as fast as it can."""
 
     def trial() -> None:
         subprocess.run(["sh", "-c", f"yes '{LINE}' | head -c {size}"], check=True)

@@ -1,4 +1,4 @@
-"""What a trial costs beyond its own work: tuner against plain Ray Tune, in the same run.
+"""The overhead of a trial: tuner compared with plain Ray Tune, in the same run.
 
     python benchmarks/overhead.py [--quick]
 
@@ -204,7 +204,7 @@ PARTS = {
 
 
 def measure(part: str, trials: int = 0) -> dict[str, float]:
-    """One part in a process of its own, so that settings of one side never reach the other."""
+    """One part in its own process, so that settings of one side never reach the other."""
     command = [sys.executable, __file__, "--part", part, "--trials", str(trials)]
     output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
     result: dict[str, float] = json.loads(output.splitlines()[-1])

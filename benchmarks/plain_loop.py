@@ -1,4 +1,4 @@
-"""The usual PyTorch training: `DataLoader`, `ToTensor`, fp32; what tuner's trainer is compared with."""
+"""The usual PyTorch training: `DataLoader`, `ToTensor`, fp32; the baseline for tuner's trainer."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python benchmarks/portfolio.py benchmarks/curves.jsonl.xz [--out tuner/search/portfolio.json]
 
-What counts is the accuracy on the test images, which are many, after the last epoch. A task whose network is the last
-layer on a frozen backbone's features is one with `finetune="head"`, one from random weights one with "all". The
-kernel's lengths are the likeliest ones. A line for each task says how well the model that it has without the data set
-foretells which of the task's trials are good.
+It uses the accuracy on the (many) test images after the last epoch. A task whose network is the last layer on a frozen
+backbone's features is one with `finetune="head"`, one from random weights one with "all". The kernel's lengths are the
+likeliest ones. A line for each task says how well the model, fitted without the data set, predicts which of the task's
+trials are good.
 """
 
 from __future__ import annotations

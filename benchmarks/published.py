@@ -4,7 +4,7 @@
                                    [--data-dir DIR]
 
 Ten trials of ResNet18 on Fashion-MNIST: learning rate, batch size 32, 64 or 128, and 4 to 9 epochs, with Adam. Three
-searches one after the other, each in a process of its own with the whole machine: `plain_search.py` (HyperOpt, ASHA
+searches one after the other, each in its own process with the whole machine: `plain_search.py` (HyperOpt, ASHA
 with a grace of 1 epoch and reduction 2, `DataLoader`), `python -m tuner run` with the same algorithms, and with tuner's
 default ones. A trial gets one CPU, and one GPU where there are any, at normal priority (Ray's workers have a low one,
 which matters on a shared machine). All read the same files, train and validate on the same images, and score their
@@ -12,7 +12,7 @@ winner on the same test images; the order turns with each seed.
 
 Seconds are of the whole command, Ray's start and the winner's test included. `to plain's best` are the seconds from the
 command's start until an epoch reached the best validation accuracy of any epoch of the plain script. `trials at once`
-is how many were in an epoch, on average. GPU utilisation is what NVML says of all GPUs, with whoever's work. The last
+is how many were in an epoch, on average. GPU utilisation is NVML's value for all GPUs, by all programs. The last
 line is one JSON object: the means over the seeds.
 """
 
@@ -78,7 +78,7 @@ class Setting:
         return self.scaled(FEWEST_EPOCHS), self.scaled(MOST_EPOCHS)
 
     def scaled(self, epochs: int) -> int:
-        """So many epochs of the full form in this one."""
+        """How many epochs in this form stand for `epochs` of the full form."""
         return max(1, round(self.scale * epochs))
 
     @property
@@ -123,7 +123,7 @@ class Outcome:
         return sum(epoch.seconds for epoch in self.epochs) / max(self.epochs[-1].ended - self.began, 1e-9)
 
     def reached(self, accuracy: float) -> float | None:
-        """When an epoch was the first to be as good; None where none was."""
+        """When an epoch was the first to be as good; None if none was."""
         return next((epoch.ended for epoch in self.epochs if epoch.accuracy >= accuracy - ROUNDING), None)
 
 
@@ -346,7 +346,7 @@ def measure(setting: Setting, source: Path, seeds: int, searches: Sequence[str])
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         write_data(source, data, setting.images)
-        os.environ["TUNER_CACHE"] = f"{folder}/cache"  # for reading the split; each search decodes the data anew
+        os.environ["TUNER_CACHE"] = f"{folder}/cache"  # for reading the split; each search decodes the data again
         for seed in range(seeds):
             names = [searches[(index + seed) % len(searches)] for index in range(len(searches))]
             for name in names:

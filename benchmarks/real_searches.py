@@ -1,8 +1,8 @@
-"""Real searches of one to three minutes, whose time left benchmarks/time_left.py foretells afterwards.
+"""Real searches of one to three minutes, for which benchmarks/time_left.py later predicts the time left.
 
     python benchmarks/real_searches.py FOLDER [--searches 6] [--first-seed 0] [--seconds 90] [--at-once 3] [--ray]
 
-Every seed is another search: scheduler, search algorithm, workers, trials, what an epoch takes, how that changes.
+Every seed is another search: scheduler, search algorithm, workers, trials, the time of an epoch and how it changes.
 Trials sleep, or need a processor. Without --ray they are asked for, and run by threads. Each search has a process of
 its own, as most have; --at-once makes a busy machine.
 """
@@ -122,7 +122,7 @@ class Kind:
 
 
 def kind(seed: int, seconds: float, *, ray: bool) -> Kind:
-    """What a seed stands for, in a search of about so many seconds."""
+    """What a seed stands for, in a search of about this many seconds."""
     draw = np.random.default_rng([seed, 5, ray])
     scheduler = list(SCHEDULERS)[seed % len(SCHEDULERS)]
     search = [MultiFidelityGP(), HyperOpt(), Random()][int(draw.integers(3))] if scheduler != "hyperband" else Random()

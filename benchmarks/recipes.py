@@ -1,4 +1,5 @@
-"""What recipes of fine-tuning and augmentation reach: the same network on the same few images, each with each seed.
+"""Results of recipes of fine-tuning and augmentation: the same network on the same few images, each recipe with each
+seed.
 
     python benchmarks/recipes.py IMAGES --weights FILE [--model mobilenet_v2] [--images 30] [--seeds 5]
                                  [--only RECIPE …] [--quick]

@@ -1,13 +1,13 @@
-"""What training the winner again on training and validation images together gains on the test split (`Study.refit`).
+"""The gain on the test split from training the winner again on training and validation images together (`Study.refit`).
 
     python benchmarks/refit.py [--quick] [--data-dir DIR] [--seeds 20] [--rows N]
 
 Photos: five classes of CIFAR-10 as a folder, a head on the frozen features of MobileNetV2 (real ImageNet weights), 100
-test images a class. Digits: a small convolutional network from random weights. For each seed the images are cut anew
+test images a class. Digits: a small convolutional network from random weights. For each seed the images are split again
 (that seed also decides weights and order), a trial is trained in full, and the network of the epoch that stands for it,
-as in a search, is compared with one that is trained again for as many epochs on all images but those for test. The
-test split of the photos is the same for all seeds, that of digits is cut with them. Told are mean accuracies, the mean
-of the paired differences in points, and its standard error over the seeds. The last line is one JSON object.
+as in a search, is compared with one that is trained again for as many epochs on all images but those for test. The test
+split of the photos is the same for all seeds, that of digits is cut with them. It prints mean accuracies, the mean of
+the paired differences in points, and its standard error over the seeds. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEW = {"lr": 3e-3, "batch_size": 64, "image_size": 8, "schedule": "cosine"}
 
 @dataclass(frozen=True)
 class Row:
-    """One setting: a trial of so many images, what its configuration is, and for how many epochs it is trained."""
+    """One setting: a trial of this many images, what its configuration is, and for how many epochs it is trained."""
 
     name: str
     trial: Callable[[Path], ImageClassifier]

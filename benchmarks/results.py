@@ -1,9 +1,10 @@
-"""How long it takes to read a run and to write its report, beside Optuna reading the same trials from its storage.
+"""How long it takes to read a run and to write its report, compared with Optuna reading the same trials from its
+storage.
 
     python benchmarks/results.py [--quick]
 
 A search of 200 trials of 27 epochs on Ray over a cheap function, and a folder of 10,000 trials of 20 epochs, written
-without one. Each figure is of a process of its own, imports included, with the most memory that it held. The last line
+without one. Each figure is of its own process, imports included, with the most memory that it held. The last line
 is one JSON object.
 """
 
@@ -78,7 +79,7 @@ def searched(storage: Path, trials: int) -> Path:
 
 
 def written(folder: Path, trials: int, epochs: int) -> Path:
-    """A run folder of so many trials, without a search."""
+    """A run folder of this many trials, without a search."""
     generator, space = np.random.default_rng(0), Space(SPACE)
     log = EventLog(LocalFolder(folder))
     log.append("study_started", trials=trials)
@@ -99,7 +100,7 @@ def written(folder: Path, trials: int, epochs: int) -> Path:
 
 
 def measure(program: str, path: Path) -> tuple[float, float]:
-    """Seconds and bytes of a program in a process of its own."""
+    """Seconds and bytes of a program in its own process."""
     code = TIMED.format(program=PROGRAMS[program].format(path=str(path), study="cheap"))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     seconds, memory = done.stdout.split()[-2:]

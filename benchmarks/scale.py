@@ -1,4 +1,4 @@
-"""What many trials and many reports cost: tuner beside plain Ray Tune, and what the driver's own code takes.
+"""The cost of many trials and many reports: tuner compared with plain Ray Tune, and the time of the driver's own code.
 
     python benchmarks/scale.py [--quick]
 
@@ -28,7 +28,7 @@ WORKERS = (16, 64)
 
 
 def generator(workers: int, reports: int) -> dict[str, Any]:
-    """Reports a second that the driver's own code takes: messages as workers send them, from so many trials in turn."""
+    """Reports a second that the driver's own code takes: messages like those of workers, from this many trials."""
     from ray.tune.schedulers import TrialScheduler
 
     import tuner

@@ -82,7 +82,7 @@ def by_tuner(row: Row, folder: str, share: float) -> None:
 
 
 def by_ray(row: Row, folder: str, share: float) -> None:
-    """The same by Ray Tune with its defaults, but for workers that are used again."""
+    """The same by Ray Tune with its defaults, except for workers that are used again."""
     import ray
     from ray import tune
 
@@ -118,7 +118,7 @@ def measured(row: Row, side: str) -> dict[str, float]:
 
 
 def measured_apart(name: str, side: str, *, quick: bool) -> dict[str, float]:
-    """The same in a process of its own, with the CPU seconds of all processes that took part, as far as seen."""
+    """The same in its own process, with the CPU seconds of all processes that took part, as far as seen."""
     from benchmarks.overhead import cpu_seconds
 
     command = [sys.executable, "-m", "benchmarks.scale_rows", name, side, *["--quick"] * quick]

@@ -3,11 +3,11 @@
     python benchmarks/search.py --lcbench DIR [--quick] [--seeds 10] [--tasks development|others] [--only default,bohb]
 
 DIR holds LCBench's surrogate with its `simulator.py`, which needs numpy and onnxruntime (`pip install .[bench]`): 8
-development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. What is
-measured are the classes that a real search runs: `Proposals` over a searcher, and the early stopper of a scheduler,
-asked and told in the order in which `SearchLoop` does. Each task has seeds of its own, and errors are clustered: the
-mean of a task's searches counts as one value, and the standard error is that of these means. Beside them other
-libraries, from `peers.py`, each in an environment of its own, made at first use under `.peers/`.
+development tasks (or the 26 others, for checking what was chosen on those), 4 workers, 1,040 epochs in all. It measures
+the classes that a real search uses: `Proposals` over a searcher, and the early stopper of a scheduler, asked and told
+in the order in which `SearchLoop` does. Each task has seeds of its own, and errors are clustered: the mean of a task's
+searches counts as one value, and the standard error is that of these means. Beside them other libraries, from
+`peers.py`, each in its own environment, made at first use under `.peers/`.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class Product:
         self.seconds = self.decisions = 0.0
 
     def limit(self, trials: int) -> None:
-        """Start so many trials at most, and know it."""
+        """Start this many trials at most, and know it."""
         self._most = trials
         self._stopper = self._scheduler.build(mode="max", max_epochs=EPOCHS, can_pause=True, trials=trials)
 
     def ask(self) -> tuple[str, Any] | None:
-        """A paused trial that goes on, or a new one; None where neither is left."""
+        """A paused trial that goes on, or a new one; None if neither is left."""
         trial = self._stopper.resumable()
         if trial is not None:
             return trial, None
@@ -133,7 +133,7 @@ DEFAULT = partial(Product, MultiFidelityGP(), PROMOTE)
 
 
 def with_history(task: str, number: int, *, studies: int) -> Product:
-    """The default, after so many studies of other tasks, which are run and drawn anew for each seed."""
+    """The default, after this many studies of other tasks, which are drawn and run again for each seed."""
     others = [study for study in earlier_studies()[number] if study.name != task]
     drawn = np.random.default_rng([number, int(task)]).permutation(len(others))[:studies]
     return DEFAULT(seed_of(task, number), [others[index] for index in sorted(drawn)])
@@ -270,7 +270,7 @@ def environment(requirement: str) -> Path:
 
 
 def milliseconds_by_trials() -> dict[int, float]:
-    """Milliseconds of one suggestion of the default after so many trials, a third of each rung promoted."""
+    """Milliseconds of one suggestion of the default after this many trials, a third of each rung promoted."""
     rungs = tuple(PROMOTE.rungs(EPOCHS))
     problem = Problem(SPACE, max_epochs=EPOCHS, rungs=rungs)
     searcher = MultiFidelityGP().build(problem)

@@ -1,11 +1,11 @@
-"""How quick the search service is, beside its targets, which are for two idle cores.
+"""The speed of the search service, compared with its targets, which are for two idle cores.
 
     python benchmarks/service.py [--queued 1000] [--repeats 40] [--workers 32] [--trials 500]
 
 `--only queue`, `ask`, `page`, `adopt` or `pause` leaves the rest out; `--search` names the algorithm of the study that
 workers ask for, `--epoch-seconds` how long an epoch of it takes. `page` needs a Chromium.
 
-The server is a process of its own, as `tuner serve` starts it; the queue is filled without checks, as they aren't
+The server is its own process, as `tuner serve` starts it; the queue is filled without checks, as they aren't
 measured. Events to many viewers have a benchmark of their own: `benchmarks/streams.py`.
 """
 
@@ -61,7 +61,7 @@ def ready() -> tuple[float, float]:
 
 
 def queued(count: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds that a submission, a page of the list, and a plan take, with so many studies in the queue of 17 users."""
+    """Seconds for a submission, a page of the list, and a plan, with this many studies in the queue of 17 users."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(folder, devices=devices_of_cluster(1, 0))
         users = _users(service)
@@ -89,7 +89,7 @@ def asking(
 
     These are the server's and the search's, for each request. A trial has two epochs.
 
-    The workers are threads of this process, each with a token and a connection of its own.
+    The workers are threads of this process, each with a token and its own connection.
     """
     with tempfile.TemporaryDirectory() as folder:
         service = Service(folder)
@@ -128,7 +128,7 @@ def asking(
 
 
 def page(trials: int, repeats: int) -> dict[str, list[tuple[float, float, float]]]:
-    """How a page of a finished study of so many trials of 20 epochs comes, by its visits.
+    """How a page of a finished study of this many trials of 20 epochs comes, by its visits.
 
     "unknown": no server has read the run before, as of one that came from elsewhere. "first": after that server was
     killed, the first one of the next. "later": the ones after it. Of each: seconds until the head can be used, until

@@ -1,4 +1,6 @@
-"""How a search service keeps its drivers: adopted by the next server, paused; a part of `service.py`."""
+"""How a search service handles its drivers: the next server adopts them, and they are paused; a part of
+`service.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches with few trials on small tasks that were really trained: what knowing something beforehand is worth.
+"""Searches with few trials on small tasks that were really trained: the value of earlier knowledge.
 
     python benchmarks/small_searches.py benchmarks/curves.jsonl.xz [--tasks design|check|all|NAME,…] [--seeds 40]
         [--trials 10 | --total-epochs 90] [--only default,portfolio] [--real --data-dir DIR --cache DIR] [--workers 2]
@@ -124,7 +124,7 @@ class Running(Protocol):
         """A new one; the configuration that it really has is returned."""
 
     def step(self, trial: str) -> float | None:
-        """The value of its next epoch; None where it diverged."""
+        """The value of its next epoch; None if it diverged."""
 
 
 class Trials:
@@ -151,7 +151,7 @@ class Trials:
         return row["config"]  # type: ignore[no-any-return]
 
     def step(self, trial: str) -> float | None:
-        """Its next epoch's validation accuracy; None where it diverged."""
+        """Its next epoch's validation accuracy; None if it diverged."""
         made = self._made[trial]
         if self._real:
             from tuner.errors import TrialError

@@ -2,7 +2,7 @@
 
     python benchmarks/streams.py [--viewers 200] [--rate 50] [--seconds 20]
 
-The server is a process of its own; the viewers are sockets of this one, which read by a selector.
+The server is its own process; the viewers are sockets of this one, which read by a selector.
 """
 
 from __future__ import annotations

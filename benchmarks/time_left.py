@@ -1,4 +1,4 @@
-"""How often the time left holds: the end of many searches, foretold at many moments of each.
+"""How often the time left holds: the end of many searches, predicted at many moments of each.
 
     python benchmarks/time_left.py [--searches 40] [--first-seed 0] [--runs FOLDER ...]
 

@@ -1,4 +1,4 @@
-"""How wide an 80 % interval of the time left has to be, for one who knows everything but what comes.
+"""How wide an 80 % interval of the time left has to be, even if everything except the future is known.
 
     python benchmarks/time_left_limit.py [--searches 8] [--first-seed 0] [--futures 20] [--only KIND ...]
 

@@ -3,8 +3,8 @@
     python benchmarks/winners.py [--seeds 10] [--epochs 180] [--data-dir DIR] [--only digits|fashion] [--quick]
 
 Real searches on Ray: a small convolutional network on scikit-learn's digits, and on 1,000 Fashion-MNIST images where
-DIR has them (1,000 more for validation, its own 10,000 for the test). Each search may train so many epochs in all; its
-winner's accuracy on the test split counts, which no search has seen. The last line is one JSON object.
+DIR has them (1,000 more for validation, its own 10,000 for the test). Each search may train this many epochs in all;
+its winner's accuracy on the test split counts, which no search has seen. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def network(config: dict[str, Any]) -> nn.Module:
 
 
 def fashion(folder: str, images: int) -> Any:
-    """So many images of Fashion-MNIST for training, as many for validation, and its own test images."""
+    """`images` images of Fashion-MNIST for training, as many for validation, and its own test images."""
     training = torchvision.datasets.FashionMNIST(folder, train=True)
     test = torchvision.datasets.FashionMNIST(folder, train=False)
     chosen = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))[: 2 * images]

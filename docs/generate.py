@@ -51,7 +51,7 @@ COMMANDS_OPENING = """# Commands
 | 2 | bad input: nothing was started, nothing was written |
 | 130 | interrupted, and saved |
 
-Ctrl-C, SIGTERM and SIGHUP end a search in order, within `--grace` seconds (25 by default). A second Ctrl-C skips the
+Ctrl-C, SIGTERM and SIGHUP save and end a search within `--grace` seconds (25 by default). A second Ctrl-C skips the
 work that `resume` can do later; a third one leaves at once. See [Resume and extend](../how-to/resume.md).
 
 This page is made from the parsers in `tuner/cli/`.

@@ -1,8 +1,8 @@
-"""CIFAR-10 with a small network of one's own: a trial is a plain function that calls `tuner.report` once an epoch.
+"""CIFAR-10 with a small network of your own: a trial is a plain function that calls `tuner.report` once an epoch.
 
 The search of PyTorch's hyperparameter tutorial: widths of two dense layers, learning rate, batch size; ASHA from the
-first epoch on. The images lie where torchvision keeps them, or as cifar10/train/<class>/*.jpg, under $TUNER_DATA
-(default: data); torchvision downloads them where there is internet.
+first epoch on. The images are under $TUNER_DATA (default: data), in torchvision's files or as
+cifar10/train/<class>/*.jpg. torchvision downloads them if there is internet.
 """
 
 import os

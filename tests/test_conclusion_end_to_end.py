@@ -64,7 +64,7 @@ def workers_beside(pid: int) -> list[str]:
 def test_a_run_that_is_cut_off_in_training_and_while_its_winner_is_scored_is_concluded_by_resume(
     tmp_path: Path, end: str
 ) -> None:
-    """The splits are made once for each worker, and anew where the winner is scored."""
+    """The splits are made once for each worker, and again where the winner is scored."""
     space = study_file(tmp_path, SCORED_SLOWLY)
     options = ("out", "--concurrency", "1")
     process = start("run", space, "--storage", *options, folder=tmp_path, STEP_SECONDS="0.1")

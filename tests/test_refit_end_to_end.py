@@ -158,7 +158,7 @@ def check_undone_and_done_again(folder: Path, own: dict[str, float]) -> None:
     """The winner's own network ships once the refit is undone, and the refitted one where it is wanted again."""
     again = tuner("refit", "runs", folder=folder, **ENVIRONMENT)
     assert again.code == 2
-    assert "has trained again; its own network ships again by" in again.err
+    assert "has trained again; to use its own network again" in again.err
     refitted = only_run(folder).best_metrics["test_accuracy"]
     undone = tuner("refit", "runs", "--undo", folder=folder, **ENVIRONMENT)
     assert undone.code == 0, undone.err

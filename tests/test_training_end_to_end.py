@@ -13,7 +13,7 @@ from tuner.results import Run, load_run
 pytestmark = pytest.mark.ray
 
 OWN = '''
-"""A model and data of one's own."""
+"""A model and data of your own."""
 import torch
 from torch import nn
 from tuner import *

@@ -128,7 +128,7 @@ _ROOMS = {
     "tuner.study_file": "load_study",
     "tuner.study_json": "study_from_json study_to_json",
     "tuner.trial": "External Folds ImageClassifier RecallAtPrecision",
-}  # each is loaded once somebody takes a name of it: the help of the command needs none
+}  # each is loaded when one of its names is used: the command's help needs none of them
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 
 

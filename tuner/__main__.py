@@ -9,10 +9,10 @@ from typing import IO, NoReturn
 
 
 class _LastingFile(io.FileIO):
-    """A file descriptor that goes on as nowhere once nobody reads it: what becomes of the output isn't the search's."""
+    """A file descriptor that drops its output when nobody reads it any more: a search doesn't depend on its output."""
 
     def write(self, data: object) -> int:
-        """Write all or, where that fails, nothing from now on."""
+        """Write everything; if that fails, write nothing from now on."""
         try:
             return super().write(data)  # type: ignore[arg-type]
         except OSError:
@@ -23,7 +23,7 @@ class _LastingFile(io.FileIO):
 
 
 def make_streams_last() -> None:
-    """Standard streams that are open, and whose writing never fails: `2>&-`, `| head -1`, a terminal that is gone."""
+    """Standard streams that are open and never fail to write, also with `2>&-`, `| head -1` or a closed terminal."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -48,7 +48,7 @@ def _lasting(stream: IO[str] | None, number: int) -> IO[str]:
 def command() -> NoReturn:
     """Run the command line, and end the process with its exit code.
 
-    Threads are awaited and exit functions run as ever; only taking torch and its thousand modules apart, which takes a
+    Threads are awaited and exit functions run as usual; only taking torch and its thousand modules apart, which takes a
     second, is left out.
     """
     codes: list[int] = []
@@ -63,7 +63,7 @@ def command() -> NoReturn:
                     stream.flush()
             os._exit(codes[0])
 
-    atexit.register(leave)  # the first one, and so the last to run
+    atexit.register(leave)  # registered first, so it runs last
     make_streams_last()
     from tuner.cli import main
 

@@ -44,7 +44,7 @@ def run(
     raise_on_failure: bool = True,
     **changes: Any,
 ) -> Run:
-    """Search; returns the run, whose `repr` says what won.
+    """Search; returns the run, whose `repr` says which configuration won.
 
     Args:
         study: or the path of its file
@@ -53,17 +53,17 @@ def run(
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; by default online where the user is logged in
         nice: niceness that is added to that of the workers, which lowers their priority: 0 to 19
-        grace: seconds that a search may take to end in order after a signal; 25 by default
+        grace: seconds that a search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
         notify: web addresses and commands that are told of the end of the search and of new bests
-        progress: whether the search is shown while it runs: as a table and a curve in a notebook, else on stderr
+        progress: whether to show the search while it runs: as a table and a curve in a notebook, else on stderr
         raise_on_failure: whether a search without any successful trial raises SearchFailed
         changes: to the study: any limit of `Budget` by its name, name, cpus, gpus, strategy, placement, seed, fixed (a
             dict of hyperparameters), weights, data_dir, history, portfolio
 
     Raises:
         StudyError: it can't work; nothing was started or written.
-        SearchFailed: no trial succeeded; its `run` has what they failed with.
+        SearchFailed: no trial succeeded; its `run` says why they failed.
     """
     driver, given = _driver(), (concurrency, address, wandb, nice, grace)
     from tuner.console.progress import Plan
@@ -91,14 +91,14 @@ def resume(
     retry: bool | Iterable[str] = False,
     **limits: float | None,
 ) -> Run:
-    """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
+    """Go on with an interrupted run, do the steps after a search that were cut off, or extend a finished run.
 
     Args:
         path: of the run's folder, or of one above it, for the newest run in it
         study: needed if the run was started from Python rather than from a file
         concurrency: trials at once, at most
         address: of an existing Ray cluster
-        wandb: what it was, unless given
+        wandb: what it was, unless it is given
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -137,10 +137,10 @@ def confirm(
     progress: bool = True,
     take_over: bool = False,
 ) -> Run:
-    """Train the best configurations of a run again under other seeds, at full length; the run, with the best of them.
+    """Train the best configurations of a run again under other seeds, at full length; returns the run.
 
-    Its `repr` and `run.configurations` tell mean and standard error. Where it is cut off, `resume` goes on with it. A
-    run that was interrupted goes on with its search, too, and confirms first.
+    Its `repr` and `run.configurations` give mean and standard error. If it is interrupted, `resume` goes on with it. A
+    run whose search was interrupted first trains these trials, then goes on with its search.
 
     Args:
         run: or the path of its folder, or of one above it, for the newest run in it
@@ -149,7 +149,7 @@ def confirm(
         study: needed if the run was started from Python rather than from a file
         concurrency: trials at once, at most
         address: of an existing Ray cluster
-        wandb: what it was, unless given
+        wandb: what it was, unless it is given
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -183,17 +183,17 @@ def refit(
     progress: bool = True,
     take_over: bool = False,
 ) -> Run:
-    """Train the winner of a run again on training and validation images together, for the epochs that it took.
+    """Train the winner of a run again on training and validation images together, for as many epochs as it was trained.
 
-    `best/` then has the network of that trial, which no image is left to validate. Where it is cut off, `resume` goes
-    on with it. A run that was interrupted goes on with its search first.
+    `best/` then has the network of that trial; no image is left to validate it. If it is interrupted, `resume` goes on
+    with it. A run whose search was interrupted first goes on with its search.
 
     Args:
         run: or the path of its folder, or of one above it, for the newest run in it
-        undo: let the winner's own network ship again, and train nothing
+        undo: put the winner's own network back into `best/`, and train nothing
         study: needed if the run was started from Python rather than from a file
         address: of an existing Ray cluster
-        wandb: what it was, unless given
+        wandb: what it was, unless it is given
         nice: as for `run`
         grace: as for `run`
         listeners: as for `run`
@@ -226,14 +226,15 @@ def start(
     raise_on_failure: bool = True,
     **changes: Any,
 ) -> BackgroundSearch:
-    """Search in the background of a notebook or a script; returns as soon as the run's folder is there.
+    """Search in the background of a notebook or a script; returns as soon as the run's folder exists.
 
-    `with tuner.start(study) as search:` waits at the end of the block for the end of the search. An exception or Ctrl-C
-    inside it ends the search in order first: `tuner.resume` goes on with it. The arguments are those of `run`.
+    `with tuner.start(study) as search:` waits at the end of the block until the search has ended. After an exception or
+    Ctrl-C inside the block the search is saved and ended: `tuner.resume` goes on with it. The arguments are those of
+    `run`.
 
-    The search runs in a process of its own. Only a process's main thread takes signals, Ray changes the process that it
-    is started in, and whatever computes in a notebook's cell would hold the search up. The search ends in order when
-    the process that started it ends, however that happens.
+    The search runs in its own process, because only a process's main thread takes signals, Ray changes the process that
+    it is started in, and a computation in a notebook's cell would delay the search. If the process that started the
+    search ends, in any way, the search is saved and ends.
 
     Raises:
         StudyError: the study can't work, or can't be sent to another process.
@@ -252,8 +253,8 @@ def start(
 def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = False) -> LoadedModel:
     """The winner of a run, in evaluation mode: `.module`, `.classes`, `.predict(paths)`, `.evaluate(split)`.
 
-    A model that a function of the study file makes takes that file, which is run only where it belongs to the user, or
-    with `trust`. Raises RunFolderError where the run has no winner that can be loaded.
+    If a function of the study file makes the model, that file is needed; it is only run if it belongs to the user, or
+    with `trust`. Raises RunFolderError if the run has no winner that can be loaded.
     """
     check_trains("a winner's model", libraries=("torch", "torchvision"))
     from tuner import inspection
@@ -262,13 +263,13 @@ def load_model(run: Run | str | Path, device: str = "cpu", *, trust: bool = Fals
 
 
 def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: bool = False) -> list[Path]:
-    """Write the winner of a run into a new folder for other programs; the files written, a card that says all first.
+    """Write the winner of a run into a new folder for other programs; returns the files, the model card first.
 
     `form` is "onnx" (with a variant in float16; needs the extra `onnx`), "torch-export" or "safetensors". The file is
-    checked: its answers to 64 test images are the winner's, within 1e-4. `trust` runs the run's study file, which says
-    where the data is, although it is somebody else's.
+    checked: its probabilities for 64 test images are the winner's, within 1e-4. The run's study file says where the
+    data is; `trust` runs it even if it belongs to somebody else.
 
-    Raises RunFolderError where the run has no winner that can be loaded, the folder is there, or the form can't express
+    Raises RunFolderError if the run has no winner that can be loaded, the folder is there, or the form can't express
     the network.
     """
     check_trains("a winner's model", libraries=("torch", "torchvision"))
@@ -278,7 +279,7 @@ def export_model(run: Run | str | Path, form: Form, path: str | Path, *, trust: 
 
 
 def _driver() -> ModuleType:
-    """The room that runs a search, loaded without Ray's remarks; raises StudyError where what it needs is missing."""
+    """The room that runs a search, loaded without Ray's remarks; raises StudyError if what it needs is missing."""
     check_trains("a search")
     with _ray_says_nothing():
         from tuner import driver
@@ -295,7 +296,7 @@ def _going_on(
     *,
     progress: bool,
 ) -> Iterator[Driving]:
-    """`_driving` of the run that there is, with these limits; raises RunFolderError where there is none."""
+    """`_driving` of the run that there is, with these limits; raises RunFolderError if there is none."""
     from tuner.console.progress import Plan
 
     earlier = load_run(path)
@@ -323,7 +324,7 @@ def _driving(
 
 @contextmanager
 def _ray_says_nothing() -> Iterator[None]:
-    """In a notebook Ray says, as it is imported, which widgets it would like to have."""
+    """In a notebook, Ray prints on import which widgets it would like to have."""
     logging.getLogger("ray.widgets.util").setLevel(logging.ERROR)
     with warnings.catch_warnings(action="ignore"):
         yield

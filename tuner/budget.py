@@ -21,11 +21,11 @@ from tuner.space.values import is_number
 DEFAULT_MAX_EPOCHS = 10
 SECONDS_PER_HOUR = 3600
 MINUTES_PER_HOUR = 60
-MOST_COUNTED = 1e9  # greater numbers are told with a power of ten
+MOST_COUNTED = 1e9  # greater numbers are written with a power of ten
 
 
 class _LeftOut(int):
-    """A number that was not written, and gives way to another setting."""
+    """A number that the user didn't write, so that other settings override it."""
 
 
 DEFAULT_TRIALS: int = _LeftOut(20)
@@ -35,15 +35,15 @@ DEFAULT_TRIALS: int = _LeftOut(20)
 class Budget:
     """How much a search may spend; it ends at whichever limit comes first.
 
-    `trials` counts configurations, None means as many as the space or the other limits allow; it is 20 where it is left
-    out, and None beside `total_epochs`, which buys as many trials as it pays for. `max_epochs` is the length of a
-    trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock
-    time; `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none;
-    `total_epochs` of all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric,
-    starts no more trials once no configuration is expected to improve on the best by more, which takes a search with a
-    model of the metric, such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, is what the run folder may
-    take. It ends no search: the least useful checkpoints go, and where the needed ones take more, the search pauses.
-    `minutes` is another way to say `hours`.
+    `trials` counts configurations, None means as many as the space or the other limits allow. If it is left out it is
+    20, or None with `total_epochs`: then as many trials start as fit into these epochs. `max_epochs` is the length of a
+    trial. Once one of these is reached no trial goes on beyond its running epoch: `hours` of wall-clock time;
+    `device_hours`, in which each running trial counts with its GPUs, or its CPUs where it has none; `total_epochs` of
+    all trials together; `target`, a value of the metric. `min_improvement`, in units of the metric, starts no more
+    trials once no configuration is expected to improve on the best by more, which takes a search with a model of the
+    metric, such as `MultiFidelityGP()`. `disk_gb`, in units of 10^9 bytes, is what the run folder may take. It ends no
+    search: the least useful checkpoints go, and where the needed ones take more, the search pauses. `minutes` is
+    another way to say `hours`.
     """
 
     trials: int | None = DEFAULT_TRIALS
@@ -63,7 +63,7 @@ class Budget:
         for name, value in vars(self).items():
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
-        if isinstance(self.trials, _LeftOut):  # options that are laid over it later take its place as any other's
+        if isinstance(self.trials, _LeftOut):  # later options override it like any other field
             object.__setattr__(self, "trials", int(self.trials) if self.total_epochs is None else None)
         COUNT.check("Budget.max_epochs", self.max_epochs)
         if self.max_epochs > LONGEST_TRIAL:
@@ -101,12 +101,12 @@ class Quantity:
     whole: bool = False
 
     def check(self, name: str, value: object) -> None:
-        """Raise StudyError, naming the setting, for what is no such number."""
+        """Raise StudyError, which names the setting, for anything that is not such a number."""
         if not is_number(value) or (self.whole and not isinstance(value, int)) or not self.allowed(value):
             raise StudyError(f"{name} needs {self.rule}, got {shown(value)}; {self.fix}")
 
     def parse(self, text: str) -> float:
-        """The number that a command line says. Raises ValueError with rule and value."""
+        """The number in a command line's text. Raises ValueError with rule and value."""
         try:
             value = float(text)
         except ValueError:
@@ -187,7 +187,7 @@ class Limit:
         return self.flag or "--" + self.name.replace("_", "-")
 
     def refusal(self, limit: float, spending: Spending) -> str:
-        """Why a run that has reached it can't go on, and how it could."""
+        """Why a run that has reached the limit can't go on, and what would let it."""
         spent = math.nan if self.spent is None else self.spent(spending)
         without = math.nan if self.spent is None else self.spent(replace(spending, kept_epochs=0, kept_seconds=0.0))
         kept = ", with what is kept to train the winner again" if spent > without else ""
@@ -210,7 +210,7 @@ def _hours(spending: Spending) -> float:
 
 
 def _in_hours(limit: Any) -> str:
-    """As a user would say it: `Budget(minutes=5)` is no 0.08333 hours."""
+    """As a user would say it: 5 minutes, not 0.08333 hours."""
     if not is_number(limit) or limit >= 1 or limit == 0:
         return f"{limit} hours"
     return f"{MINUTES_PER_HOUR * limit:.3g} minutes"
@@ -235,7 +235,7 @@ LIMITS: tuple[Limit, ...] = (
         "trials",
         COUNT,
         "N",
-        "configurations to try",
+        "number of configurations to try",
         ending="every trial was run",
         spent=lambda spending: spending.record.configurations,
     ),
@@ -243,7 +243,7 @@ LIMITS: tuple[Limit, ...] = (
         "hours",
         POSITIVE,
         "H",
-        "wall-clock limit",
+        "wall-clock time of the search",
         ending="the limit of {limit} was reached",
         sooner="{limit}",
         told=_in_hours,
@@ -254,7 +254,7 @@ LIMITS: tuple[Limit, ...] = (
         "device_hours",
         POSITIVE,
         "H",
-        "hours of all trials' GPUs, or CPUs",
+        "hours of all trials together, times their GPUs (or CPUs, without a GPU)",
         ending="the limit of {limit} device hours was reached",
         sooner="{limit} device hours",
         spent=_device_hours,
@@ -274,7 +274,7 @@ LIMITS: tuple[Limit, ...] = (
         "target",
         OF_THE_METRIC,
         "VALUE",
-        "end once the metric has reached it",
+        "end the search when the metric reaches this value",
         ending="{metric} reached the target of {limit}",
         sooner="{metric} {limit}",
         beyond="better than",
@@ -285,7 +285,7 @@ LIMITS: tuple[Limit, ...] = (
         "min_improvement",
         POSITIVE,
         "DELTA",
-        "start no trial that is expected to improve the metric by less",
+        "end the search when no configuration is expected to improve the metric by more",
         ending="no configuration was expected to improve {metric} by {limit} or more",
         sooner="no expected improvement of at least {limit}",
     ),
@@ -293,7 +293,7 @@ LIMITS: tuple[Limit, ...] = (
         "disk_gb",
         POSITIVE,
         "GB",
-        "what the run folder may take on its disk; ends no search",
+        "disk space that the run folder may take; ends no search",
         ending="the limit of {limit} GB of disk was reached",
         flag="--disk",
     ),
@@ -303,25 +303,25 @@ NAMES = tuple(limit.name for limit in LIMITS)
 
 
 def limits_of(budget: Mapping[str, Any]) -> Iterator[tuple[Limit, Any]]:
-    """The limits that a budget sets, given as its fields or as the run folder keeps them, with their values."""
+    """The limits that a budget sets, with their values; given as its fields, or as the run folder keeps them."""
     return ((limit, budget[limit.name]) for limit in LIMITS if budget.get(limit.name) is not None)
 
 
 def check_names(limits: Mapping[str, object]) -> None:
-    """Raise StudyError for a name that is no limit's."""
+    """Raise StudyError for a name that is not a limit's."""
     for name in limits:
         if name not in NAMES:
             raise StudyError(f"a search has no limit {name!r}; {did_you_mean(name, NAMES)}")
 
 
 def ending(reason: str, budget: Mapping[str, Any], metric: str) -> str | None:
-    """That a limit ended the search, as in "the search ended as …"; None for a reason that is no limit's."""
+    """The words for a limit that ended the search, as in "the search ended as …"; None for any other reason."""
     found = next((limit for limit in LIMITS if limit.name == reason), None)
     return None if found is None else found.ending.format(limit=found.told(budget.get(reason)), metric=metric)
 
 
 def endings_beside_trials(budget: Budget, metric: str) -> list[str]:
-    """What would end the search before every trial is run: "2.0 hours", "40 epochs in all"."""
+    """What would end the search before all trials have run: "2.0 hours", "40 epochs in all"."""
     return [
         limit.sooner.format(limit=limit.told(value), metric=metric)
         for limit, value in limits_of(vars(budget))

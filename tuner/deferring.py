@@ -1,4 +1,4 @@
-"""Modules that a library imports at its top and uses rarely, left unloaded until something is taken from them."""
+"""Modules that a library imports at its top but rarely uses: they are loaded when something in them is used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def deferred(*names: str, functions: Mapping[str, str] | None = None) -> Iterato
     `functions` are modules and names of functions, separated by spaces: `from module import function` loads the module
     only once the function is called.
 
-    After the block they are imported as ever; a name that was bound within it loads its module when it is used. The
+    After the block they are imported as usual; a name that was bound within it loads its module when it is used. The
     standard library's `LazyLoader` loads a module as soon as a second `import` names it (Python 3.11).
     """
     by_name = dict.fromkeys(names, "") | dict(functions or {})
@@ -57,7 +57,7 @@ def deferred(*names: str, functions: Mapping[str, str] | None = None) -> Iterato
 
 
 def _bind(module: _Deferred) -> None:
-    """As an import binds it: by its name, and as an attribute of the package that it is in."""
+    """Bind it as an import does: by its name, and as an attribute of its package."""
     sys.modules[module.__name__] = module
     package, _, name = module.__name__.rpartition(".")
     if package in sys.modules:

@@ -1,4 +1,4 @@
-"""Errors of a GPU after which the process can't use it any more, and not those that only make one operation fail.
+"""Errors of a GPU after which the process can't use it any more, as opposed to those that only fail one operation.
 
 CUDA calls the first kind sticky: every later call in the process returns the same error
 (https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html). torch raises `AcceleratorError` or a plain
@@ -28,26 +28,25 @@ _ADVICE = (
 
 
 def context_is_dead(error: BaseException) -> bool:
-    """Whether the process can't use its GPU any more after `error`, or what it came of: it must be replaced."""
+    """Whether the process can't use its GPU any more after `error` or its cause: the process must be replaced."""
     return any(map(_kills_context, _chain(error)))
 
 
 def is_device_fault(error: BaseException) -> bool:
-    """Whether the machine failed rather than the trial, which may go on elsewhere."""
+    """Whether the machine failed and not the trial, which may go on elsewhere."""
     return any(_kills_context(link) and _NOT_THE_TRIALS.search(_said(link)) for link in _chain(error))
 
 
 def advice(error: BaseException) -> str:
-    """What most often lies behind the error, or how to find out."""
+    """The most frequent cause of the error, or how to find the cause."""
     text = " ".join(map(_said, _chain(error)))
     known = next((fix for sign, fix in _ADVICE if sign in text), None)
     return known or "set CUDA_LAUNCH_BLOCKING=1 to see which operation it was"
 
 
 def dead_context() -> Exception | None:
-    """What this process's GPUs answer where an error that nobody raised has made one unusable; None if all is well.
-
-    Waits for what they still compute. Neither torch is imported for it, nor CUDA initialised.
+    """The error of this process's GPUs if one became unusable without a raised exception; None if all is well. Waits
+    for what they still compute. It doesn't import torch or initialise CUDA.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -75,7 +74,7 @@ def _said(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came of."""
+    """The error and its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

@@ -1,4 +1,4 @@
-"""Everything that tuner raises on purpose.
+"""All exceptions that tuner raises itself.
 
 TunerError
 ├── StudyError            a study, an option or a folder can't work; raised before anything starts, exit code 2
@@ -31,7 +31,7 @@ NO_REPORT = "it returned without reporting anything; call tuner.report(...) once
 
 
 class TunerError(Exception):
-    """Base of all errors that tuner raises on purpose."""
+    """Base class of all errors that tuner raises itself."""
 
 
 class StudyError(TunerError):
@@ -51,11 +51,11 @@ class WeightsError(StudyError):
 
 
 class RunFolderError(StudyError):
-    """A folder that is no run, or a run that can't do what was asked."""
+    """A folder that is not a run, or a run that can't do what was asked."""
 
 
 class ReportError(TunerError):
-    """What a program tells a `tuner.Search` of a trial can't be; nothing was recorded."""
+    """A program reported something impossible to `tuner.Search`; nothing was recorded."""
 
 
 class SearchFailed(TunerError):  # noqa: N818
@@ -113,7 +113,7 @@ def describe_failure(error: BaseException) -> tuple[str, str, str]:
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: its repr in one line, cut where it is long, its type where it has none."""
+    """A value as messages show it: its repr in one line, shortened if it is long; its type if it has no repr."""
     try:
         text = repr(value)
     except Exception:  # a class whose __repr__ fails, a list that is too deep, a whole number of too many digits
@@ -122,7 +122,7 @@ def shown(value: object) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception's type and words in one line, whatever its class makes of them."""
+    """An exception's type and message in one line, even if its own class can't print it."""
     try:
         return _cut(one_line(f"{type(error).__name__}: {error}"))
     except Exception:
@@ -130,7 +130,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks, and without what no encoding has."""
+    """The text without line breaks, and without characters that can't be encoded."""
     return " ".join(part.strip() for part in text.splitlines()).encode(errors="backslashreplace").decode()
 
 
@@ -139,7 +139,7 @@ def _cut(text: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], spellings: Mapping[str, str] | None = None) -> str:
-    """The end of a message about a name that isn't one of those known; `spellings` are further names of some."""
+    """The end of a message about an unknown name; `spellings` are further names of some."""
     names = {known_name: known_name for known_name in known}
     close = difflib.get_close_matches(name, spelt := {**(spellings or {}), **names}, n=1)
     return f"did you mean {spelt[close[0]]!r}?" if close else f"it has {', '.join(names) or 'nothing'}"

@@ -18,15 +18,15 @@ class Failures:
     one it starts from its beginning. A trial that diverged is never tried again.
 
     Args:
-        lost: more tries of a trial whose worker or node died, or that hung
-        error: more tries of a trial that raised an exception
-        out_of_memory: more tries of a trial whose memory ran out although it had come down to one image, or whose
-            function ran out of it. It is then alone on its device; on CPUs, and where trials have a part of a GPU each,
-            no other trial of the search runs meanwhile
-        alike: the search ends when so many trials have failed with the same exception at the same place and no other
-            trial got farther since the first of them; None: failures never end it
-        hung_minutes: a trial that reports nothing for so long, since its start or its last report, is killed and counts
-            as lost; None: never. Its first epoch is included, and so is loading the data
+        lost: how often a trial is tried again after its worker or node died, or after it hung
+        error: how often a trial is tried again after it raised an exception
+        out_of_memory: how often a trial is tried again after it ran out of memory even with one image at a time, or its
+            function ran out of memory. It is then alone on its device; on CPUs, and if each trial has a part of a GPU,
+            no other trial of the search runs at the same time
+        alike: the search ends when this many trials have failed with the same exception at the same place, and no other
+            trial got farther since the first of these failures; None: failures never end it
+        hung_minutes: a trial that reports nothing for this many minutes, since its start or its last report, is killed
+            and counts as lost; None: never. The first epoch and loading the data are included
 
     Raises StudyError for a setting that can't work.
     """

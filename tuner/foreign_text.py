@@ -1,11 +1,11 @@
-"""Text from other people's files, as it can be encoded, shown on a terminal, and opened in a spreadsheet."""
+"""Text from other people's files, made safe to encode, to show on a terminal, and to open in a spreadsheet."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# Control characters but for line end and tab, what turns the direction of writing, line separators, lone surrogates
+# Control characters except for line end and tab, what turns the direction of writing, line separators, lone surrogates
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]"
 )

@@ -1,4 +1,4 @@
-"""What this installation of tuner can do: results are read on every system, and with neither Ray nor torch."""
+"""What this installation of tuner can do: results can be read on every system, without Ray and torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNSUPPORTED = "Windows"  # of which Ray is in beta, and tuner's processes need s
 
 
 def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError where `what` (such as "a search") can't work: on Windows itself, or in a light install."""
+    """Raise StudyError if `what` (such as "a search") can't work: on Windows itself, or in a light install."""
     if (system or platform.system()) == UNSUPPORTED:
         raise StudyError(
             f"{what} needs Linux or macOS, got Windows; install tuner in WSL2, Windows' own Linux (wsl --install)"
@@ -28,7 +28,7 @@ def check_trains(what: str, *, libraries: Sequence[str] = LIBRARIES, system: str
 
 
 def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | None = None) -> None:
-    """Raise StudyError where no service can run: elsewhere than on Linux, or without the extra `service`."""
+    """Raise StudyError if no service can run: elsewhere than on Linux, or without the extra `service`."""
     here = system or platform.system()
     if here != "Linux":
         raise StudyError(f"a service needs Linux, by whose /proc it knows its drivers, got {here}; run it on Linux")
@@ -41,6 +41,8 @@ def check_serves(*, libraries: Sequence[str] = SERVICE_LIBRARIES, system: str | 
 
 
 def _is_installed(library: str) -> bool:
-    """Without importing it; a folder of that name in the working directory is no library."""
+    """Whether a library is installed, without importing it; a folder of that name in the working directory doesn't
+    count.
+    """
     found = find_spec(library)
     return found is not None and found.origin is not None

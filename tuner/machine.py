@@ -1,4 +1,4 @@
-"""What this machine has for trials: CPUs, GPUs and memory, found without torch or Ray, and without CUDA."""
+"""The CPUs, GPUs and memory that this machine has for trials, found without torch, Ray and CUDA."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _gpus() -> int:
 
 
 def gpu_source() -> str:
-    """Where the count of GPUs comes from, for who wonders about it."""
+    """Where the count of GPUs comes from, for the user."""
     try:
         drivers = {gpu.driver for gpu in ask_gpus()}
     except NvmlUnavailableError as error:
@@ -129,7 +129,7 @@ def _amd_gpus() -> tuple[str, ...]:
 
 
 def _left_over() -> str:
-    """Signs of a GPU all the same."""
+    """Signs of a GPU although none was counted."""
     signs = [str(path) for path in DEVICE_FILES if path.exists()]
     return f"; yet {', '.join(signs)} is there: give this container the driver's libraries too" if signs else ""
 

@@ -29,7 +29,7 @@ class NvmlUnavailableError(Exception):
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """What one process holds of a GPU; NaN where the driver doesn't tell."""
+    """The memory that one process uses on a GPU; NaN if the driver doesn't say."""
 
     pid: int
     used_bytes: float
@@ -89,7 +89,7 @@ def read_gpus(library: Any = None, environment: Mapping[str, str] | None = None)
 
 
 def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
-    """As `read_gpus`; raises NvmlUnavailableError where NVML can't be asked."""
+    """As `read_gpus`; raises NvmlUnavailableError if NVML can't be asked."""
     variables = os.environ if environment is None else environment
     with _opened(library) as nvml:
         devices = _visible(_devices(nvml), variables.get("CUDA_VISIBLE_DEVICES"))
@@ -99,7 +99,7 @@ def ask_gpus(library: Any = None, environment: Mapping[str, str] | None = None) 
 class GpuMonitor:
     """One GPU's utilisation and memory over time; what NVML can't say is NaN.
 
-    Raises NvmlUnavailableError where NVML can't be asked, or knows no GPU of that `uuid`.
+    Raises NvmlUnavailableError if NVML can't be asked, or knows no GPU of that `uuid`.
     """
 
     def __init__(self, uuid: str, library: Any = None) -> None:
@@ -111,7 +111,7 @@ class GpuMonitor:
             raise NvmlUnavailableError(f"NVML knows no GPU {uuid} ({error})") from error
 
     def utilisation(self) -> float:
-        """Mean share of busy time since the last call, with whoever's work."""
+        """Mean share of busy time since the last call, by all programs."""
         return _value(self._mean_of_samples, math.nan)
 
     def memory_bytes(self) -> float:
@@ -161,7 +161,7 @@ def _opened(library: Any) -> Iterator[Any]:
 
 
 def _value(read: Callable[[], T], otherwise: U) -> T | U:
-    """What NVML says, `otherwise` where this card, driver or container doesn't tell."""
+    """NVML's value, or `otherwise` if this card, driver or container doesn't provide it."""
     try:
         return read()
     except Exception:

@@ -1,4 +1,4 @@
-"""A program that another one started for an answer ends with it."""
+"""Ends a program when the program that started it and waits for its answer ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 def end_with_the_input() -> None:
-    """End this process once standard input ends, by a thread: who asked is gone, and nobody waits for the answer."""
+    """End this process, from a thread, when standard input ends: then nobody waits for its answer any more."""
     threading.Thread(target=_wait, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""Commands as a user can paste them into a shell, whatever a path has in it."""
+"""Commands that a user can paste into a shell, also if a path has special characters."""
 
 import os
 import shlex

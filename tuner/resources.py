@@ -1,4 +1,4 @@
-"""What one trial gets: CPUs, GPUs, and how it uses several of them."""
+"""The CPUs and GPUs that one trial gets, and how it uses several of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Resources:
     search runs; `cpus="auto"` does so on the CPU, a thread for each trial.
     `strategy` trains an image classifier on all of its GPUs, or CPUs where it has none: "ddp" (a process with a copy of
     the network for each), "pipeline" (a process with a part of the network for each), "dp" or "balanced_dp" (one
-    process for all GPUs); the hyperparameter of that name in the space goes before it. `placement="spread"` spreads the
+    process for all GPUs); a hyperparameter `strategy` in the space overrides it. `placement="spread"` spreads the
     processes of "ddp" and "pipeline" over the nodes of a cluster; "pack" keeps them on one. `accelerator="H100"` takes
     only nodes of a cluster with GPUs of this kind, by Ray's name for it.
     """
@@ -42,7 +42,7 @@ class Resources:
     accelerator: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse amounts that Ray could never grant."""
+        """Refuse amounts that Ray could never give."""
         for name, value in (("cpus", self.cpus), ("gpus", self.gpus)):
             if _nearly_auto(value) and not _is_auto(value):
                 raise StudyError(f"Resources.{name} needs a number or 'auto', got {value!r}; write 'auto'")
@@ -93,7 +93,7 @@ class Resources:
 
     @property
     def packed(self) -> str | None:
-        """What trials share as they fit, "gpus" or "cpus"; None if each has a fixed amount."""
+        """Which devices packed trials share, "gpus" or "cpus"; None if each has a fixed amount."""
         return "gpus" if self.gpus == AUTO else "cpus" if self.cpus == AUTO else None
 
     @property
@@ -117,7 +117,7 @@ class Resources:
         return self.gpu_count or self.cpu_count
 
     def strategies(self, space: Space) -> tuple[str, ...]:
-        """Those that a trial of the space may use."""
+        """The strategies that a trial of the space may use."""
         domain = space.dimensions.get("strategy")
         if isinstance(domain, Choice | GridSearch):
             return tuple(map(str, domain.values()))
@@ -125,7 +125,7 @@ class Resources:
         return () if chosen is None else (str(chosen),)
 
     def check_alone(self) -> None:
-        """Raise StudyError where they can't be had on one machine that is no cluster."""
+        """Raise StudyError for resources that need a cluster, in a search on one machine."""
         if self.accelerator is not None:
             raise StudyError(
                 f"Resources(accelerator=...) chooses among the nodes of a cluster, got {self.accelerator!r} for a "
@@ -133,7 +133,7 @@ class Resources:
             )
 
     def check_packing(self, space: Space, *, gpus_present: int) -> None:
-        """Raise StudyError where "auto" can't be had, before it is resolved."""
+        """Raise StudyError if "auto" isn't possible, before it is resolved."""
         if self.packed is None:
             return
         setting, strategies = f"{self.packed}='auto'", self.strategies(space)
@@ -151,7 +151,7 @@ class Resources:
             )
 
     def check_strategies(self, trial: Trial, space: Space) -> None:
-        """Raise StudyError where a trial of the space can't use the devices, once resolved, as its strategy would."""
+        """Raise StudyError if a trial of the space can't use the devices, once resolved, as its strategy would."""
         strategies = self.strategies(space)
         if self.placement == "spread" and (not strategies or set(strategies) & ONE_PROCESS):
             raise StudyError(

@@ -1,7 +1,8 @@
-"""What a trial says and asks while it runs: `tuner.report` and `tuner.checkpoint`.
+"""The calls of a trial while it runs: `tuner.report` and `tuner.checkpoint`.
 
-Whoever runs a trial activates a `Session` around it; the trial's code never learns who that is. Outside of any session
-`report` prints its metrics and `checkpoint` returns None, so that a training function can be tried out by calling it.
+The code that runs a trial activates a `Session` around it; the trial itself doesn't know what runs it. Outside of any
+session `report` prints its metrics and `checkpoint` returns None, so that a training function can be tried out by
+calling it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 
 class Session(Protocol):
-    """The side of `report` and `checkpoint` that whoever runs a trial provides."""
+    """The implementation of `report` and `checkpoint`, provided by the code that runs a trial."""
 
     def report(self, metrics: dict[str, Any], checkpoint: Path | None) -> None:
         """Take one epoch's metrics, and the folder of a checkpoint that belongs to them."""
@@ -29,7 +30,7 @@ _current: ContextVar[Session | None] = ContextVar("tuner_session", default=None)
 
 @contextmanager
 def activate(session: Session) -> Iterator[None]:
-    """Make `session` the one that `report` and `checkpoint` speak to inside the block (in this thread)."""
+    """Let `report` and `checkpoint` use `session` inside the block (in this thread)."""
     token = _current.set(session)
     try:
         yield
@@ -46,7 +47,7 @@ def report(
     trial needs to go on from here; it is copied before `report` returns. The call does not return where the trial is
     stopped.
 
-    Raises TypeError where a metric's name is no string, or nothing was reported.
+    Raises TypeError if a metric's name is no string, or nothing was reported.
     """
     values = {**(metrics or {}), **more}
     if not values or not all(isinstance(name, str) for name in values):

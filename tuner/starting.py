@@ -1,4 +1,4 @@
-"""The first thing that the command does, while Python still imports the rest: Ctrl-C is a sentence, not a traceback.
+"""The first code of the command, while Python still imports the rest: Ctrl-C prints a sentence, not a traceback.
 
 Imported by anything but the command, it does nothing.
 """
@@ -37,7 +37,7 @@ def take_interrupt() -> None:
 
 
 def release_interrupt() -> None:
-    """Ctrl-C raises KeyboardInterrupt again: from here on there is something to put in order."""
+    """Ctrl-C raises KeyboardInterrupt again: from here on there may be something to clean up."""
     if signal.getsignal(signal.SIGINT) is leave_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""A study: what is searched, how, and for how long."""
+"""A study: the space, how it is searched, and for how long."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Study:
     `trial` is an `ImageClassifier` or a function `train(config)` that calls `tuner.report` once per epoch; `space` maps
     names to domains, constants or nested dicts of them; `start_from` lists configurations that are tried first (a
     dimension left out of one is sampled), then those that `warm_start` finds in earlier runs (None: none are used).
-    `constraint` takes a configuration and says whether it is worth a trial, as
-    `lambda config: config["batch_size"] * config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is
-    under how many seeds a leading configuration is trained, at most, before it is believed; 1 for no more than one.
-    `refit="train+validation"` trains the winner again at the end, on all images but those of the test split.
-    `source` is the file that declared it, set by `load_study`. `mode` may be left out: `ImageClassifier` declares which
-    of its metrics are better high and which low; a function's metric is maximised then.
+    `constraint` takes a configuration and says whether it is worth a trial, as `lambda config: config["batch_size"] *
+    config["image_size"] ** 2 < 10_000_000`: others are never tried. `repeats` is the most seeds under which a leading
+    configuration is trained before it counts as the best; 1 for no repeats. `refit="train+validation"` trains the
+    winner again at the end, on all images but those of the test split. `source` is the file that declared it, set by
+    `load_study`. `mode` may be left out: `ImageClassifier` declares which of its metrics are better high and which low;
+    a function's metric is maximised then.
     """
 
     name: str
@@ -95,12 +95,12 @@ class Study:
 
     @cached_property
     def declared_trial(self) -> Trial:
-        """`trial`, a plain function wrapped, told of the space."""
+        """`trial`, with a plain function wrapped, and with the space."""
         return as_trial(self.trial).within(self.search_space)
 
     @property
     def notices(self) -> list[str]:
-        """What can work but is hardly meant so, in sentences."""
+        """Sentences about settings that are allowed but probably not intended."""
         return self.declared_trial.notices(self.search_space, self.budget.max_epochs)
 
     @property
@@ -196,7 +196,7 @@ class Study:
         self.declared_trial.check_files()
 
     def check_machine(self, machine: Machine, where: str = "this machine") -> None:
-        """Raise StudyError where one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
+        """Raise StudyError if one trial asks for more CPUs or GPUs than there are: it would wait for ever."""
         self.resources.check_packing(self.search_space, gpus_present=machine.gpus)
         self._check_device_hours()
         resources = self.resources.resolve(gpus_present=machine.gpus, uses_gpu=self.uses_gpu)
@@ -214,7 +214,7 @@ class Study:
                 )
 
     def _check_device_hours(self) -> None:
-        """What a trial holds of a device isn't one number where trials are packed."""
+        """Packed trials don't each hold a fixed part of a device, so device hours can't be counted."""
         packed = self.resources.packed
         if packed and self.budget.device_hours is not None:
             raise StudyError(
@@ -272,7 +272,7 @@ class Study:
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 
     def _check_metric(self) -> None:
-        """Refuse what the trial doesn't report, what is no aim, and the wrong direction."""
+        """Refuse metrics that the trial doesn't report or that can't be optimised, and the wrong direction."""
         metrics, directions = self.declared_trial.reports, self.declared_trial.directions
         if metrics is not None and self.metric not in metrics:
             raise StudyError(

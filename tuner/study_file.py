@@ -33,7 +33,7 @@ _REFUSED_CALL = re.compile(
 def load_study(path: str | Path, *, imports_from: Path | None = None) -> Study:
     """The `study` that the file declares.
 
-    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError where there is
+    The file is run as Python; it can import modules beside it, or in `imports_from`. Raises StudyError if there is
     no such file, it fails to run (with the file's own line), declares no `study`, or imports a module whose name one
     beside another study file of this process has.
     """
@@ -91,7 +91,7 @@ def _is_held_by_another(name: str, path: Path) -> bool:
 
 
 def _check_modules_beside(path: Path, folder: Path) -> None:
-    """Raise StudyError where Python would take a module from beside another study file, in place of its own."""
+    """Raise StudyError if Python would take a module from beside another study file, in place of its own."""
     for name in imported_by(path):
         own, found = {str(folder / f"{name}.py"), str(folder / name / "__init__.py")}, _found(name)
         if (
@@ -140,7 +140,7 @@ def imported_by(path: Path) -> set[str]:
 
 
 def _refusal(error: BaseException, path: Path) -> StudyError:
-    """What is wrong with a file that came to no end, in a line."""
+    """Why loading the file failed, in one line."""
     if isinstance(error, StudyError):
         where = f" ({_line_of(error, path)})"
         return type(error)(one_line(str(error)).removesuffix(where) + where)
@@ -156,7 +156,9 @@ def _refusal(error: BaseException, path: Path) -> StudyError:
 
 
 def _refused_call(error: BaseException, path: Path) -> str | None:
-    """What a name of tuner that the file called takes, and what it got; None for any other error."""
+    """The message for a wrong call of one of tuner's functions: what it takes and what it got; None for any other
+    error.
+    """
     refused = _REFUSED_CALL.match(str(error)) if type(error) is TypeError else None
     frame = _last_frame(error)
     if refused is None or frame is None or frame.f_code.co_filename != str(path.resolve()):

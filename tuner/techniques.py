@@ -1,7 +1,7 @@
-"""Techniques of training that a machine may be unable to do; training asks here, and does without.
+"""Training techniques that may not work on a machine; training asks here whether it may use them.
 
-A search on a GPU switches off what its first look at the machine found broken (`tuner.doctor.readiness`); it reaches
-the workers in their environment.
+A search on a GPU switches off the techniques that failed its first checks of the machine (`tuner.doctor.readiness`);
+workers get the list in their environment.
 """
 
 from __future__ import annotations

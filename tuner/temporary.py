@@ -1,4 +1,4 @@
-"""Folders in the temporary directory that outlive their process only until the next one looks."""
+"""Folders in the temporary directory; if their process dies, the next process deletes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWNER = ".owner"  # locked by the kernel as long as the owner lives, whatever c
 class OwnedFolder:
     """A folder that only this user can enter, deleted by `delete`, or by `sweep` in any process once this one is dead.
 
-    Raises OSError where the temporary directory can't be written to.
+    Raises OSError if the temporary directory can't be written to.
     """
 
     def __init__(self, kind: str, *, within: Path | None = None) -> None:

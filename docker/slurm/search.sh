@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # One search on all nodes of one Slurm allocation. In a folder that every node sees:
 #
-#   sbatch search.sh photos.py --trials 100        what follows the study file goes to `tuner run`
+#   sbatch search.sh photos.py --trials 100        options after the study file go to `tuner run`
 #
-# Ray's head and the search itself run on the first node, a worker on each other one. Three minutes before the time limit
-# the search is saved and the job put into the queue again, where it goes on. A job that is cancelled or preempted is
-# saved as well. Each job has a run of its own, runs/slurm-JOBID/.
+# Ray's head and the search itself run on the first node, and a worker on each other node. Three minutes before the time
+# limit the search is saved and the job is put into the queue again; later it goes on. A job that is cancelled or preempted is
+# saved as well. Each job has its own run, runs/slurm-JOBID/.
 #
 # $TUNER_EXEC runs all of it in a container: TUNER_EXEC="apptainer exec --nv tuner.sif" sbatch search.sh photos.py
-# $TUNER_ADDRESS is the first node's address where it has several and the first one found is of the wrong network.
+# $TUNER_ADDRESS can name the first node's address, if it has several and the first one found is in the wrong network.
 
 #SBATCH --job-name=tuner
 #SBATCH --nodes=2
@@ -40,7 +40,7 @@ reachable() { # the address of this node by which others reach it: often its nam
 address=$(reachable):$port
 temporary=/tmp/ray-$SLURM_JOB_ID
 
-# A token of this job's own, which lies in no file: srun hands the environment on.
+# A token for this job, which is never written to a file: srun passes the environment on.
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 

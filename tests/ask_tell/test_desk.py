@@ -109,7 +109,7 @@ def test_a_trial_whose_lease_ran_out_is_given_to_the_next_asker(office: Office) 
     assert office.events("trial_lost") == []
     office.pass_time(2)
     (lost,) = [event for event in office.search.run.events if event["event"] == "trial_lost"]
-    assert lost["message"] == "its worker anne/w1 was not heard of for 60 s"
+    assert lost["message"] == "its worker anne/w1 sent nothing for 60 s"
     again = office.ask("anne/w2")
     assert (again["id"], again["from_epoch"], again["attempt"]) == ("00000", 0, 2)
     # the first one has come back: it is told to leave the trial, and its reports change nothing

@@ -32,7 +32,7 @@ def test_nothing_runs_out_while_nobody_can_be_heard() -> None:
     lease = leases.give("w1", FIRST)
     clock.now = 1000.0
     assert leases.expired() == []
-    leases.watch(True)  # the server is back: what was out begins anew
+    leases.watch(True)  # the server is back: all leases start again
     clock.now = 1060.0
     assert leases.expired() == []
     clock.now = 1061.0

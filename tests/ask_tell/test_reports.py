@@ -117,7 +117,7 @@ def test_reports_after_the_end_are_refused_where_the_end_was_told(search: Search
 
 
 def test_a_trial_needs_a_report_before_it_ends_well(search: Search, trial: AskedTrial) -> None:
-    with pytest.raises(ReportError, match=r"^a trial ends well after it has reported, got nothing of trial 00000"):
+    with pytest.raises(ReportError, match=r"^a trial can be completed after its first report, got none of trial 00000"):
         search.tell(trial)
     with pytest.raises(ReportError, match=r"^a trial has a value or an error, got value=1.0 and error"):
         search.tell(trial, 1.0, error="broken")

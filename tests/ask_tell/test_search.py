@@ -179,7 +179,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
         assert again is not None
         assert (again.id, again.from_epoch, again.checkpoint) == (trial.id, 0, None)
         assert train(search, again) == "stop"
-        assert any("a checkpoint is passed over" in notice for notice in search.run.record.notices)
+        assert any("a checkpoint is skipped" in notice for notice in search.run.record.notices)
 
 
 # The same as under `tuner run`

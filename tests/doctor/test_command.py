@@ -174,5 +174,5 @@ def test_a_line_stays_a_line() -> None:
     finding = Finding("notice", "two\nlines \x1b[31m", "do\nthis", "check", "here")
     assert line(finding) == "notice     here: check: two lines \\x1b[31m; do this"
     assert summary([finding]) == "searches will work here (1 notice)"
-    assert summary([]) == "searches will work here (nothing to mend)"
+    assert summary([]) == "searches will work here (nothing to fix)"
     assert json.loads(json.dumps(finding.record()))["where"] == "here"

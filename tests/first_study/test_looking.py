@@ -67,9 +67,9 @@ def test_near_duplicates_are_found(tmp_path: Path, change: str) -> None:
     told = [notice for notice in seen.notices if pair in notice]
     assert told == [
         f"1 image has a near duplicate in two classes: {pair}; look whether their labels are right",
-        f"1 image has a near duplicate in two splits: {pair}; the later split's figures are too good by them",
+        f"1 image has a near duplicate in two splits: {pair}; they make the later split's metrics too good",
         f"2 images in 1 group are near duplicates: {pair}; group= in ImageClassifier keeps files on one side of a cut by "
-        "their names, else figures may be too good",
+        "their names, else metrics may be too good",
     ]
 
 

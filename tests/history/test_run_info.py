@@ -240,7 +240,7 @@ def test_a_run_that_does_not_record_its_space_has_no_importance_and_says_so(trac
 
     run = load_run(traced)
     assert (run.importances, list(run.space.names), run.damages) == ((), [], [])
-    assert "The run doesn't record its search space, so nobody can say which hyperparameters mattered." in report_html(
+    assert "The run doesn't record its search space, so it is unknown which hyperparameters mattered." in report_html(
         run
     )
 

@@ -125,7 +125,7 @@ def test_without_scripts_tables_take_the_place_of_figures(browser: Any, reports:
     assert visit.page.locator("button:visible").count() == 0
     assert visit.page.locator("#numbers-history-against-trials").is_visible()
     assert visit.page.locator("svg.spark").is_visible()
-    assert "numbers stand here as tables" in visit.page.locator(".not-drawn").inner_text()
+    assert "numbers are shown here as tables" in visit.page.locator(".not-drawn").inner_text()
     visit.page.context.close()
 
 

@@ -228,7 +228,7 @@ class DisturbedSearch:
                 raise BrokenPromiseError(f"{start.trial} goes on from another trial's or epoch's checkpoint at {epoch}")
             return epoch
         if start.trial in self.newest and not any(trial == start.trial for trial, _ in self.damaged):
-            raise BrokenPromiseError(f"{start.trial} begins anew although epoch {self.newest[start.trial]} was saved")
+            raise BrokenPromiseError(f"{start.trial} begins again although epoch {self.newest[start.trial]} was saved")
         return 0
 
     def _advance(self, loop: SearchLoop, stay: Stay) -> None:

@@ -302,7 +302,7 @@ def test_the_winners_own_network_ships_again_where_a_user_wants_it_and_both_are_
         loop = build(study(), fast, history=events_of(fast))
         loop.ask_for(kind, alone=True, ended_by="trials")
         record = end(loop)
-        (again,), best = refits(record), winner(record)  # none is trained anew, though the study declares it
+        (again,), best = refits(record), winner(record)  # none is trained again, although the study declares it
         assert shipped_refit(record) is (again if ships else None)
         assert (again.checkpoints, best.checkpoints) == ({5}, {5})
         assert loop.end_reason == "trials"
@@ -394,7 +394,7 @@ def test_the_winners_own_network_is_told_beside_it(fast: Path, own: dict[str, An
         return
     assert told is not None
     start = "on the same test images the winner's own network has test_accuracy "
-    advice = f"its own network ships again by: {command('refit', run.path, '--undo')}"
+    advice = f"to use its own network again: {command('refit', run.path, '--undo')}"
     assert told == start + said + (advice if said.endswith("; ") else "")
     run.record.confirming.own = True
     assert own_network(run) is None

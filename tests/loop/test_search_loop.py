@@ -372,7 +372,7 @@ def test_an_epoch_that_is_trained_again_is_judged_once(tmp_path: Path, monkeypat
     loop.report(first.trial, 1, {"loss": 1.0})
     loop.lost(first.trial, "lost", "its worker died")
     assert loop.next_action() is not None
-    loop.report(first.trial, 1, {"loss": 1.0})  # without a checkpoint it begins anew
+    loop.report(first.trial, 1, {"loss": 1.0})  # without a checkpoint it begins again
     loop.report(first.trial, 2, {"loss": 0.9})
     assert observed == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone are compared as groups."""
+"""Runs that only differ in their seed are compared as groups."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -150,7 +150,7 @@ def test_groups_without_a_difference_cannot_be_told_apart() -> None:
     found = difference("a", {0: 0.5, 1: 0.7, 2: 0.6}, "b", {0: 0.6, 1: 0.6, 2: 0.59}, "max")
     assert found is not None
     assert not found.sure
-    assert "a and b can't be told apart" in str(found)
+    assert "a and b can't be distinguished" in str(found)
 
 
 def test_a_paired_test_is_that_of_a_textbook() -> None:
@@ -176,7 +176,7 @@ def test_the_interval_is_that_of_a_textbook() -> None:
     assert found.low == pytest.approx(0.0325 - 0.0328, abs=1e-4)
     assert found.high == pytest.approx(0.0653, abs=1e-4)
     assert not found.sure  # as the interval holds 0
-    assert str(found).startswith("a and b can't be told apart: a is ahead by 0.0325 (95 % interval -0.00")
+    assert str(found).startswith("a and b can't be distinguished: a is ahead by 0.0325 (95 % interval -0.00")
 
 
 def test_equal_differences_are_no_proof() -> None:

@@ -98,12 +98,12 @@ def test_nothing_explains_all_for_sure() -> None:
 def test_two_that_lead_in_turns_cannot_be_told_apart() -> None:
     found = headline(told({"lr": [0.52] * 5 + [0.3] * 5, "batch_size": [0.4] * 10, "momentum": [0.1] * 10}))
     assert (found.leader, found.rivals) == (None, ("lr", "batch_size"))
-    assert found.text == "lr and batch_size can't be told apart"
+    assert found.text == "lr and batch_size can't be distinguished"
 
 
 def test_three_that_lead_in_turns_cannot_be_told_apart() -> None:
     turns = {"a": [0.9] * 4 + [0.1] * 6, "b": [0.5] * 4 + [0.8] * 3 + [0.1] * 3, "c": [0.0] * 7 + [0.9] * 3}
-    assert headline(told(turns)).text == "b, a and c can't be told apart"
+    assert headline(told(turns)).text == "b, a and c can't be distinguished"
 
 
 def test_where_any_may_lead_there_are_too_few_trials() -> None:

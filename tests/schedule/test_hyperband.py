@@ -52,7 +52,7 @@ def test_brackets_have_the_papers_sizes(max_epochs: int, members: dict[int, int]
         epochs = (epoch for epoch in range(1, max_epochs) if stopper.report(trial, epoch, 0.0) is PAUSE)
         paused_at.append(next(epochs, max_epochs))
     once = [epoch for epoch, count in members.items() for _ in range(count)]
-    assert paused_at == once + [1] * members[1]  # and then begin anew
+    assert paused_at == once + [1] * members[1]  # and then start again
 
 
 def test_a_bracket_waits_for_all_and_keeps_the_best_third() -> None:

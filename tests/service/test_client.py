@@ -167,7 +167,7 @@ def test_a_user_logs_in_by_a_link_and_works(
     code, out, err = run_main(capsys, "login", link, "--user", "emil")
     assert (code, out) == (2, "")
     assert err.startswith(
-        "tuner: a login link has no place in a command, which others on this machine can see, got one there; use "
+        "tuner: a login link must not be in a command, which others on this machine can see, got one there; use "
     )
     assert link.partition("#")[2] not in err
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{link}\n{PASSWORD}\n"))

@@ -104,7 +104,7 @@ def test_an_external_study_runs_without_devices_to_its_end(
     assert (code, out.splitlines()[-1]) == (0, "the search is finished")
     code, out, err = run_main(capsys, "logs", f"@{busy.id}", "--trial", "0")
     assert (code, out, err.count("\n")) == (0, "", 1)
-    assert "trial 0 runs outside the service, whose worker has what it printed" in err
+    assert "trial 0 runs outside the service, where its worker has the output" in err
     file = tmp_path / "furnace.json"
     file.write_text(tuner.study_to_json(declared))
     code, out, _ = run_main(capsys, "submit", file, "--trials", "9", "--json", "--no-wait")

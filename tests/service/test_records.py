@@ -58,7 +58,7 @@ def looked_at(served: Served, run: Run) -> int:
 
 
 def change(path: Path, by: Callable[[bytes], bytes]) -> None:
-    """Write a record anew with the checksum that it has then."""
+    """Write a record again with its new checksum."""
     body = by(path.read_bytes()[:-9])
     path.write_bytes(body + b"%08x\n" % zlib.crc32(body))
 

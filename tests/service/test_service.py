@@ -251,7 +251,7 @@ def test_a_cancelled_study_takes_no_order(service: Service, tmp_path: Path) -> N
     with service.database.changing() as connection:
         studies.update(connection, study, run=simulated(tmp_path / "parabola" / "1").path)
     service.cancel(study, ANNE)
-    with pytest.raises(ServiceError, match=r"^'try' needs a study that runs, got .* cancelled; submit it anew$"):
+    with pytest.raises(ServiceError, match=r"^'try' needs a study that runs, got .* cancelled; submit it again$"):
         service.try_(study, ANNE, {"lr": 0.01})
     assert not list((tmp_path / "parabola/1").glob("inbox/*"))
 

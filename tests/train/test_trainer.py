@@ -190,7 +190,7 @@ def test_a_whole_checkpoint_that_doesnt_fit_is_passed_over(
     write_checkpoint(tmp_path / "2", UNFIT[damage](running.snapshot()))
     again, fresh = trainer(small, **config), trainer(small, **config)
     (problem,) = load_first_whole(again, [tmp_path / "2", tmp_path / "1"])
-    assert problem.startswith(f"a checkpoint is passed over: a checkpoint must fit the trial, got {tmp_path / '2'}: ")
+    assert problem.startswith(f"a checkpoint is skipped: a checkpoint must fit the trial, got {tmp_path / '2'}: ")
     assert again.epoch == 1
     assert curve([again.run_epoch()]) == curve([expected])
     before = state(fresh)

@@ -1,4 +1,4 @@
-"""A third kind of trial, which tuner has never heard of: what a package of one's own would hold."""
+"""A third kind of trial, which tuner has never heard of: what a package of your own would hold."""
 
 import json
 from collections.abc import Mapping, Sequence

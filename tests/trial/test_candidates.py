@@ -139,7 +139,7 @@ def test_a_functions_model_has_its_own_word_for_a_model() -> None:
         (
             ImageClassifier("folder:pets", weights="my.pt"),
             {"lr": 0.1},
-            "nothing is known of what my.pt expects, so images come at 64 pixels; set image_size to what it was trained",
+            "it is unknown what my.pt expects, so images are resized to 64 pixels; set image_size to what it was trained",
         ),
         (
             ImageClassifier("cifar10"),

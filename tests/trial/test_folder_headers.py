@@ -57,7 +57,7 @@ def test_identical_files_are_told_in_a_class_in_two_and_in_two_splits(tmp_path: 
     assert found.notices[-3:] == (
         "1 image is there more than once in a class (copies stay on one side of a cut): train/a/0.png = train/a/again.png",
         "1 image is there in two classes: train/a/1.png = train/b/copy.png; delete the wrong ones",
-        "1 image is there in two splits: train/b/2.png = val/b/2.png; the later split's figures are too good by them",
+        "1 image is there in two splits: train/b/2.png = val/b/2.png; they make the later split's metrics too good",
     )
 
 

@@ -13,7 +13,7 @@ from tuner.trial.models import MEAN, SD, find_model, hub_folder, model_facts
 
 
 def facts_from_torchvision() -> dict[str, dict[str, Any]]:
-    """`libraries/torchvision.json`, made anew from torchvision's public API; but for the layers, which take a build."""
+    """`libraries/torchvision.json`, made again from torchvision's public API, except for the layers, which need a build."""
     from torchvision import models
 
     return {name: _facts(name) for name in models.list_models(module=models)}

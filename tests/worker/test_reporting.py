@@ -23,9 +23,7 @@ def test_a_trial_goes_on_from_the_newest_whole_checkpoint_of_an_epoch_that_the_d
     found = session.checkpoint()
     assert found is not None
     assert (found / "epoch").read_text() == "1"
-    assert session.notes[0].startswith(
-        "a checkpoint is passed over: a checkpoint must be complete, got checkpoints/00003/"
-    )
+    assert session.notes[0].startswith("a checkpoint is skipped: a checkpoint must be complete, got checkpoints/00003/")
     (found / "epoch").write_text("the function's own copy")
     assert (store.fetch(ASSIGNMENT.trial, 1, tmp_path / "copy") / "epoch").read_text() == "1"
     session.close()

@@ -133,8 +133,7 @@ def check_concurrency(concurrency: object) -> None:
         return
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         raise StudyError(
-            f"concurrency needs a whole number of at least 1, got {shown(concurrency)}; "
-            "leave it out to have as many trials out as are asked for"
+            f"concurrency needs a whole number of at least 1, got {shown(concurrency)}; leave it out for no limit"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a program tells of its trials, checked before anything is recorded."""
+"""Checks what a program reports about its trials, before anything is recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAUSES = ("error", "out_of_memory", "diverged")
 
 
 def known_trial(record: RunRecord, trial: AskedTrial | str) -> TrialRecord:
-    """The trial's record; raises ReportError where the run has no such trial."""
+    """The trial's record; raises ReportError if the run has no such trial."""
     name = trial.id if isinstance(trial, AskedTrial) else trial
     if not isinstance(name, str):
         raise ReportError(f"a trial is what ask() gave, or its id, got {shown(name)}; pass trial or trial.id")
@@ -39,7 +39,7 @@ def checked_epoch(epoch: object) -> int:
 def checked_metrics(value: object, metric: str) -> dict[str, Any]:
     """The metrics by name as plain values, a single number as the study's metric.
 
-    Raises ReportError where the metric is missing or no number, and for what JSON can't hold. NaN and infinities are
+    Raises ReportError if the metric is missing or no number, and for what JSON can't hold. NaN and infinities are
     numbers: a trial that reports one has diverged.
     """
     given = dict(value) if isinstance(value, Mapping) else {metric: value}
@@ -75,7 +75,7 @@ def checked_next(epoch: int, last: int, trial: str) -> None:
 
 
 def checked_cause(cause: object) -> str:
-    """The cause of a failure; raises ReportError for one that there isn't."""
+    """The cause of a failure; raises ReportError for an unknown one."""
     if not isinstance(cause, str) or cause not in CAUSES:
         raise ReportError(
             f"the cause of a failure is one of {', '.join(map(repr, CAUSES))}, got {shown(cause)}; "
@@ -85,7 +85,7 @@ def checked_cause(cause: object) -> str:
 
 
 def existing_folder(folder: str | PathLike[str]) -> Path:
-    """The folder of a checkpoint; raises ReportError where there is none."""
+    """The folder of a checkpoint; raises ReportError if there is none."""
     path = Path(folder)
     if not path.is_dir():
         raise ReportError(f"a checkpoint is a folder, got {shown(str(folder))}; write its files into one")

@@ -1,4 +1,4 @@
-"""What workers ask and tell a search by requests that are plain data, as a search service passes them on.
+"""Answers the requests of workers, which are plain data and come through a search service.
 
 A request has `do` and `worker`, USER/NAME; all but `ask` have `trial`. What comes back is `answer`, or `refused`
 with `code`, `message`, and where it is known `field` and `retry_after` (seconds).
@@ -28,14 +28,13 @@ PAUSED_SECONDS = 10.0  # until one of a search that is interrupted should
 
 
 class Desk:
-    """Answers requests one after the other; may be called from several threads.
-
-    A search that has ended is answered for at once, also while its report is being written.
+    """Answers requests one after the other; may be called from several threads. Once a search has ended, the answer
+    comes at once, even while its report is being written.
     """
 
     def __init__(self, search: Search, leases: Leases | None = None) -> None:
         self._search, self._leases = search, leases or Leases()
-        self._ready: deque[AskedTrial] = deque()  # handed out again, to nobody yet
+        self._ready: deque[AskedTrial] = deque()  # handed out again, but no worker has it yet
         self._order = ThreadPoolExecutor(1, "tuner-desk")
         self._verbs: Mapping[str, Callable[[Request], Reply]] = {
             "ask": self._ask,
@@ -100,7 +99,7 @@ class Desk:
             return _refusal("unavailable", f"the search has failed at this: {describe_error(error)}", retry_after=5.0)
 
     def _after_the_end(self, request: Request) -> Reply:
-        """What is said once the search takes nothing more."""
+        """The answer when the search accepts nothing more."""
         interrupted = self._search.interrupted_by
         if interrupted is not None:
             message = f"the search was interrupted ({interrupted}); trials stay with their workers until it goes on"
@@ -122,7 +121,9 @@ class Desk:
         return {"answer": {"outcome": "wait", "trial": None, "retry_after": WAIT_SECONDS}}
 
     def _pending(self, worker: str) -> AskedTrial | None:
-        """The trial that the worker has already; one of which it has reported epochs begins again, as it has itself."""
+        """The trial that the worker already has; if it has reported epochs of it, the trial begins again, as the worker
+        has.
+        """
         lease = self._leases.of(worker)
         if lease is None:
             return None
@@ -185,7 +186,7 @@ class Desk:
         return {"answer": {"answer": self._search.standing(_stranger(trial.id))}}
 
     def _told_of(self, request: Request) -> tuple[Lease | None, AskedTrial]:
-        """The worker's lease of the trial, which is renewed, and what the worker was handed."""
+        """The worker's lease of the trial, which is renewed, and the trial as it was given to the worker."""
         name = str(request["trial"]).zfill(5)
         _checked("trial", lambda: self._search.standing(_stranger(name)), code="not_found")
         lease = self._leases.held(request["worker"], name)
@@ -205,7 +206,7 @@ class Desk:
     def _lose_expired(self) -> None:
         if not self._search.over:
             for lease in self._leases.expired():
-                self._lose(lease, f"its worker {lease.worker} was not heard of for {self._leases.seconds:g} s")
+                self._lose(lease, f"its worker {lease.worker} sent nothing for {self._leases.seconds:g} s")
 
     def _lose(self, lease: Lease, why: str) -> None:
         self._leases.end(lease)
@@ -213,7 +214,7 @@ class Desk:
 
 
 class _RefusedError(Exception):
-    """A request that can't be: with the field that is wrong."""
+    """An impossible request, with the field that is wrong."""
 
     def __init__(self, message: str, code: str, field: str) -> None:
         super().__init__(message)
@@ -228,7 +229,7 @@ def _checked(field: str, check: Callable[[], Any], code: str = "refused") -> Any
 
 
 def _stranger(trial: str) -> AskedTrial:
-    """The trial as somebody knows it who has it no more, or never had it."""
+    """The trial as seen by a worker that no longer has it, or never had it."""
     return AskedTrial(trial, 0, {}, 0, 0, attempt=0)
 
 

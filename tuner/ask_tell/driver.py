@@ -1,4 +1,4 @@
-"""One program's work on one run folder: the loop, the lease, users' orders, and what follows the search."""
+"""One program's work on one run folder: the loop, the lease, users' orders, and the steps after the search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 
 
 class AskDriver:
-    """Drives a run for a program that runs its trials; every method but `working` is called within `working`.
+    """Drives a run for a program that runs its trials; every method except `working` is called within `working`.
 
     `limit` is how many trials may be out at once, None for as many as are asked for. `leases` are left at the end,
     which `telling` is told of before.
@@ -61,8 +61,8 @@ class AskDriver:
         self._interrupted, self.over = Interruption(), False
         self._cut_off_by: str | None = None
         self._limit, self._telling = limit, telling
-        self._parted: set[str] = set()  # trials that were told to pause as the search is interrupted
-        self._heard: dict[str, float] = {}  # when each trial that is out was heard of last
+        self._parted: set[str] = set()  # trials whose workers were asked to pause, because the search is interrupted
+        self._heard: dict[str, float] = {}  # when each running trial reported last
         self._looked = -ROOM_SECONDS
         self._lock = threading.RLock()
         self._changed, self._ended = threading.Condition(self._lock), threading.Event()
@@ -90,7 +90,7 @@ class AskDriver:
         self._orders = Orders(folder, store_answers=self.loop.flush)
 
     def begin(self, *, ended: bool = False) -> None:
-        """Obey orders that wait, and look for further ones; `ended` where the search had come to its end before."""
+        """Obey orders that wait, and look for further ones; `ended` if the search had ended before."""
         self._orders.obey_what_waits(self.loop, ended=ended)
         self._orders.__enter__()
         threading.Thread(target=self._look_on, name="tuner-ask", daemon=True).start()
@@ -117,7 +117,7 @@ class AskDriver:
     # What to run
 
     def next(self) -> Start | None:
-        """What is to run now; None if that is nothing, or the search is over: then what follows it is done."""
+        """The next trial to run; None if there is none now, or the search is over: then the steps after it are done."""
         self.look()
         if self.over or self._interrupted.is_set():
             return None
@@ -132,11 +132,11 @@ class AskDriver:
 
     @property
     def interrupted_by(self) -> str | None:
-        """What asks the search to end early, or has cut it off; None of one that came to its end."""
+        """What asks the search to end early, or has interrupted it; None if it ended by itself."""
         return self._cut_off_by if self.over else self._interrupted.reason
 
     def is_out(self, trial: str) -> bool:
-        """Whether somebody works on the trial, and may report."""
+        """Whether somebody works on the trial and may report."""
         return not self.over and trial in self.loop.running and trial not in self._parted
 
     def hear(self, trial: str) -> None:
@@ -170,7 +170,7 @@ class AskDriver:
             self.end(Outcome(self._interrupted.reason))
 
     def close(self, reason: str) -> None:
-        """End the search: it is concluded where nothing is left to run, and else interrupted for this reason."""
+        """End the search: it is concluded if nothing is left to run, else interrupted for this reason."""
         if self.over:
             return
         self.look()
@@ -183,7 +183,7 @@ class AskDriver:
         self.end(Outcome(self._interrupted.reason))
 
     def end(self, outcome: Outcome) -> None:
-        """Write what follows the search, and give the run away."""
+        """Do the steps after the search, and give up the run's lease."""
         finished = outcome.finished or self.loop.stopped
         self._cut_off_by = None if finished else outcome.interrupted_by
         self.over = True
@@ -209,7 +209,9 @@ class AskDriver:
         write_as_saved(self.folder, self.loop.record)
 
     def _is_done(self) -> bool:
-        """Whether nothing runs and nothing will; the loop knows it for sure once it was asked for the next trial."""
+        """Whether nothing runs and nothing will; the loop only knows this for sure after it was asked for the next
+        trial.
+        """
         record, trials = self.loop.record, self.loop.study.trials
         none_left = trials is not None and len(record.trials) >= trials
         if none_left and not any(trial.live for trial in record.trials.values()):
@@ -221,7 +223,7 @@ class AskDriver:
         return self.loop.running <= self._parted or self._interrupted.seconds_left() < CONCLUSION_SECONDS
 
     def _lose_hung_trials(self) -> None:
-        """Trials of which nothing was heard for too long are handed out again."""
+        """Trials that have reported nothing for too long are handed out again."""
         failures = self.loop.study.failures
         if failures.hung_seconds is None:
             return
@@ -248,6 +250,6 @@ class AskDriver:
 
 
 def devices_of(resources: Resources) -> float:
-    """What a trial counts as in device hours: the GPUs or CPUs that the study declares, else one."""
+    """How many devices a trial counts as in device hours: the GPUs or CPUs that the study declares, else one."""
     amounts = (amount for amount in (resources.gpus, resources.cpus) if isinstance(amount, int | float) and amount)
     return float(next(amounts, 1.0))

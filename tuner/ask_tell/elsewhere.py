@@ -1,6 +1,6 @@
-"""Checkpoints that stay with whoever runs the trials: the run keeps, in place of their files, where these lie.
+"""Checkpoints that stay where the trials run: in place of their files, the run keeps the place where they are.
 
-So pausing, going on after a loss, and what is kept of a run work as for checkpoints that lie in the run folder.
+So pausing, going on after a loss, and deleting work as for checkpoints in the run folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST = 1_000  # characters
 
 
 def checked_place(place: object) -> str:
-    """Where a checkpoint lies, in its worker's own words: a path, an address, a key. Raises ReportError."""
+    """Where a checkpoint is, as its worker names the place: a path, an address, a key. Raises ReportError."""
     if not isinstance(place, str) or not place.isprintable() or not 0 < len(place) <= LONGEST:
         raise ReportError(
             f"a checkpoint elsewhere is named by its path or address, a text of 1 to {LONGEST:,} printable characters, "
@@ -38,7 +38,7 @@ def as_folder(place: str) -> Iterator[Path]:
 
 
 def place_of(checkpoint: Path | None) -> str | None:
-    """Where a checkpoint's files lie; None where there is none, or its own folder has them."""
+    """Where a checkpoint's files lie; None if there is none, or its own folder has them."""
     if checkpoint is None:
         return None
     try:

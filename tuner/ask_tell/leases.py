@@ -1,4 +1,4 @@
-"""Who has which trial, and until when nothing needs to be heard of it."""
+"""Which worker has which trial, and until when it need not report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEFT = ("trial_lost", "trial_retried", "trial_paused", "trial_ended")
 
 @dataclass
 class Lease:
-    """A worker's right to a trial; `reported` says whether an epoch of it was, since it was handed out."""
+    """A worker's right to a trial; `reported`: whether an epoch was reported since it was handed out."""
 
     worker: str
     trial: AskedTrial
@@ -32,14 +32,14 @@ class Leases:
         self._watched = False
 
     def watch(self, watched: bool) -> None:
-        """Whether workers can reach the search from now on; when they can again, each lease begins anew."""
+        """Whether workers can reach the search from now on; when they can again, each lease starts again in full."""
         if watched and not self._watched:
             for lease in self._leases.values():
                 self.renew(lease)
         self._watched = watched
 
     def give(self, worker: str, trial: AskedTrial, *, reported: bool = False) -> Lease:
-        """The worker has the trial from now on, and no other one."""
+        """From now on the worker has this trial and no other."""
         lease = self._leases[worker] = Lease(worker, trial, self._clock() + self.seconds, reported)
         return lease
 
@@ -48,12 +48,12 @@ class Leases:
         return self._leases.get(worker)
 
     def held(self, worker: str, trial: str) -> Lease | None:
-        """The worker's lease if that is of this trial."""
+        """The worker's lease if it is for this trial."""
         lease = self._leases.get(worker)
         return lease if lease is not None and lease.trial.id == trial else None
 
     def renew(self, lease: Lease) -> None:
-        """Something was heard of it."""
+        """Its worker sent a request about it."""
         lease.ends = self._clock() + self.seconds
 
     def end(self, lease: Lease) -> None:
@@ -68,7 +68,7 @@ class Leases:
 
 
 def holders(events: Iterable[Event]) -> dict[str, str]:
-    """By trial, the worker that had it when a search was cut off, as the run's events tell it."""
+    """For each trial, the worker that had it when the search was interrupted, from the run's events."""
     found: dict[str, str] = {}
     for event in events:
         if event["event"] == "trial_handed":

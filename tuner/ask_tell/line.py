@@ -1,4 +1,4 @@
-"""A desk behind a Unix socket that only this user may open: a JSON object a line, each answered in its turn."""
+"""A desk behind a Unix socket that only this user may open: one JSON object per line, answered one after another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_LINE = 4_000_000  # bytes
 
 
 class Line:
-    """Serves a desk at `path` for the length of a `with` block. Raises StudyError where the disk takes no sockets."""
+    """Serves a desk at `path` for the length of a `with` block. Raises StudyError if the disk takes no sockets."""
 
     def __init__(self, path: Path, desk: Desk) -> None:
         self._desk = desk

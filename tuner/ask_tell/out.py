@@ -1,4 +1,4 @@
-"""The trials that are out: handed out, reported, and not back yet."""
+"""The trials that were handed out and are not finished yet."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ANSWERS: dict[Decision, Answer] = {
 
 
 class Out:
-    """Hands trials out, and answers what is reported of them."""
+    """Hands out trials, and answers reports about them."""
 
     def __init__(self, driver: AskDriver) -> None:
         self._driver, self._loop = driver, driver.loop
         self._store = CheckpointStore(driver.folder)
-        self._last: dict[str, int] = {}  # the last epoch of each trial that is out: reported, or gone on from
+        self._last: dict[str, int] = {}  # of each trial that was handed out, the last epoch
         self._fetched = OwnedFolder("asked")
 
     def close(self) -> None:
@@ -39,12 +39,12 @@ class Out:
         self._fetched.delete()
 
     def next_epoch(self, trial: AskedTrial | str) -> int:
-        """The epoch that is to be reported next. Raises ReportError for a trial that there isn't."""
+        """The epoch that is to be reported next. Raises ReportError for a trial that doesn't exist."""
         with self._driver.working():
             return self._last.get(known_trial(self._loop.record, trial).trial, 0) + 1
 
     def handed(self, start: Start) -> AskedTrial:
-        """The trial for whoever asked."""
+        """The trial as it is handed out."""
         record, study = self._loop.record.trials[start.trial], self._loop.study
         epoch, checkpoint = self._found(record, start.reported)
         self._last[start.trial] = epoch
@@ -62,12 +62,12 @@ class Out:
         )
 
     def keep(self, trial: AskedTrial) -> None:
-        """Whoever has the trial kept its state: the epoch after its last reported one comes next."""
+        """The worker that has the trial kept its state: the epoch after its last reported one comes next."""
         with self._driver.working():
             self._last[trial.id] = known_trial(self._loop.record, trial).epoch
 
     def _found(self, record: TrialRecord, reported: int) -> tuple[int, Path | None]:
-        """Epoch and folder of the newest whole checkpoint; a damaged one is passed over, with a notice."""
+        """Epoch and folder of the newest whole checkpoint; a damaged one is skipped, with a notice."""
         for epoch in sorted(record.checkpoints, reverse=True):
             if epoch > reported:
                 continue
@@ -75,11 +75,11 @@ class Out:
                 return epoch, self._store.fetch(record.trial, epoch, self._fetched.path / f"{record.trial}-{epoch}")
             except TrialError as error:
                 with self._driver.working():
-                    self._loop.notice(f"a checkpoint is passed over: {error}")
+                    self._loop.notice(f"a checkpoint is skipped: {error}")
         return 0, None
 
     def is_with(self, trial: AskedTrial | str, record: TrialRecord) -> bool:
-        """Whether the trial is out, with whoever tells of it."""
+        """Whether the trial is handed out to the program that reports it."""
         return _is_newest(trial, record) and self._driver.is_out(record.trial)
 
     def answer_now(self, trial: AskedTrial | str, epoch: int, metrics: dict[str, Any]) -> Answer | None:
@@ -105,7 +105,7 @@ class Out:
     def record(
         self, trial: AskedTrial | str, epoch: int, metrics: dict[str, Any], *, saved: bool | None = None
     ) -> Answer:
-        """Record a report; `saved` says whether its checkpoint has come to the run, None where it has none."""
+        """Record a report; `saved` says whether its checkpoint has come to the run, None if it has none."""
         known = known_trial(self._loop.record, trial)
         saves = saved is not None or bool(known.checkpoints)
         self._driver.hear(known.trial)
@@ -130,7 +130,7 @@ class Out:
         return True
 
     def _repeats(self, trial: AskedTrial | str, epoch: int, with_it: bool, last: int) -> bool:
-        """Whether an epoch that is known may be reported again, as by a client whose answer was lost on its way."""
+        """Whether a recorded epoch may be reported again, as by a client that didn't get its answer."""
         if not with_it:
             return True
         first = trial.from_epoch if isinstance(trial, AskedTrial) else 0
@@ -138,7 +138,7 @@ class Out:
 
 
 def _answer(decision: str, record: TrialRecord, *, with_it: bool) -> Answer:
-    """What was answered to a report, unless the trial has ended or left whoever ran it since."""
+    """The answer that a report got, unless since then the trial has ended or left its worker."""
     answer = _ANSWERS[Decision(decision)]
     if answer != "continue" or with_it:
         return answer
@@ -146,12 +146,12 @@ def _answer(decision: str, record: TrialRecord, *, with_it: bool) -> Answer:
 
 
 def _is_newest(trial: AskedTrial | str, record: TrialRecord) -> bool:
-    """Whether nobody was handed the trial since."""
+    """Whether the trial was not handed out since."""
     return not isinstance(trial, AskedTrial) or trial.attempt == len(record.entered)
 
 
 def _ended_by_itself(record: TrialRecord) -> bool:
-    """Whether whoever ran it knows that it has ended: it was told so, or has told so."""
+    """Whether the worker knows that the trial has ended: it got this answer, or reported the end itself."""
     newest = record.epochs.get(record.epoch)
     told = newest is not None and newest.decision == "stop"
     return told or record.status == "completed" or (record.status == "failed" and record.cause in CAUSES)

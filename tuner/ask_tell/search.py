@@ -1,4 +1,4 @@
-"""`tuner.Search`: ask for trials, report their epochs, tell what became of them."""
+"""`tuner.Search`: ask for trials, report their epochs, and say how they ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.results.run import Run
 from tuner.study import Study
 
 LEFT = "its program left the search before its end"
-SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before it is told of `poll`
+SECONDS_ALONE = 5.0  # that a program's only thread waits in `ask` before a warning names `poll`
 _log = logging.getLogger(__name__)  # unless set up, it goes to stderr
 
 
@@ -37,8 +37,8 @@ class Search:
                         break
                 search.tell(trial)
 
-    All methods may be called from any thread. What is answered is written before: a program that is killed loses
-    nothing of it, and goes on with `Search.resume`.
+    All methods may be called from any thread. Everything is written to disk before it is answered: a program that is
+    killed loses nothing of it, and goes on with `Search.resume`.
 
     Long because it is what users call: most of it is what their calls take, return and raise.
 
@@ -46,7 +46,7 @@ class Search:
         study: or the path of its file; its `trial` is `tuner.External()`
         storage: folder or URI under which run folders lie
         name: of the study, in place of its own
-        concurrency: trials that may be out at once, at most; by default as many as are asked for
+        concurrency: how many trials may be handed out at the same time; by default as many as are asked for
         seed: in place of the study's own
         fixed: hyperparameters that get one value
         history: False leaves earlier runs aside
@@ -89,18 +89,18 @@ class Search:
         notify: str | Iterable[str] = (),
         **limits: float | None,
     ) -> Self:
-        """Go on with a run whose program was killed or left it, or extend a finished one.
+        """Go on with a run whose program was killed or ended, or extend a finished run.
 
-        Trials that were out are handed out again, from their last checkpoints.
+        Trials that were running are handed out again, from their last checkpoints.
 
         Args:
             path: of the run's folder, or of one above it, for the newest run in it
             study: needed where the run was started with a study from Python rather than from a file
-            concurrency: as for `Search`; what it was, unless given
+            concurrency: as for `Search`; what it was, unless it is given
             take_over: from a program that still works on the run
             retry: failed trials that are handed out again first; without names all but those that diverged
             listeners: as for `Search`
-            notify: as for `Search`; what that was given isn't kept
+            notify: as for `Search`; earlier values are not kept
             limits: of `Budget` by their names, for the whole run: `trials=40` for 40 in total
 
         Raises:
@@ -130,10 +130,11 @@ class Search:
     # Trials
 
     def ask(self) -> AskedTrial | None:
-        """The next trial to run; None once the search is over, and then what follows it is written.
+        """The next trial to run; None when the search is over. Then tables, report and `best/` are written.
 
-        Where nothing is to run now, it waits: all trials that may be out are, or what comes next depends on what they
-        report. So others have to report meanwhile; a program with one thread that has several trials out calls `poll`.
+        It waits while there is nothing to run: as many trials run as allowed, or the next trial depends on their
+        reports. So other threads have to report meanwhile. A program with one thread that runs several trials calls
+        `poll`.
         """
         start = None
         with self._driver.working():
@@ -147,7 +148,9 @@ class Search:
         return None if start is None else self._out.handed(start)
 
     def poll(self) -> AskedTrial | None:
-        """The next trial to run, or None where none is to run now, without waiting; `finished` says if any may come."""
+        """The next trial to run, or None if there is none now, without waiting; `finished` says whether more may
+        come.
+        """
         with self._driver.working():
             start = self._next()
         return None if start is None else self._out.handed(start)
@@ -160,7 +163,7 @@ class Search:
         *,
         checkpoint: str | PathLike[str] | None = None,
     ) -> Answer:
-        """Record an epoch of a trial; what to do with it: "continue", "stop", as it is over, or "pause".
+        """Record an epoch of a trial; returns what the trial does now: "continue", "stop" (it is over) or "pause".
 
         After "pause" leave the trial alone: `ask` hands it out again if it is to go on. The same report again gets the
         same answer.
@@ -173,7 +176,7 @@ class Search:
                 never report one are not paused
 
         Raises:
-            ReportError: it can't be; nothing was recorded.
+            ReportError: the report is impossible; nothing was recorded.
         """
         number, metrics = checked_epoch(epoch), checked_metrics(value, self._loop.study.metric)
         folder = None if checkpoint is None else existing_folder(checkpoint)
@@ -186,7 +189,7 @@ class Search:
                 return self._out.record(trial, number, metrics)
         saved = self._out.save(trial, number, folder)
         with self._driver.working():
-            answer = self._out.answer_now(trial, number, metrics)  # others may have told of it while it was copied
+            answer = self._out.answer_now(trial, number, metrics)  # another thread may have reported it meanwhile
             return answer or self._out.record(trial, number, metrics, saved=saved)
 
     def tell(
@@ -197,9 +200,9 @@ class Search:
         error: str | BaseException | None = None,
         cause: str = "error",
     ) -> None:
-        """Say that a trial has come to its end: by itself, or by an error.
+        """Say that a trial has ended: by itself, or by an error.
 
-        Nothing happens where it is over or paused already, as after a report that was answered so.
+        Nothing happens if it is already over or paused, as a report may have answered.
 
         Args:
             trial: what `ask` gave, or its id
@@ -208,10 +211,10 @@ class Search:
             cause: of a failure: "error", "out_of_memory" or "diverged"; an exception says it by itself
 
         Raises:
-            ReportError: it can't be, as where nothing was reported of the trial yet.
+            ReportError: it is impossible, for instance because nothing was reported of the trial yet.
         """
         if value is not None and error is not None:
-            raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; tell one of them")
+            raise ReportError(f"a trial has a value or an error, got value={shown(value)} and error; give one of them")
         if error is not None:
             self._fail(trial, error, checked_cause(cause))
             return
@@ -223,15 +226,15 @@ class Search:
                 return
             if not record.epochs:
                 raise ReportError(
-                    f"a trial ends well after it has reported, got nothing of trial {record.trial}; "
+                    f"a trial can be completed after its first report, got none of trial {record.trial}; "
                     "report its epochs, or tell its value or error"
                 )
             self._loop.returned(record.trial)
 
     def lost(self, trial: AskedTrial | str, message: str = "its worker is gone") -> None:
-        """Say that a trial's worker is gone: it is handed out again, from its last checkpoint.
+        """Say that a trial's worker is gone: the trial is handed out again, from its last checkpoint.
 
-        `Failures.hung_minutes` does so for trials of which nothing was heard for so long.
+        `Failures.hung_minutes` does so for trials of which nothing was heard for this long.
 
         Raises:
             ReportError: there is no such trial.
@@ -242,13 +245,13 @@ class Search:
                 self._loop.lost(record.trial, "lost", str(message))
 
     def hand(self, trial: AskedTrial, worker: str, *, keeps: bool = False) -> None:
-        """Write down who works on a trial, for those who look at the run.
+        """Write down who works on a trial, for people who look at the run.
 
         Args:
             trial: what `ask` gave
             worker: its name
             keeps: whether it worked on the trial before this program began, and kept its state: then the epoch after
-                the last reported one comes next, though no checkpoint was
+                the last reported one comes next, even without a checkpoint
         """
         with self._driver.working():
             if self._out.is_with(trial, known_trial(self._loop.record, trial)):
@@ -257,7 +260,7 @@ class Search:
                     self._out.keep(trial)
 
     def standing(self, trial: AskedTrial) -> Answer:
-        """What whoever has a trial should do now, without a report: as `report` answers.
+        """What the worker of a trial should do now, without a report: the same answers as `report`.
 
         Raises:
             ReportError: there is no such trial.
@@ -277,12 +280,12 @@ class Search:
 
     @property
     def over(self) -> bool:
-        """Whether the search has ended; what follows it may still be written. Never waits."""
+        """Whether the search has ended; its report may still be being written. Never waits."""
         return self._driver.over
 
     @property
     def interrupted_by(self) -> str | None:
-        """What asked the search to end early, such as "paused by anne"; None where nothing did."""
+        """What asked the search to end early, such as "paused by anne"; None if nothing did."""
         return self._driver.interrupted_by
 
     @property
@@ -332,7 +335,7 @@ class Search:
         return self._driver.next()
 
     def _warn_where_alone(self, waited: int) -> None:
-        """A program whose only thread waits for itself would wait for ever."""
+        """A program whose only thread waits for its own reports would wait forever."""
         alone = self._threads == {threading.get_ident()} and bool(self._loop.running)
         if alone and waited == round(SECONDS_ALONE / LOOK_SECONDS):
             _log.warning(

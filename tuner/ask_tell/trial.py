@@ -15,16 +15,16 @@ class AskedTrial:
     """One trial to run now: a new one, or one that goes on.
 
     Attributes:
-        id: its name in the run, and in all that is told of it
+        id: its name in the run, and in all calls about it
         number: counted from 0
         config: the hyperparameters
         seed: of its random numbers, 32 bits
         epochs: to train it to, unless the search stops or pauses it before
         from_epoch: the last epoch that is done, from which it goes on; 0 for a trial that begins
-        checkpoint: the folder that was reported with that epoch; None where there is none. Read it, don't change it
+        checkpoint: the folder that was reported with that epoch; None if there is none. Read it, don't change it
         rungs: epochs after which it may be paused, if its checkpoint of that epoch was reported
-        metrics: what was reported of it so far, by epoch
-        attempt: how often it was handed out, this time included
+        metrics: the metrics reported so far, by epoch
+        attempt: how many times it was handed out, this time included
     """
 
     id: str

@@ -35,7 +35,9 @@ def study_of(run: str) -> RemoteStudy:
 
 
 def located(run: str) -> str:
-    """A folder with the run: itself, or where a study's lies on this machine, or a copy of it as it is now."""
+    """A folder with the run: the given folder, or the study's run folder on this machine, or a copy of it as it is
+    now.
+    """
     if not is_study(run):
         return run
     study = study_of(run)
@@ -46,7 +48,7 @@ def located(run: str) -> str:
 
 @contextmanager
 def named(run: str, path: str) -> Iterator[None]:
-    """Messages about a study's run name the study and what goes on with it, not the folder where its run lies."""
+    """Within the block, messages name the study and the commands that resume it, not the folder of its run."""
     try:
         yield
     except StudyError as error:
@@ -87,10 +89,10 @@ def _told(options: argparse.Namespace, study: RemoteStudy, answer: dict[str, Any
 
 
 def go_on(options: argparse.Namespace, limits: Mapping[str, Any]) -> int:
-    """Let a study of a service go on, with higher limits where some are given; the exit code."""
+    """Let a study of a service go on, with new limits if they are given; returns the exit code."""
     if limits:
         changed = study_of(options.run).change(**limits)
-        if changed.state not in ("paused", "failed"):  # one that was finished waits for devices by that alone
+        if changed.state not in ("paused", "failed"):  # new limits alone put a finished study into the queue
             return _told(options, changed, changed.record)
     return steer(options, "resume", {})
 
@@ -121,7 +123,7 @@ def _fetched(study: RemoteStudy) -> Path:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """The regular files of an archive, which nothing else belongs in; what would lie outside is left out."""
+    """Unpack the regular files of an archive; anything else, and anything that would lie outside, is left out."""
     import shutil
     import tarfile
 

@@ -85,7 +85,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:
-    """What the search takes, measured by real steps on this machine; else why that can't be known."""
+    """What the search takes, measured by real steps on this machine, or why that can't be known."""
     from tuner.driver.disk_need import trials_at_once
     from tuner.driver.search_cost import measured_cost
 
@@ -93,7 +93,7 @@ def _cost(study: Study) -> tuple[SearchCost | None, list[str]]:
 
 
 def _disk(study: Study) -> DiskNeed:
-    """What the search's checkpoints take; raises StudyError where its limit can't hold the least."""
+    """What the search's checkpoints take; raises StudyError if its limit can't hold the least."""
     from tuner.driver.disk_need import disk_need, largest_checkpoint, trials_at_once
 
     need = disk_need(study, trials_at_once(study), largest_checkpoint(study))
@@ -102,7 +102,7 @@ def _disk(study: Study) -> DiskNeed:
 
 
 def samples(study: Study, count: int) -> list[dict[str, Any]]:
-    """What the study's search would try first, as far as it is known before any result."""
+    """The configurations that the search would try first, as far as they are known before any result."""
     from tuner.search import Proposals
 
     searcher = study.search.build(study.problem)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tuner.results.cleaning import Holding, Request
 
 HELP = {
-    "checkpoints": "delete checkpoints; trials that aren't over then start again from their beginning",
-    "logs": "delete what trials printed",
-    "wandb": "delete what W&B's client keeps",
-    "ray": "delete Ray's own files, and sessions in the temporary folder that dead searches left",
+    "checkpoints": "delete checkpoints; unfinished trials then start again from their beginning",
+    "logs": "delete the output of trials",
+    "wandb": "delete the files of W&B's client",
+    "ray": "delete Ray's own files, and what dead searches left in the temporary folder",
 }
 
 
@@ -29,16 +29,18 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("clean")
     parser.set_defaults(perform=perform)
     parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders (default: all runs under --storage)")
-    parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
+    parser.add_argument(
+        "--storage", default="runs", metavar="DIR|s3://…", help="the folder of all runs (default: runs)"
+    )
     group = parser.add_argument_group(
-        "what is deleted", "nothing by default; a run that a search still works on is left alone"
+        "what is deleted", "nothing by default; never files of a run whose search is still running"
     )
     for part, text in HELP.items():
         group.add_argument(f"--{part}", action="store_true", help=text)
     group.add_argument("--cache", action="store_true", help="delete tuner's own cache of decoded images")
-    group.add_argument("--run", action="store_true", help="delete whole runs, with all that they hold")
-    group.add_argument("--older", type=_age, metavar="AGE", help="only what is older than 30d, 12h or 2w")
-    group.add_argument("--keep-best", action="store_true", help="leave the winner's checkpoint; best/ stays anyway")
+    group.add_argument("--run", action="store_true", help="delete whole runs with all their files")
+    group.add_argument("--older", type=_age, metavar="AGE", help="only what is older than this, such as 30d, 12h or 2w")
+    group.add_argument("--keep-best", action="store_true", help="keep the winner's checkpoint; best/ always stays")
     group.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
     group.add_argument("--yes", action="store_true", help="don't ask")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -79,7 +81,7 @@ def _request(options: argparse.Namespace) -> Request:
 
 
 def _extra(options: argparse.Namespace) -> list[Path]:
-    """What is to be deleted beside runs."""
+    """Folders to delete that belong to no run."""
     from tuner.results.cleaning import cache_entries, sessions
 
     return [*(sessions() if options.ray else []), *(cache_entries(options.older) if options.cache else [])]
@@ -88,7 +90,7 @@ def _extra(options: argparse.Namespace) -> list[Path]:
 def _delete(
     options: argparse.Namespace, request: Request, found: list[Holding], chosen: list[Holding], extra: list[Path]
 ) -> dict[str, int | None]:
-    """Bytes that were freed, or would be, of each run and of all; None of a run where it couldn't be done."""
+    """Bytes that were freed, or would be, for each run and in all; None for a run that couldn't be cleaned."""
     from tuner.foreign_text import printable
     from tuner.results.cleaning import clean, delete_paths, size_of, would_free
 
@@ -145,7 +147,7 @@ def _told_beside(extra: list[Path]) -> str:
 
 
 def _asked(question: str) -> bool:
-    """Whether the user says yes. Raises StudyError where nobody can be asked."""
+    """Whether the user says yes. Raises StudyError if nobody can be asked."""
     if not sys.stdin.isatty():
         raise StudyError("clean asks before it deletes, got no terminal to ask at; add --yes, or --dry-run to look")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

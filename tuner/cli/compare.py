@@ -15,8 +15,8 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("compare")
     parser.set_defaults(perform=perform)
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders, of the same metric")
-    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page with its plots")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders with the same metric")
+    parser.add_argument("--html", metavar="FILE", help="write the comparison as a page with plots")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
 

@@ -36,7 +36,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Tell the shell that asks how its line goes on, and end the process."""
+    """Give the shell the completions of its line, and end the process."""
     import argcomplete
 
     for action in _arguments(parser):
@@ -56,7 +56,7 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _completer(placeholder: str) -> Completer:
-    """What completes values of a placeholder: words in lower case, and the kinds of paths that it names."""
+    """The completer for a placeholder: its lower-case words, and the kinds of paths that it names."""
     parts = placeholder.split("|")
 
     def complete(prefix: str, **_: Any) -> Iterator[str]:
@@ -119,9 +119,8 @@ _PATHS: dict[str, Callable[[str], Iterator[str]]] = {
 
 
 def _matches(prefix: str) -> Iterator[tuple[str, Path]]:
-    """Files and folders whose paths begin as the text does: how the text goes on, and the path.
-
-    Hidden ones only where the text begins their name.
+    """Files and folders whose paths begin with the text: the completed text, and the path. Hidden ones only if the text
+    begins their name.
     """
     head, slash, tail = prefix.rpartition("/")
     try:

@@ -16,9 +16,14 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument(
-        "--top", type=count, metavar="N", help="how many of the best configurations (default: 3, or all of fewer)"
+        "--top",
+        type=count,
+        metavar="N",
+        help="how many of the best configurations (default: 3, or fewer if the run has fewer)",
     )
-    parser.add_argument("--seeds", type=count, metavar="N", help="other seeds that each is trained under (default: 5)")
+    parser.add_argument(
+        "--seeds", type=count, metavar="N", help="number of other seeds for each configuration (default: 5)"
+    )
     add_take_over(parser)
     add_driver_options(parser)
 

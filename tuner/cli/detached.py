@@ -1,8 +1,8 @@
-"""A driver that nobody waits for: `python -m tuner.cli.detached FOLDER/task.json`, as the search service starts it.
+"""A driver that runs by itself: `python -m tuner.cli.detached FOLDER/task.json`, started by the search service.
 
 The task is an object with `study` (a file's path) or `run` (a folder to go on with), `storage`, `options`, `limits`,
-`driving`, `retry` and `cpus` (numbers, or null for all). What it writes beside it: see `tuner.lifecycle.detached`. What
-`tuner run` would show in a log goes to stdout, for `tuner logs`.
+`driving`, `retry` and `cpus` (numbers, or null for all). For the files that it writes there, see
+`tuner.lifecycle.detached`. What `tuner run` would show in a log goes to stdout, for `tuner logs`.
 """
 
 from __future__ import annotations

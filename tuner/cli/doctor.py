@@ -15,10 +15,15 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("doctor")
     parser.set_defaults(perform=perform)
-    parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders will lie (default: runs)")
-    parser.add_argument("--data-dir", default="data", metavar="DIR", help="where data sets lie (default: data)")
+    parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of runs (default: runs)")
+    parser.add_argument("--data-dir", default="data", metavar="DIR", help="the folder of data sets (default: data)")
     parser.add_argument(
-        "--only", action="append", default=[], choices=CHECKS, metavar="CHECK", help="this one, or these"
+        "--only",
+        action="append",
+        default=[],
+        choices=CHECKS,
+        metavar="CHECK",
+        help="run only this check; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
 

@@ -22,9 +22,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("export")
     parser.set_defaults(perform=perform)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
-    parser.add_argument("--to", choices=[*EXPORTS, *MODELS], required=True, dest="kind", help="the form")
+    parser.add_argument("--to", choices=[*EXPORTS, *MODELS], required=True, dest="kind", help="the format")
     parser.add_argument(
-        "path", metavar="PATH", help="a folder for tables, a new one for a model; for optuna a new SQLite file"
+        "path", metavar="PATH", help="a folder for tables; a new folder for a model; a new SQLite file for optuna"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     add_trust(parser)

@@ -28,25 +28,27 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("init")
     parser.set_defaults(perform=perform)
     parser.add_argument(
-        "data", metavar="DATA", help="a folder of images, a class per subfolder, or train/, val/ and test/ with such"
+        "data",
+        metavar="DATA",
+        help="a folder of images with a subfolder per class, or with train/, val/ and test/ that have these",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE.py", default="study.py", help="the study file to write (default: study.py)"
     )
     parser.add_argument(
-        "--minutes", type=positive, default=MINUTES, metavar="M", help="that the search may take (default: 30)"
+        "--minutes", type=positive, default=MINUTES, metavar="M", help="time that the search may take (default: 30)"
     )
     parser.add_argument(
-        "--ask", action="store_true", help="ask what the images can't show, before the study is written"
+        "--ask", action="store_true", help="ask about what the images can't show, before the study is written"
     )
     parser.add_argument(
         "--models",
         type=_names,
         default=(),
         metavar="A,B",
-        help="names of torchvision's models, instead of those that tuner would choose from",
+        help="torchvision's models to choose from, instead of tuner's own list",
     )
-    parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random ones")
+    parser.add_argument("--weights", choices=["imagenet", "none"], default="imagenet", help="none: random weights")
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
@@ -101,7 +103,7 @@ def _folder(given: str) -> Path:
 
 
 def _as_named(folder: Path, output: Path) -> str:
-    """The folder as the file has it: as it was given, where the file will be run from here."""
+    """The folder as the study file names it: as the user typed it, if the file will be run from here."""
     here = output.resolve().parent == Path.cwd()
     return str(folder) if here and not str(folder).startswith("~") else str(folder.resolve())
 

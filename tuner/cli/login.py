@@ -1,4 +1,4 @@
-"""`tuner login`: keep a token for a service, for the other verbs."""
+"""`tuner login`: store a token for a service, which the other verbs use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("login")
     parser.set_defaults(perform=perform)
     parser.add_argument("url", metavar="URL", help="the service's address")
-    parser.add_argument("--link", action="store_true", help="set the password by a link that works once; asks for it")
-    parser.add_argument("--user", metavar="NAME", help="the user's name (default: it is asked for)")
+    parser.add_argument(
+        "--link", action="store_true", help="set the password with a link that works once; asks for the link"
+    )
+    parser.add_argument("--user", metavar="NAME", help="the user's name (default: asks for it)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--days", type=float, metavar="N", help="how long the login is valid (default: 30)")
+    parser.add_argument("--days", type=float, metavar="N", help="days that the login is valid (default: 30)")
 
 
 def perform(options: argparse.Namespace) -> int:
@@ -31,7 +33,7 @@ def perform(options: argparse.Namespace) -> int:
     if "#" in options.url:
         url = options.url.partition("#")[0].removesuffix("/welcome")
         raise StudyError(
-            "a login link has no place in a command, which others on this machine can see, got one there; "
+            "a login link must not be in a command, which others on this machine can see, got one there; "
             f"use `tuner login {url} --link`, which asks for it"
         )
     secret = _secret() if options.link else None
@@ -50,7 +52,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _secret() -> str:
-    """That of a link, or what stands behind its `#`."""
+    """The secret of a link: the part after its `#`."""
     return _password("link: ", "a link").rpartition("#")[2].strip()
 
 

@@ -25,8 +25,8 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("logs")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
-    parser.add_argument("--trial", metavar="N", help="what this trial printed (default: what the driver did)")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the study is over")
+    parser.add_argument("--trial", metavar="N", help="the output of this trial (default: the driver's log)")
+    parser.add_argument("-f", "--follow", action="store_true", help="print new lines until the study is over")
     add_server(parser)
 
 
@@ -55,7 +55,7 @@ def _why_empty(study: RemoteStudy, trial: str | None) -> str:
     if trial is None:
         return "its driver printed nothing"
     if study.record["external"]:
-        return f"trial {trial} runs outside the service, whose worker has what it printed; `tuner show` says which"
+        return f"trial {trial} runs outside the service, where its worker has the output; `tuner show` names the worker"
     return f"trial {trial} printed nothing"
 
 

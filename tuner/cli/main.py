@@ -1,4 +1,4 @@
-"""Parse, do what the verb does, and turn what went wrong into a line and an exit code."""
+"""Parse the command, run the verb, and turn errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
-    """All verbs, with the options of one alone, whose modules are loaded; by default with the options of all."""
+    """The parser of all verbs; with the options of one verb, so that only its module is loaded, or by default of
+    all.
+    """
     found = Parser(prog="python -m tuner", description="Hyperparameter search for image classifiers, on Ray Tune.")
     found.set_defaults(searches=False)
     found.add_argument("--version", action="version", version=f"tuner {__version__}", help="print the version and exit")

@@ -17,7 +17,9 @@ from tuner.foreign_text import printable
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The run, and how the answer is waited for and shown."""
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
-    parser.add_argument("--no-wait", action="store_true", help="leave the order in the run's inbox, and don't wait")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="leave the order in the run's inbox, and don't wait for the answer"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 

@@ -38,7 +38,7 @@ def conclude(run: Run, options: argparse.Namespace) -> int:
 
 
 def tell_damages(*runs: Run) -> None:
-    """What of the runs can't be read, on stderr."""
+    """Say on stderr which parts of the runs can't be read."""
     from tuner.console.tables import print_damages
 
     for run in runs:

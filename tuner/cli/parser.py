@@ -10,14 +10,16 @@ from typing import NoReturn
 
 from tuner.cli.outcome import BAD_INPUT
 
-CLOSE = 0.8  # of 1: an option that is only a little alike may do something else
+CLOSE = 0.8  # of 1: an option that is less similar may do something else
 
 
 class Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        """As the base class does; what a verb doesn't know is refused here, so that its own help is named."""
+        """Like the base class, but unknown arguments are refused here, so that the message names the verb's own
+        help.
+        """
         found, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")

@@ -19,13 +19,11 @@ HIGHEST_PORT = 65_535
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """`--trust`."""
-    parser.add_argument(
-        "--trust", action="store_true", help="run the study.py of a run that belongs to somebody else, if it is needed"
-    )
+    parser.add_argument("--trust", action="store_true", help="run the study.py of another user's run if it is needed")
 
 
 def add_study_options(parser: argparse.ArgumentParser) -> None:
-    """What changes the study; `Study.with_options` takes the same."""
+    """Add the options that change the study; `Study.with_options` takes the same."""
     group = parser.add_argument_group("study")
     add_limits(group)
     group.add_argument(
@@ -33,16 +31,22 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
         type=_cpus,
         metavar="N|auto",
         dest="cpus",
-        help="auto: one thread each, as many as fit",
+        help="CPUs of one trial; auto: one thread for each, as many trials as fit",
     )
     group.add_argument(
-        "--gpus-per-trial", type=_gpus, metavar="N|auto", dest="gpus", help="may be a fraction; auto: shared"
+        "--gpus-per-trial",
+        type=_gpus,
+        metavar="N|auto",
+        dest="gpus",
+        help="GPUs of one trial, also a fraction; auto: trials share them",
     )
     group.add_argument("--strategy", metavar="|".join(STRATEGIES), help="how one trial uses several devices")
-    group.add_argument("--placement", metavar="pack|spread", help="a trial's devices on one node, or over several")
+    group.add_argument(
+        "--placement", metavar="pack|spread", help="all devices of a trial on one node, or spread over several nodes"
+    )
     group.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="fix a hyperparameter")
-    group.add_argument("--weights", metavar="imagenet|none|PATH", help="what training starts from")
-    group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
+    group.add_argument("--weights", metavar="imagenet|none|PATH", help="the weights that training starts from")
+    group.add_argument("--data-dir", metavar="DIR", help="the folder of data sets; missing ones are downloaded into it")
     group.add_argument("--seed", type=natural, metavar="N", help="the same seed makes the same suggestions")
     group.add_argument(
         "--no-history", action="store_const", const=False, dest="history", help="learn nothing from earlier runs"
@@ -50,9 +54,9 @@ def add_study_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--portfolio",
         action=argparse.BooleanOptionalAction,
-        help="start from what tuner's own studies of small networks found",
+        help="start with configurations that did well in tuner's own studies of small networks",
     )
-    group.add_argument("--name", metavar="NAME", help="the study's name, which is its folder's")
+    group.add_argument("--name", metavar="NAME", help="the name of the study and of its folder")
 
 
 def add_limits(group: argparse._ArgumentGroup) -> None:
@@ -66,30 +70,30 @@ def add_limits(group: argparse._ArgumentGroup) -> None:
 
 
 def add_take_over(parser: argparse.ArgumentParser) -> None:
-    """That a run whose driver still works on it is taken over."""
+    """Add `--take-over`."""
     parser.add_argument(
         "--take-over", action="store_true", help="take the run over from a driver that still works on it"
     )
 
 
 def add_driver_options(parser: argparse.ArgumentParser) -> None:
-    """What a search runs on and how it shows."""
+    """Add the options that say where a search runs and how it is shown."""
     group = parser.add_argument_group("how it runs")
-    group.add_argument("--concurrency", type=count, metavar="N", help="trials at once, at most")
+    group.add_argument("--concurrency", type=count, metavar="N", help="the most trials at once")
     group.add_argument("--address", metavar="HOST:PORT", help="an existing Ray cluster ('auto' to find it)")
     group.add_argument(
-        "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online where logged in)"
+        "--wandb", choices=["off", "offline", "online"], help="Weights & Biases (default: online if logged in)"
     )
     group.add_argument("--nice", type=natural, metavar="N", help="lower the workers' priority (0 to 19, default: 0)")
     group.add_argument(
-        "--grace", type=amount, metavar="SECONDS", help="to end in order after Ctrl-C or a signal (default: 25)"
+        "--grace", type=amount, metavar="SECONDS", help="time to save and end after Ctrl-C or a signal (default: 25)"
     )
     group.add_argument(
         "--notify",
         action="append",
         default=[],
         metavar="CMD|URL",
-        help="gets a message at the end and at new best values; may be repeated (default: the lines of $TUNER_NOTIFY)",
+        help="gets a message at the end and at each new best value; may be repeated (default: lines of $TUNER_NOTIFY)",
     )
     group.add_argument("--quiet", action="store_true", help="no progress on stderr")
     group.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -135,7 +139,9 @@ def port(text: str) -> int:
 
 
 def assignment(text: str, before: str = "--set ") -> tuple[str, Any]:
-    """`lr=0.1` as ("lr", 0.1); a value that is no Python literal is a string. `before` is what stands before it."""
+    """`lr=0.1` as ("lr", 0.1); a value that is not a Python literal is a string. `before` is the option, for
+    messages.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise StudyError(f"{before}needs NAME=VALUE, got {text!r}; write {before}lr=0.001")

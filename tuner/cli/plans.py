@@ -1,4 +1,4 @@
-"""What a run that exists set out to do."""
+"""What a run was started to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def plan_of(run: Run, **limits: Any) -> Plan:
-    """What a run set out to do, with other limits where they are given."""
+    """What a run was started to do, with other limits if they are given."""
     from tuner.console.progress import Plan
 
     return Plan.of_run(run, limits)

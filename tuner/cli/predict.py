@@ -35,13 +35,13 @@ def add(verbs: Verbs) -> None:
         "images",
         metavar="IMAGE",
         nargs="+",
-        help="image files, folders, patterns in quotes, @LIST with a path a line",
+        help="image files, folders, patterns in quotes, or @LIST, a file with one path per line",
     )
     parser.add_argument("--csv", metavar="FILE.csv", help="write the probabilities of all classes into a new file")
     parser.add_argument(
         "--embeddings",
         metavar="FILE.npz",
-        help="write what goes into the model's last layer into a new NumPy file: images, embeddings",
+        help="write the inputs of the model's last layer into a new NumPy file with images and embeddings",
     )
     parser.add_argument("--json", action="store_true", help="one JSON list on stdout")
     add_trust(parser)
@@ -98,7 +98,7 @@ def _write_embeddings(path: str, rows: Sequence[Answer]) -> None:
 
 
 def _with_progress(found: Iterable[Answer], total: int) -> Iterator[Answer]:
-    """The answers, counted on a terminal where there are many."""
+    """The answers, with a counter on the terminal if there are many."""
     shown = total >= MANY and sys.stderr.isatty()
     for count, answer in enumerate(found, start=1):
         if shown and (count % EVERY == 0 or count == total):

@@ -13,7 +13,7 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("priority")
     parser.set_defaults(perform=perform)
     parser.add_argument("study", metavar="ID", help=STUDY)
-    parser.add_argument("priority", metavar="N", type=int, help="the new one; higher goes first")
+    parser.add_argument("priority", metavar="N", type=int, help="the new priority; higher goes first")
     add_server(parser)
 
 

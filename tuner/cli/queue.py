@@ -1,4 +1,4 @@
-"""`tuner queue`: what a service runs, and what waits for which reason."""
+"""`tuner queue`: the studies that a service runs, and those that wait and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("queue")
     parser.set_defaults(perform=perform)
-    parser.add_argument("--why", metavar="ID", help=f"why this one doesn't run: {STUDY}")
+    parser.add_argument("--why", metavar="ID", help=f"say why this study doesn't run: {STUDY}")
     parser.add_argument("--all", action="store_true", help="also studies that are over")
     add_server(parser)
 

@@ -30,10 +30,14 @@ def add(verbs: Verbs) -> None:
         help="a grid (default), or narrower ranges for the search algorithm",
     )
     parser.add_argument(
-        "--quantile", type=positive, default=0.25, metavar="SHARE", help="share of good trials (default: 0.25)"
+        "--quantile",
+        type=positive,
+        default=0.25,
+        metavar="SHARE",
+        help="share of trials that count as good (default: 0.25)",
     )
     parser.add_argument(
-        "--configurations", type=count, default=30, metavar="N", help="of a grid, at most (default: 30)"
+        "--configurations", type=count, default=30, metavar="N", help="the most configurations of a grid (default: 30)"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")

@@ -14,7 +14,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("refit")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN)
-    parser.add_argument("--undo", action="store_true", help="let the winner's own network ship again; trains nothing")
+    parser.add_argument(
+        "--undo", action="store_true", help="put the winner's own network back into best/; trains nothing"
+    )
     add_take_over(parser)
     add_driver_options(parser)
 

@@ -14,7 +14,7 @@ from tuner.foreign_text import printable
 if TYPE_CHECKING:
     from tuner.service.client import Client, RemoteStudy
 
-STUDY = "a study of the service by its number, 17 or @17"
+STUDY = "the number of a study of the service, 17 or @17"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuner.replay import Replayed, ReplayedEpoch
     from tuner.replay.stays import Way
 
-DIFFERENT = NO_WINNER  # the exit code of a curve that is another one
+DIFFERENT = NO_WINNER  # the exit code for a different curve
 
 
 def add(verbs: Verbs) -> None:
@@ -28,7 +28,10 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("run", metavar="RUN", help=RUN)
     parser.add_argument("trial", metavar="TRIAL", help="the trial's id; leading zeros may be left out")
     parser.add_argument(
-        "--epochs", type=count, metavar="N", help="train N epochs in total; beyond the trial's end from its checkpoint"
+        "--epochs",
+        type=count,
+        metavar="N",
+        help="train N epochs in total; those after the trial's end start from its checkpoint",
     )
     parser.add_argument("--cpus", type=count, metavar="N", help="CPU threads (default: as many as the trial had)")
     parser.add_argument("--output", metavar="DIR", help="write the last checkpoint and all metrics into a new folder")
@@ -66,7 +69,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 class _Shown:
-    """Prints a replay while it goes on: on stdout, or on stderr where that gets JSON."""
+    """Prints a replay while it runs: on stdout, or on stderr if stdout gets JSON."""
 
     def __init__(self, *, json: bool) -> None:
         self._stream = sys.stderr if json else sys.stdout

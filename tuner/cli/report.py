@@ -10,7 +10,7 @@ from tuner.cli.outcome import SUCCESS, tell_damages
 from tuner.cli.verbs import Verbs
 from tuner.foreign_text import printable
 
-HELP = "default: the newest run under runs/; of @17, a study of a service, the report is saved here"
+HELP = "a run folder (default: the newest run under runs/); the report of @17, a study of a service, is saved here"
 
 
 def add(verbs: Verbs) -> None:

@@ -24,7 +24,7 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("resume")
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("run", metavar="RUN", help=RUN_OR_STUDY)
-    add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
+    add_limits(parser.add_argument_group("limits", "for the whole run, including what it has already used"))
     add_take_over(parser)
     add_driver_options(parser)
 

@@ -1,4 +1,4 @@
-"""`tuner retry`: run failed trials again after their cause was mended."""
+"""`tuner retry`: run failed trials again after their cause was corrected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(verbs: Verbs) -> None:
         dest="trials_again",
         help="this failed trial; may be given several times (default: all but those that diverged)",
     )
-    add_limits(parser.add_argument_group("limits", "of the whole run, with what it has already used"))
+    add_limits(parser.add_argument_group("limits", "for the whole run, including what it has already used"))
     add_take_over(parser)
     add_driver_options(parser)
 

@@ -19,7 +19,9 @@ def add(verbs: Verbs) -> None:
     parser.set_defaults(perform=perform, searches=True)
     parser.add_argument("space", metavar="SPACE.py", help="a file that declares `study = Study(...)`")
     add_study_options(parser)
-    parser.add_argument("--storage", default="runs", metavar="DIR|s3://…", help="where run folders lie (default: runs)")
+    parser.add_argument(
+        "--storage", default="runs", metavar="DIR|s3://…", help="the folder of all runs (default: runs)"
+    )
     add_driver_options(parser)
 
 

@@ -25,9 +25,9 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("serve")
     parser.set_defaults(perform=perform)
-    parser.add_argument("--storage", default="runs", metavar="DIR", help="where run folders lie (default: runs)")
+    parser.add_argument("--storage", default="runs", metavar="DIR", help="the folder of all runs (default: runs)")
     parser.add_argument(
-        "--backup", metavar="FILE", help="copy the service's database to a new file and end; also while it is served"
+        "--backup", metavar="FILE", help="copy the service's database to a new file and end; works while a server runs"
     )
     parser.add_argument(
         "--limit",
@@ -35,21 +35,27 @@ def add(verbs: Verbs) -> None:
         default=[],
         dest="limits",
         metavar="NAME=VALUE",
-        help="in place of a default, as queued_per_user=50; may be repeated",
+        help="change a limit, such as queued_per_user=50; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, once it listens")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, when the server listens")
     group = parser.add_argument_group("address")
-    group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="to listen at (default: 127.0.0.1)")
-    group.add_argument("--port", type=port, default=8765, metavar="N", help="to listen at (default: 8765; 0: any)")
-    group.add_argument("--tls-cert", metavar="FILE", help="certificate, which another address than loopback needs")
-    group.add_argument("--tls-key", metavar="FILE", help="its key")
-    group.add_argument("--behind-proxy", action="store_true", help="a proxy has TLS and is the only one to reach it")
+    group.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen at (default: 127.0.0.1)"
+    )
+    group.add_argument(
+        "--port", type=port, default=8765, metavar="N", help="port to listen at (default: 8765; 0: any free port)"
+    )
+    group.add_argument("--tls-cert", metavar="FILE", help="TLS certificate; needed for any address except loopback")
+    group.add_argument("--tls-key", metavar="FILE", help="key of the certificate")
+    group.add_argument(
+        "--behind-proxy", action="store_true", help="a proxy provides TLS, and only the proxy can reach the server"
+    )
     group.add_argument(
         "--name",
         action="append",
         default=[],
         metavar="HOST",
-        help="a name that browsers call it by; may be repeated",
+        help="a host name that browsers use for the server; may be repeated",
     )
     group = parser.add_argument_group("webhooks")
     group.add_argument(
@@ -57,17 +63,17 @@ def add(verbs: Verbs) -> None:
         action="append",
         default=[],
         metavar="NETWORK",
-        help="an address or network, as 10.1.0.0/16, that webhooks may reach though it isn't public; may be repeated",
+        help="a private address or network, such as 10.1.0.0/16, that webhooks may reach; may be repeated",
     )
-    group.add_argument("--webhook-ca", metavar="FILE", help="certificates to trust there beside the system's, in PEM")
+    group.add_argument("--webhook-ca", metavar="FILE", help="further certificates to trust for webhooks, in PEM")
     group = parser.add_argument_group("what drivers get")
     group.add_argument("--cpus", type=natural, metavar="N", help="CPUs for all studies together (default: all)")
     group.add_argument("--gpus", type=natural, metavar="N", help="GPUs for all studies together (default: all)")
     group.add_argument(
         "--ray-jobs",
         metavar="URL",
-        help="run drivers as jobs of the Ray cluster with this dashboard, with --cpus and --gpus of it; its machines "
-        "need the storage folder under the same path",
+        help="run drivers as jobs of the Ray cluster with this dashboard; --cpus and --gpus say how much of it; its "
+        "machines need the storage folder under the same path",
     )
     group.add_argument(
         "--pass",
@@ -75,7 +81,7 @@ def add(verbs: Verbs) -> None:
         default=[],
         dest="passed",
         metavar="NAME",
-        help="an environment variable for drivers though it looks like a secret, as WANDB_API_KEY; may be repeated",
+        help="give drivers this environment variable that looks like a secret, e.g. WANDB_API_KEY; may be repeated",
     )
 
 

@@ -15,9 +15,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("set")
     parser.set_defaults(perform=perform)
     add_common(parser)
-    group = parser.add_argument_group("limits", "of the whole run, with what it has already used")
+    group = parser.add_argument_group("limits", "for the whole run, including what it has already used")
     add_limits(group)
-    group.add_argument("--concurrency", type=count, metavar="N", help="trials at once; fewer only start fewer")
+    group.add_argument("--concurrency", type=count, metavar="N", help="trials at once; a lower number ends no trial")
 
 
 def perform(options: argparse.Namespace) -> int:

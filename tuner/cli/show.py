@@ -29,18 +29,20 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("show")
     parser.set_defaults(perform=perform)
-    parser.add_argument("run", metavar="RUN", nargs="?", default="runs", help="default: the newest run under runs/")
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", default="runs", help="a run folder (default: the newest run under runs/)"
+    )
     parser.add_argument("--trial", metavar="ID", help="one trial: its epochs, and the traceback if it failed")
-    parser.add_argument("--log", action="store_true", help="what that trial printed")
-    parser.add_argument("-f", "--follow", action="store_true", help="with --log: go on until the trial ends")
+    parser.add_argument("--log", action="store_true", help="with --trial: the trial's output")
+    parser.add_argument("-f", "--follow", action="store_true", help="with --log: print new lines until the trial ends")
     parser.add_argument("--all", action="store_true", help="every trial, not only the best that fit the terminal")
-    parser.add_argument("--watch", action="store_true", help="follow a search that another process runs, then show it")
+    parser.add_argument("--watch", action="store_true", help="follow a running search to its end, then show it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     group = parser.add_argument_group("in a browser")
     group.add_argument(
-        "--web", action="store_true", help="a page that follows the run, on this machine alone; Ctrl-C ends it"
+        "--web", action="store_true", help="serve a page that follows the run, only on this machine; Ctrl-C ends it"
     )
-    group.add_argument("--port", type=port, metavar="N", help="of that page (default: any that is free)")
+    group.add_argument("--port", type=port, metavar="N", help="port of that page (default: any free port)")
 
 
 def perform(options: argparse.Namespace) -> int:
@@ -68,7 +70,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _name_report(run: Run, options: argparse.Namespace) -> None:
-    """Where the report lies; with a winner, it is said with it."""
+    """Print where the report is; with a winner, that line already says it."""
     from tuner.results.text import report_of
 
     report = report_of(run)
@@ -108,7 +110,7 @@ def _show_log(run: Run, options: argparse.Namespace) -> None:
 
 
 def _follow(run: Run, trial: str) -> None:
-    """Print what a trial prints, until it ends; say so where that is nothing."""
+    """Print a trial's output until it ends; say so if there is none."""
     from tuner.console.printing import print_log
     from tuner.results import follow_log
 
@@ -141,5 +143,5 @@ def _watch(run: Run) -> None:
                         shown.on_event({"event": CONCLUDING, "time": event["time"], "step": "waiting for the report"})
                 time.sleep(WATCH_SECONDS if alive else 0)
             left = load_run(run.path)
-            if left.status == "interrupted":  # its driver may have been killed, and left no word
+            if left.status == "interrupted":  # its driver may have been killed before it could write this
                 shown.on_event({"event": OVER[1], "time": left.record.last_time or time.time()})

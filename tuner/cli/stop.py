@@ -13,7 +13,7 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("stop")
     parser.set_defaults(perform=perform)
     add_common(parser)
-    parser.add_argument("--trial", metavar="ID", help="this trial alone; the search goes on")
+    parser.add_argument("--trial", metavar="ID", help="end only this trial; the search goes on")
 
 
 def perform(options: argparse.Namespace) -> int:

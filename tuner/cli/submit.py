@@ -16,7 +16,7 @@ from tuner.foreign_text import printable
 if TYPE_CHECKING:
     from tuner.service.client import RemoteStudy
 
-CHECK_SECONDS = 120.0  # that its check is waited for
+CHECK_SECONDS = 120.0  # seconds to wait for the check
 
 
 def add(verbs: Verbs) -> None:
@@ -26,20 +26,22 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "study",
         metavar="SPACE.py",
-        help="a study file; modules beside it that it imports go along. Or a study in JSON, STUDY.json, whose trials "
-        "workers ask for",
+        help="a study file; modules in its folder that it imports are sent, too. Or a study in JSON, STUDY.json, "
+        "whose trials are run by workers",
     )
-    parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; above 0 for admins")
+    parser.add_argument("--priority", type=int, default=0, metavar="N", help="-10 to 10; only admins give more than 0")
     parser.add_argument("--preemptible", action="store_true", help="may be paused for studies of a higher priority")
     parser.add_argument(
-        "--devices", type=count, metavar="N", help="devices that it has at once (default: what the study says)"
+        "--devices", type=count, metavar="N", help="number of devices for the study (default: as the study says)"
     )
-    parser.add_argument("--concurrency", type=count, metavar="N", help="trials at once, at most")
+    parser.add_argument("--concurrency", type=count, metavar="N", help="the most trials at once")
     parser.add_argument(
-        "--after", action="append", default=[], metavar="ID", help="begin once this study has finished; may be repeated"
+        "--after", action="append", default=[], metavar="ID", help="begin when this study has finished; may be repeated"
     )
     waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument("--wait", action="store_true", help="wait until it is over; exit code 1 if it didn't finish")
+    waiting.add_argument(
+        "--wait", action="store_true", help="wait until the study is over; exit code 1 if it didn't finish"
+    )
     waiting.add_argument(
         "--no-wait", action="store_true", help="return before the service has checked it (default: wait for its check)"
     )
@@ -73,7 +75,7 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _wait_for_its_check(options: argparse.Namespace, study: RemoteStudy) -> None:
-    """Raises StudyError where the service refuses the study."""
+    """Raises StudyError if the service refuses the study."""
     print(printable(f"study @{study.id} {study.record['name']} is {study.state}"), file=sys.stderr)
     try:
         study.checked(CHECK_SECONDS)

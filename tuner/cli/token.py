@@ -1,4 +1,4 @@
-"""`tuner token`: what programs show a service in place of a password."""
+"""`tuner token`: tokens with which programs identify themselves at a service."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("token")
     parser.set_defaults(perform=perform)
     parser.add_argument("action", choices=("create", "list", "revoke"), help="what to do")
-    parser.add_argument("name", metavar="NAME|ID", nargs="?", help="create: what it is for; revoke: its number")
-    parser.add_argument("--role", choices=ROLES, help="the most that it may do (default: what you may do)")
-    parser.add_argument("--days", type=float, metavar="N", help="how long it is valid (default: 30)")
+    parser.add_argument("name", metavar="NAME|ID", nargs="?", help="create: a name for the token; revoke: its number")
+    parser.add_argument("--role", choices=ROLES, help="the token's role (default: your own)")
+    parser.add_argument("--days", type=float, metavar="N", help="days that it is valid (default: 30)")
     add_server(parser)
 
 

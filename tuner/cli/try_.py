@@ -1,4 +1,4 @@
-"""`tuner try`: have a search run a configuration of yours."""
+"""`tuner try`: let a search run a configuration that you choose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("try")
     parser.set_defaults(perform=perform)
     add_common(parser)
-    parser.add_argument("values", nargs="+", metavar="NAME=VALUE", help="hyperparameters; what is missing is sampled")
+    parser.add_argument(
+        "values", nargs="+", metavar="NAME=VALUE", help="hyperparameters; those that you leave out are sampled"
+    )
 
 
 def perform(options: argparse.Namespace) -> int:

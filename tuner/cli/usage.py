@@ -13,7 +13,7 @@ def add(verbs: Verbs) -> None:
     """Its arguments."""
     parser = verbs.add_parser("usage")
     parser.set_defaults(perform=perform)
-    parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="of the last days (default: 7)")
+    parser.add_argument("--days", type=positive, default=7.0, metavar="N", help="how many days back (default: 7)")
     add_server(parser)
 
 

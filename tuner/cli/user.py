@@ -17,7 +17,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "action",
         choices=("add", "remove", "role", "link", "list"),
-        help="link: a new one for a user who forgot the password",
+        help="link: make a new link for a user who forgot the password",
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="the user")
     parser.add_argument("role", metavar="ROLE", nargs="?", choices=ROLES, help="viewer, worker, submitter or admin")

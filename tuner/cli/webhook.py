@@ -1,4 +1,4 @@
-"""`tuner webhook`: addresses that a service tells of studies."""
+"""`tuner webhook`: addresses to which a service sends messages about studies."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ def add(verbs: Verbs) -> None:
     parser.add_argument(
         "name", metavar="URL|ID", nargs="?", help="add: an https:// address; remove, test, sent: its number"
     )
-    parser.add_argument("--event", action="append", choices=EVENTS, help="may be repeated (default: all)")
-    parser.add_argument("--everybodys", action="store_true", help="of everybody's studies (for admins)")
+    parser.add_argument(
+        "--event", action="append", choices=EVENTS, help="an event to send; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--everybodys", action="store_true", help="messages about everybody's studies (only for admins)"
+    )
     add_server(parser)
 
 

@@ -1,4 +1,4 @@
-"""What `check` says of a folder of images."""
+"""What `check` says about a folder of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN_LEFT_OUT = 10
 def print_data(found: FolderHeaders, *, decoded: bool = False) -> None:
     """Classes with their images, sizes, kinds, what would be left out, and what the user should know.
 
-    `decoded` says that what is left out is all of it.
+    `decoded`: all images were decoded, so that the list of files that are left out is complete.
     """
     console = new_console()
     splits = list(dict.fromkeys(part for each in found.counts.values() for part in each))

@@ -25,4 +25,4 @@ def summary(findings: Sequence[Finding]) -> str:
     noticed = sum(finding.status == "notice" for finding in findings)
     if broken:
         return f"{plural(broken, 'check')} failed: searches won't work here until this is fixed"
-    return f"searches will work here ({plural(noticed, 'notice') if noticed else 'nothing to mend'})"
+    return f"searches will work here ({plural(noticed, 'notice') if noticed else 'nothing to fix'})"

@@ -14,13 +14,13 @@ from tuner.history.events import Event
 from tuner.history.records import TrialRecord
 from tuner.results.text import averaged, outcome, plural, settings, short, with_error
 
-QUIET_SECONDS = 30.0  # after which an epoch is worth a line, and silence needs one
+QUIET_SECONDS = 30.0  # after which an epoch gets a line, and silence is ended by one
 NAMED_TRIALS = 4
 _LOOK_SECONDS = 1.0
 
 
 class Lines:
-    """A line per trial that starts or ends, and every QUIET_SECONDS at least one that says how the search goes.
+    """A line per trial that starts or ends, and at least every QUIET_SECONDS one about the state of the search.
 
     `clock` gives the time in seconds.
     """
@@ -69,7 +69,7 @@ class Lines:
                     self._say(line)
 
     def break_silence(self) -> None:
-        """Print how the search goes, if nothing was printed for QUIET_SECONDS."""
+        """Print the state of the search if nothing was printed for QUIET_SECONDS."""
         with self._lock:
             if self._is_quiet():
                 self._say(self._standing())
@@ -127,7 +127,7 @@ class Lines:
         )
 
     def _standing(self) -> str:
-        """What goes on, where no event says so."""
+        """What is being done while no event says so."""
         if self._doing:
             return f"still {self._doing}"
         running = self._progress.running()

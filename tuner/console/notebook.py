@@ -1,4 +1,4 @@
-"""A search while it runs, in a notebook: a table and the curve of the best value, drawn anew where they stand."""
+"""A search while it runs, in a notebook: a table and the curve of the best value, redrawn in place."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NotebookDisplay:
             self._draw()
 
     def on_event(self, event: Event) -> None:
-        """Take the event, and draw if the last drawing is old, or what happened is rare."""
+        """Take the event; draw if the last drawing is old or the event is a rare one."""
         kind = event["event"]
         if kind == OPENING:
             self._handle.update(
@@ -83,9 +83,8 @@ def shown_here(plan: Plan, *, quiet: bool, earlier: Iterable[Event] = ()) -> Dis
 
 
 def progress_html(progress: Progress, answers: Sequence[str] = (), concluding: str = "") -> str:
-    """A search as it stands: trials, totals, the best so far and its curve, failures, and the answers to orders.
-
-    `concluding` is what is done once the search is over.
+    """The state of a search: trials, totals, the best so far and its curve, failures, and the answers to orders.
+    `concluding` is the current step after the search.
     """
     columns = ("trial", "status", "epoch", progress.plan.metric, "curve", "time", "settings")
     head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)

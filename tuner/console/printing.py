@@ -25,7 +25,7 @@ def new_table(*columns: str) -> Table:
 
 
 class Output(Console):
-    """Raises BrokenPipeError where rich would end the process with 1, which means that no trial succeeded.
+    """Raises BrokenPipeError if rich would end the process with 1, which means that no trial succeeded.
 
     All text passes `printable`, as most of it comes from files that anybody may have written.
     """

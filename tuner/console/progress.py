@@ -39,7 +39,7 @@ def display(
 ) -> Display:
     """The display that fits the stream: nothing, a live table, or lines.
 
-    `earlier` events are known but not shown; `opening` says what is done before the first trial is there.
+    `earlier` events are known but not shown; `opening` says what is done before the first trial starts.
     """
     if quiet:
         return Silence()
@@ -61,7 +61,7 @@ class Silence:
 
 
 class LiveTable:
-    """A table that is drawn anew a few times a second, and stays when the search ends."""
+    """A table that is redrawn a few times a second, and stays when the search ends."""
 
     def __init__(self, progress: Progress, console: Console, opening: str = "starting Ray") -> None:
         self._progress, self._console, self._opening = progress, console, opening

@@ -1,4 +1,4 @@
-"""How a search stands, in the numbers that every display shows; from its events alone."""
+"""The state of a search in the numbers that every display shows; computed only from its events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEVICE_METRICS = ("device_utilisation", "memory_bytes", "images_per_second")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search set out to do."""
+    """What a search was started to do."""
 
     study: str
     metric: str
@@ -47,14 +47,14 @@ class Plan:
 
     @classmethod
     def of(cls, study: Study) -> Plan:
-        """What a study sets out to do."""
+        """The plan of a study."""
         plan = cls.within(vars(study.budget) | {"trials": study.trials}, study.name, study.metric, study.mode)
         rungs = tuple(study.scheduler.rungs(plan.max_epochs))
         return replace(plan, scheduler=repr(study.scheduler), rungs=rungs, scored=not study.declared_trial.is_code)
 
     @classmethod
     def of_run(cls, run: Run, limits: Mapping[str, Any]) -> Plan:
-        """What a run set out to do, with other limits where they are given."""
+        """The plan of a run, with other limits if they are given."""
         given = {name: value for name, value in limits.items() if value is not None}
         longest = {"max_epochs": run.budget.get("max_epochs") or run.longest_trial}
         plan, ahead = cls.within(run.budget | longest | given, run.name, run.metric, run.mode), ahead_of(run)
@@ -63,12 +63,12 @@ class Plan:
 
     @classmethod
     def within(cls, budget: Mapping[str, Any], study: str, metric: str, mode: str) -> Plan:
-        """What a search sets out to do within a budget, given by its fields."""
+        """The plan of a search within a budget, given by its fields."""
         return cls(study, metric, mode, budget.get("trials"), budget.get("max_epochs") or 1, dict(budget))
 
     @property
     def ahead(self) -> Ahead:
-        """What the time left follows from."""
+        """The data from which the time left is computed."""
         factor = reduction_factor(self.scheduler)
         kind = has_brackets(self.scheduler), has_own_rule(self.scheduler), self.scored
         limits = {name: value for name, value in self.limits.items() if name != "trials"}
@@ -76,7 +76,7 @@ class Plan:
 
 
 def answered(event: Event) -> str:
-    """An order and what became of it: who, what."""
+    """An order and its answer: who ordered what."""
     given = " ".join(f"{name}={short(value)}" for name, value in event["arguments"].items())
     refused = "refused: " if event["event"] == "order_refused" else ""
     return f"{event['by']}: {event['verb']}{' ' if given else ''}{given}: {refused}{event['message']}"
@@ -118,7 +118,7 @@ class Progress:
             self.bests.append(better(self.bests[-1], value) if self.bests else value)
 
     def incumbent(self) -> str:
-        """What the best trial so far comes to, and which it is."""
+        """The best trial so far, and its value."""
         best = self.record.best_trial()
         worth = best and self.record.standing_of(best.trial)
         return f"{with_error(worth)} by {best.trial}" if best and worth else "none"
@@ -160,10 +160,10 @@ class Progress:
         return saved_share(self.record.trials.values(), self.plan.max_epochs)
 
     def eta(self) -> str:
-        """The time left with its 80 % interval, or how long it has taken where nobody can know.
+        """The time left with its 80 % interval, or the time taken so far if the time left can't be known.
 
-        After the last trial the winner is scored and the report written: that is not "in all" yet. Of a search that was
-        paused nobody knows when it goes on.
+        After the last trial the winner is still scored and the report written, so this is not yet the total. When a
+        paused search will go on is unknown.
         """
         if self.record.ended is not None:
             return f"the trials took {duration(self.record.wall_seconds)}"
@@ -181,7 +181,7 @@ class Progress:
         return f"{duration(elapsed)} so far" if left is None else str(left)
 
     def _confirming(self) -> str:
-        """How much of what `tuner confirm` asked for is left; empty where nothing is."""
+        """How much of the work for `tuner confirm` is left; empty if nothing is."""
         waiting = self.record.confirming.waiting
         running = [trial for trial in self.record.trials.values() if trial.confirms and trial.live]
         left = sum(full_length(self.record.trials[first].config, self.plan.max_epochs) for first in waiting)
@@ -190,7 +190,7 @@ class Progress:
         return f"{trials} left to confirm, {plural(left, 'epoch')}" if waiting or running else ""
 
     def time_left(self, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
+        """How long the search still takes from `now` on (seconds since 1970); None if nobody can know."""
         return self._reckoning.left(self.record, self.plan.ahead, now)
 
     def sparkline(self, trial: TrialRecord) -> str:
@@ -202,7 +202,7 @@ class Progress:
         return sparkline(values, *self._range, SPARKLINE)
 
     def device_use(self) -> str:
-        """What the running trials said last of their devices: how many, utilisation, memory, images a second."""
+        """What the running trials last reported of their devices: how many, utilisation, memory, images a second."""
         running = [trial.metrics() for trial in self.running()]
         told = {name: [float(m[name]) for m in running if finite(m.get(name))] for name in _DEVICE_METRICS}
         parts = []

@@ -62,7 +62,7 @@ def print_earlier(runs: Sequence[tuple[str, int, str | None]]) -> None:
 
 
 def print_refinement(found: Refinement, path: Path) -> None:
-    """What became of each hyperparameter, and how to run it."""
+    """How each hyperparameter changed, and how to run the new study."""
     console = new_console()
     console.print(found.summary)
     new = found.study.search_space

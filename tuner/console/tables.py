@@ -47,7 +47,7 @@ LEAST_MISSED = ("at", "time", "epochs", "status", "seeds")  # columns that a nar
 
 
 def print_comparison(found: Comparison) -> None:
-    """A row per run, one per group of runs where there are any, and who is better at equal cost."""
+    """A row per run, a row per group of runs if there are groups, and which is better at equal cost."""
     console = new_console()
     for columns in (found.table, *[found.by_group] * found.has_groups):
         table = new_table(*map(str, columns.columns))
@@ -113,9 +113,8 @@ def _told(run: Run) -> list[str]:
 def _columns_that_fit(
     run: Run, trials: Sequence[TrialRecord], width: int
 ) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """The cells of the columns that a row has room for unbroken, the settings among them, and the columns left out.
-
-    `value` is the metric's: its name may be broken into lines, its values may not.
+    """The cells of the columns for which a row has room without line breaks, the settings among them, and the columns
+    left out. `value` is the metric's column: its name may be broken into lines, its values may not.
     """
     bests = [run.record.standing_of(trial.trial) for trial in trials]
     several = any(best is not None and best.seeds > 1 for best in bests)
@@ -150,7 +149,7 @@ def _width(columns: dict[str, list[str]], name: int) -> int:
 
 
 def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Table:
-    """Broken into lines are the metric's name, where there is no room for it, and no other cell."""
+    """The metric's name is broken into lines if it has no room; no other cell is."""
     table = new_table(*(metric if column == "value" else column for column in columns))
     name = cell_len(printable(metric))
     for column, described in zip(columns, table.columns, strict=True):
@@ -164,7 +163,7 @@ def _trials_table(metric: str, columns: dict[str, list[str]], width: int) -> Tab
 
 
 def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> list[str]:
-    """Names of the settings that so many columns have room for: where not all fit, those that matter most."""
+    """Names of the settings that this many columns have room for: where not all fit, those that matter most."""
     configs = [flat_config(trial.config) for trial in trials]
     every = list(dict.fromkeys(name for config in configs for name in config))
     needed = {name: max(len(settings({name: c[name]})) for c in configs if name in c) + 1 for name in every}
@@ -180,7 +179,7 @@ def _settings_that_fit(run: Run, trials: Sequence[TrialRecord], room: int) -> li
 
 
 def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]) -> list[str]:
-    """How many trials and settings of the table, and which of its columns, aren't shown, and how they are."""
+    """How many trials and settings, and which columns, aren't shown, and how to see them."""
     every = {name for trial in run.record.trials.values() for name in flat_config(trial.config)}
     lines = [f"and {plural(trials, 'more trial')}; all with: {command('show', run.path, '--all')}"] if trials else []
     missing = [f"column {name!r}" for name in hidden]
@@ -194,7 +193,7 @@ def _left_out(run: Run, trials: int, names: Sequence[str], hidden: Sequence[str]
 
 
 def print_winner(run: Run) -> None:
-    """The best trial, what it scored, and where it lies."""
+    """The best trial, its scores, and where its files are."""
     console = new_console()
     for line in _winner(run):
         console.print(line)
@@ -238,7 +237,7 @@ def print_failure(run: Run, stream: IO[str]) -> None:
 
 
 def print_damages(damages: Sequence[str], stream: IO[str], *, of: str = "") -> None:
-    """The first few things that can't be read, and how many more there are; `of` is what they belong to."""
+    """The first few parts that can't be read, and how many more there are; `of` names the run that they belong to."""
     for damage in damages[:SHOWN_DAMAGES]:
         print(printable(f"note: {of}{damage}"), file=stream)
     if len(damages) > SHOWN_DAMAGES:

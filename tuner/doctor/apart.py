@@ -1,4 +1,4 @@
-"""A function called in a process of its own, so that what it does to the process is found rather than suffered."""
+"""A function called in its own process, so that a crash or a hang there only ends that process and is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CrashedError(Exception):
 def call_apart(function: Callable[[], Any], seconds: float) -> Any:
     """What the function returns in a forked process; all that the process started ends with it.
 
-    Raises CrashedError where it dies, takes longer than `seconds`, or the function raises.
+    Raises CrashedError if it dies, takes longer than `seconds`, or the function raises.
     """
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)

@@ -1,4 +1,4 @@
-"""The checks there are: what each is called, who makes it, and what to do where it crashes."""
+"""All checks: their names, the functions that make them, and what to do if they crash."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Check:
         fix: what to do where it crashes, raises or hangs
         severity: what that counts as
         seconds: that it may take, also on a busy machine, before it counts as hanging
-        needed: whether those after it on the same device are pointless where it fails
-        technique: of `tuner.techniques`, what training doesn't use where it fails
+        needed: whether later checks on the same device are skipped if it fails
+        technique: the technique of `tuner.techniques` that training doesn't use if it fails
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""All checks of a machine: which of them where, in which processes, and what they found in order."""
+"""All checks of a machine: which checks run on which device and in which process, and their findings in order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Examination:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def narrowed(self, only: Collection[str]) -> Examination:
-        """With the named checks alone; all of them where none is named."""
+        """With only the named checks; all of them if none is named."""
         return replace(self, checks=tuple(name for name in self.checks if name in only)) if only else self
 
     def perform(self, subject: Subject, tell: Tell) -> list[Finding]:
@@ -64,7 +64,7 @@ class Examination:
                 told[found.check] = found
                 tell(found)
             process.wait(ENDING_SECONDS)
-        except subprocess.TimeoutExpired:  # all checks are made, yet something hangs
+        except subprocess.TimeoutExpired:  # all checks are done, but something hangs
             pass
         finally:
             timer.cancel()
@@ -165,7 +165,7 @@ def at_once(gpus: Sequence[Gpu]) -> int:
 
 
 def show_alone(gpu: Gpu) -> dict[str, str]:
-    """The environment in which a process sees this GPU alone."""
+    """The environment in which a process sees only this GPU."""
     return {"CUDA_VISIBLE_DEVICES": gpu.uuid}
 
 
@@ -175,7 +175,7 @@ def show_alone_amd(number: int) -> dict[str, str]:
 
 
 def _memory_given_back(before: Sequence[Gpu], after: Sequence[Gpu]) -> list[Finding]:
-    """Of each GPU; on a machine without one, a line for all that was not checked."""
+    """For each GPU; on a machine without one, a line for everything that was not checked."""
     if not before:
         gpu_only = [name for name in (*ON_GPU, "compile") if name not in ON_CPU]
         return [replace(none_here(), check=name, where="GPU") for name in (*gpu_only, "memory given back")]

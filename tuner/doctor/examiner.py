@@ -1,4 +1,4 @@
-"""The process that examines: imports what checks share once, then makes each check in a fork of itself.
+"""The process that makes the checks: it imports shared modules once, then makes each check in a fork of itself.
 
     python -m tuner.doctor.examiner '{"preload": ["torch"], "device": "cpu", "settings": {}, "checks": ["fp32"]}'
 
@@ -35,7 +35,7 @@ def main(request: dict[str, Any], answers: TextIO) -> None:
 
 
 def examine(check: Check, subject: Subject) -> Finding:
-    """Make one check in a process of its own."""
+    """Make one check in its own process."""
     try:
         found: Finding = call_apart(partial(resolve_name(check.function), subject), check.seconds)
     except (CrashedError, ImportError) as error:
@@ -45,5 +45,5 @@ def examine(check: Check, subject: Subject) -> Finding:
 
 if __name__ == "__main__":
     stdout = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not mix with the answer
     main(json.loads(sys.argv[1]), stdout)

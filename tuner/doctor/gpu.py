@@ -1,6 +1,6 @@
 """Checks that only a GPU can pass: its wheel, who shares it, CUDA graphs, torch.compile, asserts, its memory.
 
-What can be judged from descriptions is tested so; capture, compilation and asserts have run on no GPU yet.
+What can be judged from descriptions is tested with them; capture, compilation and asserts have not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def graph(subject: Subject) -> Finding:
 
 
 def recorded_apart(device: str) -> float:
-    """How far three replays of a recorded step end from three eager ones, as a share of how far they went."""
+    """The distance between the results of three replays of a recorded step and of three eager ones, as a share of the
+    distance that they moved.
+    """
     images, labels = _batch(device)
     eager, recorded = _network(device), _network(device)
     replay = _recorded_step(recorded, images, labels)

@@ -42,7 +42,7 @@ def disk(subject: Subject) -> Finding:
 
 
 def temporary(subject: Subject) -> Finding:
-    """The same of the temporary directory."""
+    """The same for the temporary directory."""
     return _room(Path(tempfile.gettempdir()), "TMPDIR")
 
 
@@ -117,7 +117,7 @@ def gpus(subject: Subject) -> Finding:
 
 
 def _room(folder: Path, option: str) -> Finding:
-    """Write a checkpoint's bytes through to the disk that `folder` lies on."""
+    """Write as many bytes as a checkpoint has to the disk of `folder`."""
     present = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     fix = f"free some of it, or choose another folder with {option}"
     try:

@@ -1,7 +1,7 @@
-"""What training on this machine's GPUs relies on, looked at before the first search there and remembered.
+"""Checks what training on this machine's GPUs relies on, before the first search there, and remembers the result.
 
-Remembered for GPU, driver and torch: `machine-KEY.json` in tuner's cache folder. A machine whose cache can't be written
-is looked at before each search.
+It is remembered for GPU, driver and torch in `machine-KEY.json` in tuner's cache folder. If the cache can't be written,
+the checks run before each search.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Readiness:
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Readiness:
-        """What findings come to: a broken technique is done without, and only a GPU that can't train is refused."""
+        """The result of the findings: a broken technique isn't used, and only a GPU that can't train is refused."""
         bad = [(CHECKS[finding.check], finding) for finding in findings if finding.status in ("notice", "failed")]
         off = {check.technique: f"{found.where}: {found.said}" for check, found in reversed(bad) if check.technique}
         grave = [(check, found) for check, found in bad if found.status == "failed" and not check.technique]
@@ -74,7 +74,7 @@ class Readiness:
         ] + list(self.warnings)
 
     def check(self) -> None:
-        """Raise StudyError where no search can run on a GPU here."""
+        """Raise StudyError if no search can run on a GPU here."""
         if self.refused is not None:
             raise StudyError(f"{self.refused}; see `python -m tuner doctor`, and --gpus-per-trial 0 uses the CPU")
 
@@ -87,9 +87,9 @@ Look = Callable[[], Sequence[Finding]]
 
 
 def readiness(count: int, look: Look | None = None, tell: Callable[[str], None] = lambda _: None) -> Readiness:
-    """Of this machine with `count` GPUs: remembered, else found by a look at it, which takes about 20 s.
+    """The readiness of this machine with `count` GPUs: remembered, or found by checks that take about 20 s.
 
-    `tell` is given a sentence for the user before such a look.
+    `tell` gets a sentence for the user before these checks.
     """
     gpus = read_gpus()
     path = default_folder() / f"machine-{_key(gpus, count)}.json"
@@ -98,7 +98,7 @@ def readiness(count: int, look: Look | None = None, tell: Callable[[str], None] 
         return remembered
     tell(FIRST_LOOK.format("the GPU" if count == 1 else f"the {count} GPUs"))
     found = Readiness.of((look or partial(examine_gpus, gpus, count))())
-    if found.refused is None:  # what was refused will be mended
+    if found.refused is None:  # a refusal isn't remembered: the user will correct its cause
         _write(path, found)
     return found
 

@@ -139,7 +139,7 @@ def _steps(subject: Subject, precision: str) -> Finding:
 
 
 def _drift(subject: Subject, optimizer: str) -> float:
-    """How far apart the two end, as a share of how far the steps after the checkpoint went."""
+    """The distance between the two results, as a share of the distance that the steps after the checkpoint moved."""
     start = partial(trainer, subject.device, optimizer=optimizer)
     whole = start()
     whole.train(SAVED_AFTER)
@@ -162,7 +162,7 @@ def _weights(running: Trainer) -> Tensor:
 
 @contextmanager
 def _limited(device: str) -> Iterator[None]:
-    """Of the GPU's memory what torch holds and a little more; of the CPU's address space likewise."""
+    """Limit the GPU's memory to what torch holds and a little more; on the CPU the address space."""
     if device != "cuda":
         before = resource.getrlimit(resource.RLIMIT_AS)
         held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -1,6 +1,5 @@
-"""Which build of torch fits a GPU and its driver, and whether the installed one does.
-
-A judgement of what NVML and torch say: all of it is tested on described cards.
+"""Which build of torch fits a GPU and its driver, and whether the installed one does. It is judged from what NVML and
+torch say, so all of it is tested with descriptions of cards.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def judge_wheel(gpu: Gpu, build: TorchBuild) -> Finding:
 
 
 def judge_unmanaged(build: TorchBuild) -> Finding:
-    """The same where NVML isn't there: a GPU of AMD, or a container without the driver's library."""
+    """The same without NVML: a GPU of AMD, or a container without the driver's library."""
     if build.problem:
         kind = "ROCm" if build.hip else "CUDA"
         return failed(f"torch {build.version} can't use the GPU by {kind}: {build.problem}", DRIVER)

@@ -1,4 +1,4 @@
-"""Ray Tune's three interfaces (search algorithm, scheduler, callback), each handing on to the `SearchLoop`.
+"""Ray Tune's three interfaces (search algorithm, scheduler, callback); each passes its calls to the `SearchLoop`.
 
 A Ray trial is one stay of a trial of ours on a worker: it ends when ours is paused, lost or over, and ours goes on as
 another Ray trial. So Ray neither pauses nor restores anything, and is never handed a checkpoint.
@@ -40,7 +40,7 @@ from tuner.storage.locations import open_folder
 from tuner.worker.assignment import REPORT, Assignment
 
 OF_A_LABEL = 0.001  # each node has 1 of what says its kind of GPU
-SECONDS_FOR_SAVES = 15.0  # that the end of a search waits for checkpoints
+SECONDS_FOR_SAVES = 15.0  # seconds to wait for checkpoints at the end of a search
 _log = logging.getLogger(__name__)
 ANOTHER_REPORT = "the function called ray.tune.report; call tuner.report(...) instead"
 
@@ -65,7 +65,9 @@ def leaves_on_error(method: Method) -> Method:
 
 
 class RayTrial(RayTrialBase):  # type: ignore[misc]
-    """A Ray trial that knows whose stay it is, and remembers why it failed: Ray itself only writes it to a file."""
+    """A Ray trial that knows to which of our trials it belongs, and remembers why it failed: Ray only writes that to a
+    file.
+    """
 
     ours: str
     last_error: BaseException | None = None
@@ -84,7 +86,7 @@ class RaySearch(SearchAlgorithm):  # type: ignore[misc]
         self._experiment: Experiment | None = None
 
     def add_configurations(self, experiments: Any) -> None:
-        """Called by Ray once, with what `tune.run` was given."""
+        """Called by Ray once, with the arguments of `tune.run`."""
         self._experiment = experiments[0] if isinstance(experiments, list) else experiments
 
     @property
@@ -150,7 +152,7 @@ class RayScheduler(TrialScheduler):  # type: ignore[misc]
 
     @leaves_on_error
     def choose_trial_to_run(self, tune_controller: Any) -> RayTrial | None:
-        """None: Ray starts new trials by itself. It asks in every step, so this is where we look around."""
+        """None, because Ray starts new trials by itself. Ray calls this in every step, so we also look around here."""
         self._bridge.look_around()
         self._bridge.obey(getattr(tune_controller, "_tune_controller", tune_controller))
         return None
@@ -201,10 +203,9 @@ class RayCallback(Callback):  # type: ignore[misc]
 
 @dataclass
 class Bridge:
-    """What the three adapters share: the loop, and which Ray trial is which of ours.
-
-    `leave` says whether the search is to end now; asked several times a second. `joined`: whether the cluster is
-    somebody else's. `orders` are those of users.
+    """What the three adapters share: the loop, and which Ray trial belongs to which of ours. `leave` says whether the
+    search is to end now; it is called several times a second. `joined`: whether the cluster was not started by tuner.
+    `orders` are those of users.
     """
 
     loop: SearchLoop
@@ -230,12 +231,11 @@ class Bridge:
         self._controller: Any = None
 
     def is_current(self, trial: RayTrial) -> bool:
-        """Whether it is the newest stay of its trial: what an older one still says counts no more."""
+        """Whether it is the newest stay of its trial: messages of an older one are ignored."""
         return self._current.get(trial.ours) is trial
 
     def look_around(self) -> None:
-        """Leave where the search is to end, or its trials hang beyond a limit; note checkpoints that have come.
-
+        """Leave if the search is to end, or its trials hang after a limit; note checkpoints that have been written.
         Raises SearchLeft.
         """
         if self.leave() or self.loop.overdue:
@@ -247,7 +247,7 @@ class Bridge:
             self.loop.make_room()
 
     def obey(self, controller: Any) -> None:
-        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft where the search is."""
+        """Do what users order; a trial that an order ends leaves its worker. Raises SearchLeft if the search is."""
         self._controller = controller
         if self.orders is None:
             return
@@ -273,12 +273,14 @@ class Bridge:
         try:
             end_all_workers(self._controller)
         except Exception:  # Ray is going as well
-            _log.debug("workers were not ended in order", exc_info=True)
+            _log.debug("workers could not be ended cleanly", exc_info=True)
 
     def take_along(self, trial: str, message: dict[str, Any]) -> list[int]:
-        """What a report brings beside its metrics: sentences for the user, and word of checkpoints, of which epochs."""
+        """What comes with a report beside its metrics: messages for the user, and the epochs whose checkpoints were
+        saved.
+        """
         for note in message["notes"]:
-            if note not in self._noticed:  # each sentence once for all trials
+            if note not in self._noticed:  # each message once for all trials
                 self._noticed.add(note)
                 self.loop.notice(note)
         for epoch in message.get("no_space", []):
@@ -300,12 +302,12 @@ class Bridge:
             self.loop.notice(f"the checkpoint of epoch {epoch} of trial {trial} was not finished")
 
     def expect_no_more(self, trial: str) -> None:
-        """The trial's worker is gone: what it hasn't written will not come."""
+        """The trial's worker is gone: checkpoints that it hasn't written will not come."""
         self._note_saves()
         self._coming.pop(trial, None)
 
     def _note_ends(self) -> None:
-        """Ray ends a trial without a word where a worker can't be reused, as its last trial doesn't end."""
+        """Ray silently ends a trial if a worker can't be reused because its last trial doesn't end."""
         for ours in sorted(self.loop.running):
             trial = self._current[ours]
             if trial.status in (RayTrialBase.ERROR, RayTrialBase.TERMINATED):
@@ -313,7 +315,7 @@ class Bridge:
                 self.loop.lost(ours, "lost", _first_line(trial.last_error))
 
     def _note_saves(self) -> None:
-        """Checkpoints that were still being written when their trial's last report came."""
+        """Note checkpoints that were still being written when their trial's last report came."""
         for trial, epoch in list(self._coming.items()):
             if self._checkpoints.has(trial, epoch):
                 del self._coming[trial]
@@ -365,7 +367,7 @@ class Bridge:
         )
 
     def _placement(self, place: Place | None) -> ray.tune.PlacementGroupFactory:
-        """One bundle, whose devices all processes of a trial share out; or one for each process, over the nodes.
+        """One bundle, whose devices all processes of a trial share; or one for each process, over the nodes.
 
         A trial that shares a GPU has a part of a resource that stands for this GPU: Ray itself would fill one after
         another, and a worker that is used again stays with its GPU, where it holds memory.

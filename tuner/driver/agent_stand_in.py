@@ -4,9 +4,9 @@
 
 A raylet ends where an agent of it does, so it has to have both. A search on one machine needs neither: one serves
 metrics to nobody, the other prepares a `runtime_env`, which only a training function that uses Ray itself may ask for.
-Each would take half a CPU-second and 70 MB. This one waits in a few megabytes. At the first connection to PORT it gives
-the port up and becomes COMMAND; the raylet asks again until that answers (Ray 2.60, `runtime_env_agent_client.cc`:
-failed connections are repeated for 30 s). PORT 0 is asked for by nobody.
+Each would take half a CPU-second and 70 MB. This one waits in a few megabytes. At the first connection to PORT it
+releases the port and becomes COMMAND; the raylet asks again until COMMAND answers (Ray 2.60,
+`runtime_env_agent_client.cc`: failed connections are repeated for 30 s). PORT 0 is asked for by nobody.
 """
 
 import os

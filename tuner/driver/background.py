@@ -1,7 +1,8 @@
-"""A search in a process of its own, from the side of the notebook or script that started it.
+"""A search in its own process, seen from the notebook or script that started it.
 
 The process's standard input stays open as long as the process that started it lives: its end asks the search to end in
-order. Ctrl-C in a terminal or a notebook doesn't reach it, as it has a session of its own: it reaches who waits.
+order. Ctrl-C in a terminal or a notebook doesn't reach it, because it has its own session: only the waiting process
+gets it.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def _pickled(study: Study) -> bytes:
 class BackgroundSearch(Steerable):
     """A search that runs in the background; `tuner.start` makes one.
 
-    As a context manager it waits for the end of the search, or ends it in order where the block raises. It takes the
-    orders that a run takes: `stop`, `pause`, `set`, `try_`, `retry`, `note`.
+    As a context manager it waits for the end of the search, or saves and ends the search if the block raises. It takes
+    the orders that a run takes: `stop`, `pause`, `set`, `try_`, `retry`, `note`.
     """
 
     def __init__(self, task: Mapping[str, Any], grace_seconds: float, *, raise_on_failure: bool) -> None:
@@ -110,7 +111,7 @@ class BackgroundSearch(Steerable):
 
     @property
     def run(self) -> Run:
-        """The run as it is now: each time it is read anew."""
+        """The run as it is now; it is read again each time."""
         return load_run(self.path)
 
     @property
@@ -130,7 +131,7 @@ class BackgroundSearch(Steerable):
         Raises:
             TimeoutError: it is still running after `timeout` seconds.
             SearchFailed: no trial succeeded, unless `raise_on_failure` was False.
-            TunerError: what `tuner.run` would have raised, or that the process died.
+            TunerError: the exception that `tuner.run` would have raised, or the process died.
         """
         if not self._ended.wait(timeout):
             raise TimeoutError(f"the search is still running after {timeout:g} s: {self._path}")
@@ -141,7 +142,7 @@ class BackgroundSearch(Steerable):
         return self.run
 
     def await_begin(self) -> None:
-        """Wait until the run's folder is there. Raises what `tuner.run` would have raised before that."""
+        """Wait until the run's folder exists. Raises what `tuner.run` would have raised before that."""
         try:
             self._begun.wait()
         except BaseException:
@@ -151,7 +152,7 @@ class BackgroundSearch(Steerable):
             self._raise_error()
 
     def interrupt(self) -> None:
-        """End the search in order, as a signal does, and wait for that: trials save, and `tuner.resume` goes on."""
+        """Save and end the search, as a signal does, and wait until it has ended; `tuner.resume` goes on with it."""
         if self.running:
             self._process.terminate()
         if not self._ended.wait(self._grace + SECONDS_BEYOND_GRACE):
@@ -180,7 +181,7 @@ class BackgroundSearch(Steerable):
         return self.run
 
     def _listen(self, reader: int) -> None:
-        """Take what the process tells, until it ends."""
+        """Receive the messages of the process until it ends."""
         with open(reader, encoding="utf-8") as told:
             for line in told:
                 self._take(json.loads(line))

@@ -1,4 +1,4 @@
-"""Ray: started for one search on this machine, or joined where it runs already."""
+"""Ray: started for one search on this machine, or joined if it already runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def connected(
     and ended again. Where Ray is gone before the block ends, `interrupted` is asked to end the search.
     No more workers are started than `concurrency` has trials run at once.
 
-    Raises StudyError where Ray doesn't start, nothing answers at the address, or a trial of the study would never get
+    Raises StudyError if Ray doesn't start, nothing answers at the address, or a trial of the study would never get
     what it asks for; KeyboardInterrupt if a signal ends the search before Ray has started.
     """
     address, nice = driving.address, driving.nice
@@ -151,7 +151,7 @@ def _tune_subdued() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(changed(tune, "_setup_signal_catching", threading.Event))
         stack.enter_context(changed(tune.logger, "disabled", True))  # it tells of lost workers, whose trials went on
-        stack.enter_context(changed(storage.logger, "disabled", True))  # tracebacks of a store that refuses, told by us
+        stack.enter_context(changed(storage.logger, "disabled", True))  # tuner reports store errors itself
         stack.enter_context(changed(PlacementGroupResourceManager, "__del__", lambda _: None))
         stack.enter_context(changed(internal_kv, "global_gcs_client", _Impatient(internal_kv.global_gcs_client)))
         if os.environ["RAY_USAGE_STATS_ENABLED"] == "0":
@@ -204,7 +204,7 @@ def concurrency(resources: Resources, limit: int | None) -> int:
 
 
 def holds_a_trial(resources: Resources, node: Mapping[str, Any]) -> bool:
-    """Whether a trial, or a process of one that is spread, may run on a node, as `ray.nodes()` has it."""
+    """Whether a trial, or one process of a trial that is spread, may run on a node as `ray.nodes()` describes it."""
     count = int(resources.devices) if resources.placement == "spread" else 1
     has = node["Resources"]
     return _is_meant(resources, has) and _on_node(resources, count, has.get("CPU", 0), has.get("GPU", 0)) > 0
@@ -221,13 +221,13 @@ def _is_meant(resources: Resources, node: Mapping[str, float]) -> bool:
 
 
 def _on_node(resources: Resources, count: int, cpus: float, gpus: float) -> int:
-    """How many of the `count` parts of trials a node with so many CPUs and GPUs can hold at once."""
+    """How many of the `count` parts of trials a node with this many CPUs and GPUs can hold at once."""
     on_cpus = math.floor(cpus / (resources.cpu_count / count) + 1e-9)
     return min(on_cpus, _on_gpus(gpus, resources.gpu_count / count)) if resources.gpu_count else on_cpus
 
 
 def _workers(study: Study, machine: Machine, devices: Sequence[Device], limit: int | None) -> Workers:
-    """What the first trials of a study will ask of Ray on this machine, as far as it is known before Ray runs."""
+    """What the first trials of a study will request from Ray on this machine, as far as it is known before Ray runs."""
     resources = study.resources.resolve(gpus_present=machine.gpus, uses_gpu=study.uses_gpu)
     most = [limit, study.trials, sum(device.at_first for device in devices)]
     at_once = min([max(1, _on_node(resources, 1, machine.cpus, machine.gpus)), *filter(None, most)])

@@ -1,4 +1,6 @@
-"""The study's data, looked at while Ray starts: what can't work is refused, what is left out is written down."""
+"""Checks the study's data while Ray starts: data that can't work is refused, files that are left out are written
+down.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tuner.worker.implementation import DataLook, implementation_of
 
 
 def look(study: Study) -> DataLook | None:
-    """What is found, None if there is nothing to say; raises DataError where no trial could work on the data.
+    """The findings, None if there is nothing to say; raises DataError if no trial could work on the data.
 
     The images are decoded as a first random configuration wants them.
     """

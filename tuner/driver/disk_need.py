@@ -1,7 +1,7 @@
-"""What a search's checkpoints will take, known before it starts; and whether its limit and its disk can hold that.
+"""The disk space of a search's checkpoints, estimated before it starts, and whether its limit and its disk have room.
 
-A checkpoint's size is found without training, or is that of the largest which the run has already; of a function of the
-user's it isn't known before its first checkpoint is there.
+The size of a checkpoint is found without training, or is that of the run's largest checkpoint so far. For a user's
+function it is unknown until its first checkpoint is written.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class DiskNeed:
     """What a study's checkpoints take.
 
     Attributes:
-        checkpoint_bytes: of the largest; None where nobody knows yet
+        checkpoint_bytes: of the largest; None if nobody knows yet
         settings: hyperparameters of the configuration that has it
         workers: trials at once
-        waiting: trials that are paused at once, about; None where nothing limits it
+        waiting: trials that are paused at once, about; None if nothing limits it
     """
 
     checkpoint_bytes: int | None
@@ -47,12 +47,12 @@ class DiskNeed:
 
     @property
     def least_bytes(self) -> int | None:
-        """What a search can't do with less of."""
+        """The fewest bytes that a search needs."""
         return None if self.checkpoint_bytes is None else least_bytes(self.checkpoint_bytes, self.workers)
 
     @property
     def most_bytes(self) -> int | None:
-        """What is kept at once if nothing is in the way, about."""
+        """About the most bytes that are kept at the same time without a limit."""
         if self.least_bytes is None or self.checkpoint_bytes is None or self.waiting is None:
             return None
         return self.least_bytes + self.waiting * self.checkpoint_bytes
@@ -83,7 +83,7 @@ class DiskNeed:
         }
 
     def check(self, limit_gb: float | None) -> None:
-        """Raise StudyError where a limit can't hold even the least."""
+        """Raise StudyError if a limit can't hold even the least."""
         if limit_gb is None or self.least_bytes is None or self.least_bytes <= limit_gb * GB:
             return
         raise StudyError(
@@ -129,21 +129,21 @@ def largest_checkpoint(study: Study) -> Largest:
 
 
 def measured_checkpoint(folder: Folder, record: RunRecord) -> Largest | None:
-    """The same of the checkpoints that a run has; None where it has none."""
+    """The same for the checkpoints that a run has; None if it has none."""
     store = CheckpointStore(folder)
     found = [(store.size(t.trial, epoch), t.config) for t in record.trials.values() for epoch in t.checkpoints]
     return max(found, key=lambda pair: pair[0], default=None)
 
 
 def worth_a_look(study: Study, disk: Disk | None) -> bool:
-    """Whether the need could matter to a search that starts."""
+    """Whether the need could matter to a search that is about to start."""
     return study.budget.disk_gb is not None or (disk is not None and disk.free < LOOK_BELOW_GB * GB)
 
 
 def room_checked(study: Study, folder: Folder, workers: int, largest: Largest) -> list[str]:
     """What the user should know of the disk before the first trial.
 
-    Raises StudyError where the limit can't hold even the least, and RunFolderError where the disk has less free space
+    Raises StudyError if the limit can't hold even the least, and RunFolderError where the disk has less free space
     than a search needs to begin: it would pause at once.
     """
     need, disk = disk_need(study, workers, largest), folder.disk

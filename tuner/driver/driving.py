@@ -1,4 +1,4 @@
-"""How one driver works, whatever it searches."""
+"""How one driver works, independent of the study."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tuner.lifecycle.interruption import GRACE_SECONDS
 
 @dataclass(frozen=True)
 class Driving:
-    """What `run` and `resume` share; each driver of a run has its own.
+    """The settings that `run` and `resume` share; each driver of a run has its own.
 
     Attributes:
-        concurrency: trials at once, at most
+        concurrency: the most trials at once
         address: of an existing Ray cluster
         wandb: "online", "offline" or "off"; None for online where the user is logged in
         nice: niceness that is added to that of the workers, which lowers their priority
-        grace: seconds that the search may take to end in order after a signal; 25 by default
+        grace: seconds that the search may take to save and end after a signal; 25 by default
         listeners: their `on_event` is called for every event while the search runs
-        notify: web addresses and commands that are told of the end and of new bests, see `tuner.notify`
-        begun: called with the run's path as soon as its folder is there
+        notify: web addresses and commands that get messages about the end and new best values, see `tuner.notify`
+        begun: called with the run's path as soon as its folder exists
     """
 
     concurrency: int | None = None

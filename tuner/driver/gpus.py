@@ -1,4 +1,4 @@
-"""A search's GPUs: looked at before it starts, and what they can't do switched off for its workers."""
+"""Checks a search's GPUs before it starts, and switches off for its workers the techniques that don't work there."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FIRST_LOOK = "first_look"  # code of the notice
 
 @contextmanager
 def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[Listener] = ()) -> Iterator[list[str]]:
-    """Within the block, what doesn't work on this machine's GPUs is off; yields sentences for the user.
+    """Within the block, techniques that don't work on this machine's GPUs are off; yields messages for the user.
 
-    Nothing is looked at for a search without GPUs, for trials of which it isn't known that they use torch, or on a
-    cluster, whose nodes are other machines. The `listeners` get a notice before a look that takes a while.
+    Nothing is checked for a search without GPUs, for trials that may not use torch, or on a cluster, whose nodes are
+    other machines. The `listeners` get a notice before a check that takes a while.
 
-    Raises StudyError where torch can't use the GPUs.
+    Raises StudyError if torch can't use the GPUs.
     """
     _check_names()
     machine = this_machine()
@@ -33,7 +33,7 @@ def gpus_checked(study: Study, address: str | None = None, listeners: Iterable[L
     if address is not None or not (study.uses_gpu and machine.gpus and resources.gpus):
         yield []
         return
-    # Told now: there is no run yet whose events could have it.
+    # Sent now: there is no run yet in whose events it could be stored.
     ready = readiness(machine.gpus, tell=lambda message: tell(listeners, "notice", message=message, code=FIRST_LOOK))
     ready.check()
     names = dict.fromkeys((*switched_off(), *ready.off))

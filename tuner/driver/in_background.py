@@ -1,4 +1,6 @@
-"""The process of a search in the background: searches for who started it, and ends in order when that one is gone."""
+"""The process of a search in the background: it searches for the process that started it, and ends when that one
+ends.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tuner.errors import StudyError, describe_error
 
 
 def main(descriptor: int) -> None:
-    """Search what standard input says; tell the run's path, or what went wrong, on the descriptor."""
+    """Search as standard input says; write the run's path, or the error, to the descriptor."""
     from ray import cloudpickle
 
     task = cloudpickle.load(sys.stdin.buffer)

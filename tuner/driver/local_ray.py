@@ -1,4 +1,4 @@
-"""Ray started for one search on this machine: apart from our terminal, reachable from here only, and gone with us."""
+"""Ray for one search on this machine: apart from our terminal, reachable only from here, and ended with the search."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NEEDED = ("gcs_server", "raylet")
 
 
 class LocalRay:
-    """What was started, where it keeps its files, and the process that clears up after both."""
+    """The processes that were started, the folder of their files, and the process that cleans up after both."""
 
     def __init__(self, nice: int, workers: Workers) -> None:
         self.folder = OwnedFolder("ray", within=short_folder())
@@ -69,7 +69,7 @@ class LocalRay:
         return any(process.poll() is not None for process in self.processes if _name(process) in _NEEDED)
 
     def popen(self) -> type[subprocess.Popen[bytes]]:
-        """What Ray should start its processes with: each in a session of its own, out of reach of our signals."""
+        """The function by which Ray starts its processes: each in its own session, out of reach of our signals."""
         started = self
 
         class Apart(services.ConsolePopen):  # type: ignore[misc]
@@ -102,7 +102,7 @@ class LocalRay:
             self._guard.stdin.flush()
 
     def end(self) -> None:
-        """End Ray in order, or by force where it takes too long, and delete its files."""
+        """Shut Ray down, by force if it takes too long, and delete its files."""
         shut_down(GONE_SECONDS if self.is_gone() else SHUTDOWN_SECONDS)
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError):
@@ -127,7 +127,7 @@ def _name(process: subprocess.Popen[bytes]) -> str:
 
 
 def shut_down(seconds: float) -> None:
-    """Part from Ray, within `seconds`: what that waits for may be dead."""
+    """Disconnect from Ray within `seconds`: the process that this waits for may be dead."""
     thread = threading.Thread(target=ray.shutdown, name="ray-shutdown", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -146,7 +146,7 @@ def local_ray(
 ) -> Iterator[LocalRay]:
     """Ray on this machine for the length of the block; `shares` are resources that it has beside CPUs and GPUs.
 
-    Raises StudyError where it starts neither at once nor when it is tried again.
+    Raises StudyError if it starts neither at once nor when it is tried again.
     """
     with ExitStack() as stack:
         # The only way to keep Ray's sockets off other interfaces.
@@ -235,7 +235,7 @@ def signals_left_alone() -> Any:
 def short_folder() -> Path:
     """Where a folder for Ray's sockets may lie: the temporary directory unless its path is too long for them.
 
-    Raises StudyError where no other can be written to.
+    Raises StudyError if no other can be written to.
     """
     for folder in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"):
         longest = f"{folder}/tuner-ray-12345678/{_SOCKET}"

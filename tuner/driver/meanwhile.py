@@ -1,4 +1,4 @@
-"""Work that the driver does in a thread while Ray starts, and that a signal needn't wait for."""
+"""Work that the driver does in a thread while Ray starts, and for which a signal doesn't have to wait."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def meanwhile(work: Callable[[], T]) -> Future[T]:
 
 
 def awaited(work: Future[T], interrupted: Interruption) -> T:
-    """The result. Raises what the work raised, and KeyboardInterrupt where the search is told to end before."""
+    """The result. Raises what the work raised, or KeyboardInterrupt if the search is asked to end before."""
     with interrupted.at_once():
         return work.result()

@@ -36,9 +36,9 @@ class Seen:
     Attributes:
         address: of the node
         versions: of Python and the packages that a trial's results depend on, by name
-        data: the fingerprint of the study's data; None where it has none
+        data: the fingerprint of the study's data; None if it has none
         weights: likewise, of the weights that training starts from
-        problem: what keeps it from the study's code, data and weights, in a sentence; None where nothing does
+        problem: what keeps it from the study's code, data and weights, in a sentence; None if nothing does
         no_storage: what keeps it from the run's folder, in the same way
     """
 
@@ -56,7 +56,7 @@ def check_nodes(study: Study, resources: Resources, storage: Folder, interrupted
     Nodes that don't answer in time, or are lost meanwhile, are named in a notice: a trial that fails there is tried
     again.
 
-    Raises StudyError where one has another version than this process, lacks code, data or weights or has others,
+    Raises StudyError if one has another version than this process, lacks code, data or weights or has others,
     and RunFolderError where one doesn't see the folder of the runs.
     """
     nodes = [node for node in ray.nodes() if node["Alive"] and holds_a_trial(resources, node)]
@@ -99,7 +99,7 @@ def _check_versions(here: Mapping[str, str], seen: Sequence[Seen]) -> None:
 
 
 def _others(package: str, here: str, seen: Sequence[Seen]) -> dict[str, list[str]]:
-    """Nodes by the other versions that they have."""
+    """Nodes that have another version, by that version."""
     others = defaultdict(set)
     for node in seen:
         if _public(node.versions[package]) != _public(here):

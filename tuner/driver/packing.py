@@ -1,4 +1,6 @@
-"""What packed trials share on this machine, and the memory of a configuration, asked of a process that has torch."""
+"""The devices that packed trials share on this machine, and a configuration's memory, estimated by a process with
+torch.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,14 @@ from tuner.worker.pickling import pickle_trial
 MIB = 2**20
 CUDA_BYTES = 700 * MIB  # of a process: a context (about 500 MB), and workspaces of cuBLAS and cuDNN
 PROCESS_BYTES = 700 * MIB  # of a process on the CPU that has torch and Ray
-SPARED = 0.05  # of what is free, for whoever else uses the device
+SPARED = 0.05  # of the free memory, left for other programs on the device
 LONGEST_SECONDS = 600.0  # for an estimate, which may have to wait for images to be decoded first
 
 
 def shared_devices(study: Study, machine: Machine, gpus: Sequence[Gpu] | None = None) -> tuple[Device, ...]:
-    """What the trials of a packed study share, by default the GPUs that NVML finds; none where each has its own.
+    """The devices that trials of a packed study share, by default the GPUs that NVML finds; none if each has its own.
 
-    Raises StudyError where nobody knows how much memory a GPU has.
+    Raises StudyError if nobody knows how much memory a GPU has.
     """
     packed = study.resources.packed
     if packed is None:
@@ -61,12 +63,12 @@ def share_name(device: Device) -> str:
 
 
 def shares(devices: Sequence[Device]) -> dict[str, float]:
-    """What Ray is started with beside CPUs and GPUs."""
+    """The resources that Ray is started with beside CPUs and GPUs."""
     return {share_name(device): 1.0 for device in devices if device.name != "cpu"}
 
 
 def admission(study: Study, devices: Sequence[Device]) -> Admission | None:
-    """Who says which trial may start where; None if each has a fixed amount. Ray must be connected."""
+    """The object that says which trial may start where; None if each has a fixed amount. Ray must be connected."""
     return Admission(Packing(devices), MemoryEstimates(study, devices[0])) if devices else None
 
 

@@ -1,4 +1,4 @@
-"""What has to be changed in this process for the length of a block, and is put back at its end."""
+"""Changes in this process for the length of a block; they are undone at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a study's trial can be run, and a pipeline can split its model, before anything is started."""
+"""Checks, before anything is started, that a study's trial can be run and that a pipeline can split its model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_splits(study: Study) -> None:
-    """Raise StudyError where a trial's model can't be split into as many stages as it has devices.
+    """Raise StudyError if a trial's model can't be split into as many stages as it has devices.
 
     The model is that of a random configuration of the space; each `pipeline_split` is tried. StudyError is raised too
     where nothing does the trial's work.

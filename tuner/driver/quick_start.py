@@ -1,4 +1,4 @@
-"""How Ray gets ready in less time: nobody waits for what no trial needs, and workers begin before they are asked for.
+"""How Ray starts in less time: nothing waits for what no trial needs, and workers start before they are requested.
 
 Ray on its own starts one thing after another: a dashboard, then a raylet, which waits for two agents, then the driver's
 connection, then workers, and these import what a trial needs only when they have got one. Found in Ray 2.60's source
@@ -63,7 +63,7 @@ class Workers:
 
 
 class ReservedPort:
-    """A port that nobody else gets by chance while it isn't listened to yet; to be closed at the end.
+    """A port that no other program gets by chance before something listens to it; close it at the end.
 
     Bound and not listening: with SO_REUSEADDR another socket may be bound to it and listen (man page socket(7)).
     """
@@ -80,7 +80,7 @@ class ReservedPort:
 
 
 def raylet_command(command: Sequence[str], workers: Workers, runtime_env_port: int) -> list[str]:
-    """The raylet's command line, with so many workers at its start, and with stand-ins for its two agents."""
+    """The raylet's command line, with this many workers at its start, and with stand-ins for its two agents."""
     nobody = 0
     changes = {
         "--num_prestart_python_workers=": lambda _: str(workers.count),
@@ -101,7 +101,7 @@ def _changed_option(part: str, changes: Mapping[str, Callable[[str], str]]) -> s
 
 
 def announce_agents(command: Sequence[str], runtime_env_port: int) -> None:
-    """Write down what the raylet waits for its agents to write: that there are no metrics, and the other's port."""
+    """Write in place of the agents what the raylet waits for: that there are no metrics, and the other agent's port."""
     options: Mapping[str, str] = dict(part.split("=", 1) for part in command if part.startswith("--") and "=" in part)
     for name in (METRICS_AGENT_PORT_NAME, METRICS_EXPORT_PORT_NAME, DASHBOARD_AGENT_LISTEN_PORT_NAME):
         persist_port(options["--session_dir"], options["--node_id"], name, NO_PORT)
@@ -116,7 +116,7 @@ def without_dashboard(node: Node, **_: Any) -> None:
 def once_registered(get_node: Callable[[str, str], Any], is_gone: Callable[[], bool]) -> Callable[[str, str], Any]:
     """`ray._private.services.get_node`, asked when it has an answer: until then it asks once a second.
 
-    The function raises ConnectionError where a process of Ray's has ended instead.
+    The function raises ConnectionError if a process of Ray's has ended instead.
     """
 
     def ask(gcs_address: str, node_id: str) -> Any:

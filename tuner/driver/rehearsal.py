@@ -1,4 +1,4 @@
-"""A search played before it starts: early stopping, limits and refit, with made-up results and measured times."""
+"""A search simulated before it starts: early stopping, limits and refit, with made-up results and measured times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SpeedOf = Callable[[dict[str, Any]], Speed]
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """How a search may go.
+    """One possible course of a search.
 
     Attributes:
         seconds: from the first trial's start to the last one's end, that of a refit included
@@ -40,7 +40,7 @@ class Rehearsal:
 
 
 def rehearse(study: Study, workers: int, speed_of: SpeedOf, seed: int) -> Rehearsal:
-    """Play the search once: configurations are drawn from the space, and each has one value, drawn once.
+    """Simulate the search once: configurations are drawn from the space, and each has one value, drawn once.
 
     Args:
         study: space, scheduler, budget
@@ -151,7 +151,7 @@ class _Play:
         return name
 
     def _start(self, speed: Speed) -> float:
-        """Seconds until the first epoch begins; whoever comes while features are computed waits for them."""
+        """Seconds until the first epoch begins; trials that start while features are computed wait for them."""
         ready = self.clock + speed.start_seconds
         if speed.once_seconds:
             ready = self._ready.setdefault(speed.once_for, ready + speed.once_seconds)

@@ -127,15 +127,15 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run, conclude one that was cut off in its conclusion, or extend a finished one.
 
-    `limits` are those of `Budget` by their names, for the whole run; `wandb` is what it was, unless given. `study` is
-    needed where the run was started from Python rather than from a file. Where the run's study file was edited, its
-    original is kept next to it and the difference is noted. A driver that works on the run refuses this one, unless
-    that is to `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without names
-    all but those that diverged. `confirm` says how many of the best configurations are trained again first, and under
-    how many other seeds; of a run whose search has ended nothing else is trained then. `refit` has the winner trained
-    again on training and validation images together, likewise; `undo_refit` lets its own network ship after all. Raises
-    RunFolderError where there is nothing to go on with, a driver works on the run, or new trials could not be compared
-    with those it has, and StudyError for a limit that there isn't.
+    `limits` are those of `Budget` by their names, for the whole run; `wandb` stays as it was, unless it is given.
+    `study` is needed where the run was started from Python rather than from a file. Where the run's study file was
+    edited, its original is kept next to it and the difference is noted. If another driver works on the run this is
+    refused, unless `take_over`. `retry` names failed trials that run again first, from their last checkpoints; without
+    names all but those that diverged. `confirm` says how many of the best configurations are trained again first, and
+    under how many other seeds; of a run whose search has ended nothing else is trained then. `refit` trains the winner
+    again on training and validation images together, in the same way; `undo_refit` puts its own network back into
+    `best/`. Raises RunFolderError where there is nothing to go on with, a driver works on the run, or new trials could
+    not be compared with those it has, and StudyError for a limit that there isn't.
     """
     check_names(limits)
     targets = given_targets(driving.notify)
@@ -186,7 +186,7 @@ def resume(
 
 
 def _tell_what_is_read(study: Study, driving: Driving) -> str | None:
-    """Say what is read while Ray starts; returned in words, None for nothing that takes time."""
+    """Say what is read while Ray starts; returns it in words, None if nothing takes time."""
     reads = study.declared_trial.reads()
     if reads:
         tell(driving.listeners, OPENING, step=f"starting Ray, reading {reads}")
@@ -194,7 +194,7 @@ def _tell_what_is_read(study: Study, driving: Driving) -> str | None:
 
 
 def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
-    """What the user should know of the disk's room; raises StudyError where a limit can't hold the least."""
+    """What the user should know of the disk's room; raises StudyError if a limit can't hold the least."""
     earlier, study = going_on.earlier, going_on.study
     if going_on.conclude_only or not worth_a_look(study, earlier.folder.disk):
         return []
@@ -203,7 +203,9 @@ def _room_to_go_on(going_on: Resumption, workers: int) -> list[str]:
 
 
 def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
-    """What comes before the first trial: a word on the edited file, failed trials that run again, orders that wait."""
+    """The steps before the first trial: a notice about an edited file, failed trials that run again, orders that
+    wait.
+    """
     if going_on.text.changed:
         tell_of_changes(search.loop, going_on.text)
     if going_on.again is not None:
@@ -221,7 +223,7 @@ def _do_what_was_asked(search: Search, going_on: Resumption) -> None:
 
 @contextmanager
 def _room_for_the_start(storage: str | Path) -> Iterator[None]:
-    """Raise RunFolderError where not even the first files of a search can be written."""
+    """Raise RunFolderError if not even the first files of a search can be written."""
     try:
         yield
     except OSError as error:
@@ -232,7 +234,9 @@ def _room_for_the_start(storage: str | Path) -> Iterator[None]:
 
 
 def _storage_of(run: Run) -> str:
-    """The folder that the run's study lies in, with others'; of a run on object storage its own, where none lie."""
+    """The folder of the run's study, which has runs of other studies beside it; for a run on object storage its own
+    folder.
+    """
     return str(run.folder.path.parents[1]) if isinstance(run.folder, LocalFolder) else run.path
 
 
@@ -261,7 +265,7 @@ def _check(study: Study, *, cluster: bool) -> None:
 def _of_nodes(
     study: Study, driving: Driving, resources: Resources, storage: Folder, interrupted: Interruption
 ) -> list[str]:
-    """Notices of a joined cluster's nodes; raises StudyError where one of them can't run the study's trials."""
+    """Notices of a joined cluster's nodes; raises StudyError if one of them can't run the study's trials."""
     return [] if driving.address is None else check_nodes(study, resources, storage, interrupted)
 
 
@@ -271,4 +275,4 @@ def _download(study: Study, driving: Driving) -> None:
     if missing := trial.missing_downloads():
         tell(driving.listeners, OPENING, step=f"fetching {', '.join(missing)}")
         implementation_of(trial).download(trial)
-        trial.check_files()  # what was fetched may not be laid out as it must be
+        trial.check_files()  # the downloaded data may not have the right layout

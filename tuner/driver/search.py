@@ -38,7 +38,7 @@ SECONDS_FOR_SAVES_OF_STOPPED = 3.0  # that a search which a user ends waits for 
 
 
 class Search:
-    """A study that is ready, a folder, and what Ray has for its trials."""
+    """A study that is ready, a run folder, and Ray's resources for its trials."""
 
     def __init__(
         self,
@@ -85,14 +85,13 @@ class Search:
         self.orders = Orders(folder, store_answers=self.loop.flush)
 
     def obey_what_waits(self, *, ended: bool) -> None:
-        """Orders that were left in the inbox; `ended` where the search had come to its end before."""
+        """Orders that were left in the inbox; `ended` if the search had ended before."""
         self.orders.obey_what_waits(self.loop, ended=ended)
 
     def perform(self, *, conclude_only: bool = False) -> Run:
-        """Search until the end, or an interruption, then conclude; the run.
-
-        What goes wrong in the search itself is no exception: the run is then interrupted, and says by what. Raises
-        RunFolderError where another driver took the run over: it goes on there, and nothing more is written here.
+        """Search until the end or an interruption, then conclude; returns the run. An error of the search itself is not
+        raised: the run is then interrupted, and names the error. Raises RunFolderError where another driver took the
+        run over: it goes on there, and nothing more is written here.
         """
         mirror = self._start_mirror()
         with self.orders:
@@ -108,7 +107,7 @@ class Search:
         return Run(self.folder)
 
     def tell(self, notices: Iterable[str]) -> None:
-        """Sentences that the user should know before the first trial."""
+        """Show messages that the user should see before the first trial."""
         for notice in notices:
             self.loop.notice(notice)
 

@@ -1,4 +1,4 @@
-"""What a search will cost on this machine, before it starts: epochs, minutes, memory; measured, and as an interval."""
+"""The cost of a search on this machine, before it starts: epochs, minutes, memory; measured, and as an interval."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Kind = Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True)
 class Speeds:
-    """What trials cost, by their kind."""
+    """The cost of trials by their kind."""
 
     by_kind: Mapping[str, Speed]
     kind: Kind
     ready_seconds: float
 
     def of(self, config: dict[str, Any]) -> Speed:
-        """Of the configuration's kind, or of the one that shares most words with it."""
+        """The speed of the configuration's kind, or of the kind that shares most words with it."""
         kind = self.kind(config)
         if kind in self.by_kind:
             return self.by_kind[kind]
@@ -47,7 +47,7 @@ class Speeds:
 
 @dataclass(frozen=True)
 class SearchCost:
-    """What a search is foreseen to cost; pairs are the ends of an interval.
+    """What a search is predicted to cost; pairs are the ends of an interval.
 
     Attributes:
         epochs: of all trials
@@ -96,7 +96,7 @@ class SearchCost:
 def measured_speeds(
     study: Study, workers: int, *, seconds: float, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[Speeds | None, list[str]]:
-    """What the study's trials cost on this machine, and why that isn't known where it isn't."""
+    """The cost of the study's trials on this machine, and the reasons why some of it isn't known."""
     first, counted = kinds_of(study)
     kinds = [kind for kind, _ in counted.most_common(MOST_KINDS)]
     found = measure(study, [first[kind] for kind in kinds], workers, seconds=seconds, tell=tell)
@@ -117,7 +117,7 @@ def kinds_of(study: Study) -> tuple[dict[str, dict[str, Any]], Counter[str]]:
 
 
 def speeds_kind(study: Study) -> Kind:
-    """Of a study's configurations, their kind."""
+    """The kind of each of a study's configurations."""
     trial = study.declared_trial
     implementation = implementation_of(trial)
     return lambda config: implementation.cost_kind(trial, config)
@@ -131,7 +131,7 @@ def measure(
     seconds: float,
     tell: Callable[[str], None] = lambda said: None,
 ) -> Measured:
-    """What trials of these configurations cost while as many train as the machine lets."""
+    """The cost of trials of these configurations while as many train at once as fit on the machine."""
     resources = study.resources.resolve(gpus_present=this_machine().gpus, uses_gpu=study.uses_gpu)
     gpu = resources.gpu_count > 0
     return measure_apart(
@@ -150,7 +150,9 @@ def measure(
 def measured_cost(
     study: Study, workers: int, *, tell: Callable[[str], None] = lambda said: None
 ) -> tuple[SearchCost | None, list[str]]:
-    """What the study costs on this machine, and why that isn't known where it isn't; `tell` hears what is measured."""
+    """The cost of the study on this machine, and the reasons why some of it isn't known; `tell` gets what is being
+    measured.
+    """
     if study.strategies:
         return None, [f"what trials on several devices take isn't measured (strategy {', '.join(study.strategies)})"]
     if not implementation_of(study.declared_trial).scores:
@@ -163,7 +165,7 @@ def measured_cost(
 
 
 def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | None = None) -> SearchCost | None:
-    """What the study costs where trials are so fast; None where no limit says how long it is."""
+    """The cost of the study if trials are this fast; None if no limit says how long it is."""
     played = [rehearse(study, workers, speeds.of, seed) for seed in range(PLAYS)]
     if not all(play.whole for play in played):
         return None
@@ -195,7 +197,7 @@ def search_cost(study: Study, workers: int, speeds: Speeds, notes: list[str] | N
 
 
 def _interval(seconds: list[float]) -> tuple[float, float, float]:
-    """Low, middle and high of what may be, given by what was played: never narrower than machines are steady."""
+    """Low, middle and high of the simulated results; never narrower than the speed of machines varies."""
     logs = np.log(seconds)
     middle, spread = float(np.median(logs)), max(NARROWEST, 1.3 * float(logs.std()))
     low, high = np.exp(middle - spread), np.exp(middle + spread)

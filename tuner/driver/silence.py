@@ -1,4 +1,4 @@
-"""Ray Tune without a display of its own: tuner shows its searches itself."""
+"""Ray Tune without its own display: tuner shows its searches itself."""
 
 from __future__ import annotations
 

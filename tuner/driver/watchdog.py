@@ -1,4 +1,4 @@
-"""Ends a search that has lost Ray, or that doesn't end when it is asked to."""
+"""Ends a search that has lost Ray, or that doesn't end when asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.lifecycle.interruption import RAY_IS_GONE, Interruption
 LOOK_SECONDS = 0.5
 LOST_SECONDS = 2.0  # that a search without Ray has to notice that by itself
 ANSWER_SECONDS = 2.0
-SILENT_LOOKS = 4  # a cluster that accepts no connection so often in a row is gone
+SILENT_LOOKS = 4  # a cluster that accepts no connection this often in a row is gone
 
 
 class Watchdog:
@@ -42,7 +42,7 @@ class Watchdog:
                 self._interruption.ask(RAY_IS_GONE)
             if self._is_overdue():
                 self._interruption.break_in()
-                wait = LOST_SECONDS  # where the first was swallowed by what it broke into
+                wait = LOST_SECONDS  # in case the first one was swallowed by the code that it interrupted
 
     def _is_overdue(self) -> bool:
         allowed = LOST_SECONDS if self.ray_is_gone else self._interruption.grace_seconds / 2
@@ -50,14 +50,14 @@ class Watchdog:
 
 
 class Listening:
-    """Whether somebody listens at addresses, asked again and again; a full queue is not silence."""
+    """Checks again and again whether something listens at addresses; a full queue doesn't count as silence."""
 
     def __init__(self, gcs_address: str, raylet_socket: str) -> None:
         self._gcs_address, self._raylet_socket = gcs_address, raylet_socket
         self._silent = 0
 
     def is_gone(self) -> bool:
-        """Whether one of them has answered none of the last looks."""
+        """Whether one of them didn't answer any of the last checks."""
         self._silent = 0 if self._gcs_answers() and self._raylet_answers() else self._silent + 1
         return self._silent >= SILENT_LOOKS
 

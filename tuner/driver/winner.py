@@ -1,4 +1,4 @@
-"""The winner, after the search, scored once on the test split by its implementation, on a worker."""
+"""Scores the winner once on the test split, after the search, by its implementation on a worker."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _score_on_worker(
 
 
 def _own(store: CheckpointStore, details: dict[str, Any], target: Path) -> Path | None:
-    """The checkpoint of the winner itself; None where it is no more."""
+    """The checkpoint of the winner itself; None if it no longer exists."""
     try:
         return store.fetch(details["trial"], details["epoch"], target)
     except TrialError:

@@ -1,1 +1,1 @@
-"""From a folder of images to a study file: a look at the data, a look at the machine, and what follows from both."""
+"""From a folder of images to a study file: it examines the data and the machine, and chooses settings that fit both."""

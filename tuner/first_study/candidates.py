@@ -13,7 +13,8 @@ from tuner.trial.models import IMAGENET, find_model, hub_folder, model_facts
 SERVER = "https://download.pytorch.org/models/"
 SECONDS = 4.0  # that the server gets to answer
 
-# Accuracy in percent on ImageNet, from torchvision's table of weights: https://docs.pytorch.org/vision/stable/models.html
+# Accuracy in percent on ImageNet, from torchvision's table of weights:
+# https://docs.pytorch.org/vision/stable/models.html
 ACCURACY = {
     "mobilenet_v3_small": {"IMAGENET1K_V1": 67.7},
     "resnet18": {"IMAGENET1K_V1": 69.8},
@@ -32,7 +33,7 @@ class Candidate:
     Attributes:
         model: torchvision's name
         weights: as `ImageClassifier.weights` has them; None for random ones
-        accuracy: on ImageNet, in percent; None where it isn't known here
+        accuracy: on ImageNet, in percent; None if it isn't known here
         cached: whether the weights are on this machine
     """
 
@@ -44,7 +45,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a first study may have.
+    """The models that a first study may use.
 
     Attributes:
         candidates: in the order of their accuracy, the lowest first
@@ -56,7 +57,8 @@ class Offer:
 
 
 def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
-    """The models whose weights can be had, of those that are asked for, else of those that are known and cached.
+    """The models whose weights are cached or can be downloaded: among the named ones, else among those that tuner
+    knows.
 
     Args:
         asked: names; empty for the usual ones
@@ -86,7 +88,7 @@ def offer(asked: Sequence[str] = (), *, random: bool = False) -> Offer:
 
 
 def unreachable() -> str | None:
-    """Why torchvision's server can't be asked for weights; None where it can."""
+    """Why torchvision's server can't be asked for weights; None if it can."""
     try:
         urllib.request.urlopen(urllib.request.Request(SERVER, method="HEAD"), timeout=SECONDS).close()
     except urllib.error.HTTPError:  # it answered

@@ -1,4 +1,4 @@
-"""From a look at the data to a study that fits the minutes: models are measured, a plan is made, its budget fitted."""
+"""From the look at the data to a study that fits the minutes: measures models, makes a plan, and fits its budget."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tuner.trial import ImageClassifier
 from tuner.trial.models import IMAGENET
 from tuner.trial.speed import Speed
 
-SHARE = 0.8  # of the minutes that the foreseen time may take: the rest is for a machine that is busier then
+SHARE = 0.8  # of the minutes that the predicted time may take: the rest is for a machine that is busier then
 MOST_TRIALS = 60  # with more, the winner is more likely just a lucky one
 MOST_HOURS = 10_000.0  # no limit
 PROBE_SECONDS = 1.5  # of steps with each model
@@ -49,8 +49,8 @@ class Draft:
     Attributes:
         plan: settings and reasons
         study: the same as an object
-        cost: what it is foreseen to take; None where nothing could be measured
-        means: models that were measured, with their speeds
+        cost: what it is predicted to take; None if nothing could be measured
+        means: the models that were measured, with their speeds
         left_out: models that weren't, and why
     """
 
@@ -92,7 +92,7 @@ def draft(look: FirstLook, wishes: Wishes, offered: Offer, data: str, tell: Tell
 
 
 def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tuple[Means, list[tuple[str, str]]]:
-    """Each candidate's real speed on some of the images, and which couldn't be measured."""
+    """Each candidate's real speed on some of the images, and the candidates that couldn't be measured."""
     names = [each.model for each in offered.candidates]
     learning: dict[str, Any] = {} if wishes.random else {"finetune": "head"}
     probe = Study(
@@ -124,7 +124,7 @@ def _measured(look: FirstLook, wishes: Wishes, offered: Offer, tell: Tell) -> tu
 
 
 def _speeds(study: Study, workers: int, means: Means, tell: Tell) -> tuple[Speeds | None, list[str]]:
-    """Of the study's trials: those that were measured with the models, where they are of these kinds."""
+    """The speeds of the study's trials: those measured with the models, if the kinds are the same."""
     if kinds_of(study)[0].keys() <= means.kinds.keys():
         return Speeds(means.kinds, speeds_kind(study), means.ready_seconds), []
     tell("the study's trials")
@@ -140,7 +140,7 @@ def _study_of(planned: Plan) -> Study:
 
 
 def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
-    """The most epochs that the minutes pay for and that are worth it."""
+    """The most epochs that fit into the minutes and are useful."""
     low, high = least_epochs(study.budget.max_epochs), MOST_TOTAL
 
     def fits(total: int) -> bool:
@@ -154,18 +154,18 @@ def _fitted(study: Study, workers: int, speeds: Speeds, wishes: Wishes) -> int:
 
 
 def _needed_minutes(study: Study, workers: int, speeds: Speeds) -> float:
-    """For the fewest epochs by which trials can be compared, with what is kept for a busier machine."""
+    """The minutes for the fewest epochs that let trials be compared, with a reserve for a busier machine."""
     least = study.with_options(total_epochs=least_epochs(study.budget.max_epochs), hours=MOST_HOURS)
     cost = search_cost(least, workers, speeds)
     return 0.0 if cost is None else cost.minutes[1] / SHARE
 
 
 def _budget(study: Study, speeds: Speeds, wishes: Wishes, total: int, *, short: bool) -> Setting:
-    """With its reason; `short` where the minutes don't pay for the fewest epochs."""
+    """The budget with its reason; `short` if the minutes are not enough for the fewest epochs."""
     longest = study.budget.max_epochs
     epoch = max(each.epoch(longest) for each in speeds.by_kind.values())
     head = longest == LENGTHS["head"]
-    length = "a last layer has learned by then" if head else f"the longest takes {epoch:.0f} s"
+    length = "a last layer needs no more" if head else f"the longest takes {epoch:.0f} s"
     why = (
         f"{total} epochs of all trials are expected to fit {SHARE:.0%} of the minutes, or are as many as are useful "
         f"({MOST_TRIALS} trials: with more, the winner is more likely just a lucky one)"

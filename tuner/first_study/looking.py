@@ -1,4 +1,4 @@
-"""A first look at a folder of images: what is there, what can't be read, and which images are alike."""
+"""A first look at a folder of images: its content, files that can't be read, and images that are alike."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FirstLook:
 
     @property
     def uneven(self) -> float:
-        """How many times the images of the smallest class the largest has, for training."""
+        """The training images of the largest class divided by those of the smallest."""
         counts = [each["train"] for each in self.headers.counts.values()]
         return max(counts) / max(1, min(counts))
 
@@ -137,7 +137,7 @@ def look(path: Path, tell: Callable[[int, int], None] = lambda done, total: None
 
 
 def held_out(splits: Sequence[str], train: int) -> float | str:
-    """What a first study has for `validation=`, by the folder's splits and its training images."""
+    """The `validation=` of a first study, from the folder's splits and its number of training images."""
     if "validation" in splits:
         return "folder"
     return 0.2 if train < FEW_IMAGES else 0.1
@@ -162,7 +162,7 @@ def _counts(headers: FolderHeaders, places: Iterable[Place]) -> dict[str, dict[s
 
 
 def _pattern(names: Sequence[str], alike: Sequence[Sequence[int]]) -> str | None:
-    """A pattern by which files that are alike belong together, and which splits the rest finely enough to be cut."""
+    """A pattern that groups files that are alike, and leaves enough groups for the cut into splits."""
     if not alike:
         return None
     for pattern in GROUP_PATTERNS:
@@ -183,7 +183,7 @@ def _pattern(names: Sequence[str], alike: Sequence[Sequence[int]]) -> str | None
 
 @dataclass(frozen=True)
 class _Words:
-    """What is said of images that are the same, or that are alike."""
+    """The words for images that are the same, or that are alike."""
 
     sign: str
     lies: str
@@ -204,7 +204,7 @@ def _told(look: FirstLook, groups: Sequence[Sequence[int]], words: _Words) -> It
         yield f"{_count(within, 'image is', 'images are')} there more than once in a class: {_pairs(look, within, '=')}"
     for found, where, fix in (
         (across, "in two classes", words.fix),
-        (leaks, "in two splits", "the later split's figures are too good by them"),
+        (leaks, "in two splits", "they make the later split's metrics too good"),
     ):
         if found:
             count = _count(found, f"image {words.lies} {where}", f"images {words.lie} {where}")
@@ -217,7 +217,7 @@ def _near(look: FirstLook) -> Iterator[str]:
     if not near:
         return
     yield from _told(look, near, ALIKE)
-    held = "group= in ImageClassifier keeps files on one side of a cut by their names, else figures may be too good"
+    held = "group= in ImageClassifier keeps files on one side of a cut by their names, else metrics may be too good"
     if look.group:
         held = f"group=r'{look.group}' keeps them on one side of a cut by their names"
     groups = _count(near, "group", "groups")

@@ -1,4 +1,6 @@
-"""Every image of a folder decoded once, small: what can't be read, sizes, colours, and what shows which are alike."""
+"""Decodes every image of a folder once, at a small size: unreadable files, sizes, colours, and data to compare
+images.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Picture:
 
 
 def see(files: Sequence[Path], tell: Callable[[int, int], None] = lambda done, total: None) -> list[Picture | str]:
-    """The images, decoded by as many threads as there are CPUs; in place of one that can't be read, why, after "it".
+    """The images, decoded by as many threads as there are CPUs; for one that can't be read, the reason, as words after
+    "it".
 
     Args:
         files: image files

@@ -1,4 +1,4 @@
-"""What follows from the data, the machine and the minutes: a plan whose settings each have their reason."""
+"""Makes a plan from the data, the machine and the minutes; each setting has its reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RANDOM_SIZES = (32, 64, 96, 128)
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asks for.
+    """The user's wishes.
 
     Attributes:
         minutes: for the whole search
@@ -49,7 +49,7 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Means:
-    """What there is to search with.
+    """What is available for the search.
 
     Attributes:
         candidates: that can be had and were measured
@@ -83,7 +83,7 @@ class _Choice:
 
 
 def plan(look: FirstLook, wishes: Wishes, means: Means, data: str) -> Plan:
-    """The study; its budget is the largest that a search of its kind may have, to be fitted to the minutes.
+    """The plan; its budget is the largest for a search of this kind, and is then fitted to the minutes.
 
     Args:
         look: at the data
@@ -110,7 +110,7 @@ def _minutes(wishes: Wishes) -> str:
     return "1 minute" if wishes.minutes == 1 else f"{wishes.minutes:g} minutes"
 
 
-# Models, and what of them learns
+# Models, and which of their layers learn
 
 
 def _choose(look: FirstLook, wishes: Wishes, means: Means) -> _Choice:
@@ -259,12 +259,12 @@ def _head(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
             f"only the last layer learns: {chosen.why}. The rest runs once for every image, and later trials take "
             "seconds; so there is no augmentation, which would change the images",
         ),
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(3e-4, 3e-2)", "of a last layer on features that stay the same"),
         Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against learning few images by heart"),
+        Setting("weight_decay", "loguniform(1e-5, 1e-1)", "against overfitting few images"),
         Setting("dropout", "choice([0.0, 0.3])", "likewise"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
     ]
 
 
@@ -276,24 +276,24 @@ def _gradual(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
             f"the last layer learns first, then one more stage each epoch, which keeps most of what "
             f"the weights know: {chosen.why}",
         ),
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(2e-4, 5e-3)", "of the last layer"),
         Setting("backbone_lr_scale", "loguniform(0.03, 1)", "stages with published weights learn more slowly"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
         Setting("batch_size", _batches(look, (16, 32)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
-        Setting("label_smoothing", "choice([0.0, 0.1])", "likewise; it also keeps probabilities honest"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
+        Setting("label_smoothing", "choice([0.0, 0.1])", "against overfitting, too, and for calibrated probabilities"),
         _flip(wishes),
     ]
 
 
 def _all_layers(look: FirstLook, wishes: Wishes, chosen: _Choice) -> list[Setting]:
     return [
-        Setting("optimizer", '"adamw"', "does well with any of the rates below"),
+        Setting("optimizer", '"adamw"', "works well with all of the learning rates below"),
         Setting("lr", "loguniform(3e-4, 1e-2)", f"all layers learn: {chosen.why}"),
         Setting("schedule", '"cosine"', "the rate falls to zero over a trial"),
         Setting("batch_size", _batches(look, (16, 32, 64)), "small batches take more steps of an epoch"),
-        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against learning few images by heart"),
+        Setting("weight_decay", "loguniform(1e-4, 1e-1)", "against overfitting few images"),
         _flip(wishes),
     ]
 
@@ -335,7 +335,7 @@ def _metric(look: FirstLook, wishes: Wishes, chosen: _Choice) -> Setting:
 
 
 def _refit(chosen: _Choice) -> list[Setting]:
-    """Of a head alone, whose training ends where it ends: elsewhere luck can be worth more than the images."""
+    """Only for a head, whose training varies little: otherwise luck can be worth more than the further images."""
     if chosen.finetune != "head":
         return []
     return [Setting("refit", '"train+validation"', "the winner learns from all images but those for test, in the end")]
@@ -347,5 +347,5 @@ def budget_text(wishes: Wishes, total_epochs: int, longest: int) -> str:
 
 
 def least_epochs(longest: int) -> int:
-    """That a search needs to compare anything: some trials to the first rung, one to its end."""
+    """The fewest epochs that let a search compare trials: some trials to the first rung, one to its end."""
     return longest + 3 * min(3, math.ceil(longest / 2))

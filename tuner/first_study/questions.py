@@ -1,4 +1,4 @@
-"""`tuner init --ask`: the few questions whose answers no image tells."""
+"""`tuner init --ask`: the few questions that the images can't answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Ask = Callable[[str], str]
 
 
 def asked(wishes: Wishes, look: FirstLook, offered: Offer, ask: Ask) -> tuple[Wishes, Offer]:
-    """The wishes with the user's answers laid over them, and the models that are left.
+    """The wishes, replaced by the user's answers where given, and the models that are left.
 
     Args:
         wishes: as the options have them: what an empty answer keeps
         look: at the data
         offered: models that can be had
-        ask: shows a question and returns the answer; raises EOFError where nobody answers
+        ask: shows a question and returns the answer; raises EOFError if nobody answers
 
     Raises:
         StudyError: nobody answers.
@@ -76,7 +76,7 @@ def _yes(ask: Ask, question: str, *, default: bool) -> bool:
 
 
 def _group(ask: Ask, look: FirstLook) -> str | None:
-    question = "Near duplicates were found. Which pattern of file names holds together what belongs together?"
+    question = "Near duplicates were found. Which pattern in file names groups the files that belong together?"
     default = look.group or ""
     while True:
         answer = ask(f"{question} [{default or 'none'}] ").strip()
@@ -87,7 +87,7 @@ def _group(ask: Ask, look: FirstLook) -> str | None:
 
 
 def _tells_apart(pattern: str, look: FirstLook) -> bool:
-    """Whether it is a pattern that fits names of the files, and by which they aren't all one group."""
+    """Whether it is a pattern that fits names of the files and makes more than one group."""
     try:
         check_splitting(look.folder, None, pattern)
     except StudyError:

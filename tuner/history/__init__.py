@@ -1,1 +1,1 @@
-"""What is stored of a run: events, the state that they add up to, `run.json`, checkpoints, the winner's score."""
+"""What is stored of a run: events, the state computed from them, `run.json`, checkpoints, the winner's score."""

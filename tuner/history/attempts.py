@@ -1,4 +1,4 @@
-"""The failures of a trial that was tried again after them."""
+"""The failures of a trial after which it was tried again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tuner.history.records import TrialRecord
 
 LOST = "lost"
-DRAINED = "drained"  # the cause of a trial that left a node before the node went: no failure of anything
+DRAINED = "drained"  # the cause of a trial that left a node before the node was gone: not a failure
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Attempts:
     """
 
     failed: list[Attempt] = field(default_factory=list)
-    forgiven: int = 0  # the first of them, which don't count since the user had the trial run again
+    forgiven: int = 0  # how many of the first ones don't count, because the user ran the trial again
     waiting: bool = False
     followed: int = 0  # of `failed`, the first ones, each of which another try came after
     alone: bool = False
@@ -52,11 +52,11 @@ class Attempts:
 
     @property
     def tried_again(self) -> list[Attempt]:
-        """Those that another try came after; the last one may be the trial's end."""
+        """The failures after which another try came; the last failure may be the trial's end."""
         return self.failed[: self.followed]
 
     def forgive(self) -> None:
-        """The user has the trial run again: what happened before counts no more."""
+        """The user runs the trial again: failures before that no longer count."""
         self.forgiven, self.alone = len(self.failed), False
 
     def count(self, kind: str) -> int:
@@ -70,12 +70,14 @@ class Attempts:
 
     @property
     def due(self) -> Attempt | None:
-        """The failure that is the trial's end where its next try never begins; None where it lost or left it."""
+        """The failure with which the trial ends if its next try never begins; None if it only lost or left its
+        worker.
+        """
         return self.last if self.waiting and self.last.kind not in (LOST, DRAINED) else None
 
 
 def begin_anew(trial: TrialRecord) -> None:
-    """A failed trial that the user has run again: it waits for a worker, and its failure is one among the others."""
+    """A failed trial that the user runs again: it waits for a worker, and its failure becomes one of the attempts."""
     trial.attempts.add(vars(trial), time=trial.ended or trial.started, epoch=trial.epoch, kind="")
     trial.attempts.forgive()
     trial.status, trial.ended = "running", None

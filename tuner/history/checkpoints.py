@@ -1,4 +1,4 @@
-"""The checkpoints of a run, each whole or absent: the only way to write, read or delete one.
+"""The checkpoints of a run, each complete or absent: all code writes, reads and deletes them through this module.
 
     checkpoints/<trial>/<epoch>/files/         what the trial saved, as it saved it
     checkpoints/<trial>/<epoch>/manifest.json  trial, epoch, and size and sha256 of each file
@@ -33,9 +33,9 @@ Fill = Callable[[Path], None]
 
 
 def checkpoint_path(trial: str, epoch: int) -> str:
-    """Where in the run folder a trial's checkpoint of an epoch lies.
+    """The place in the run folder of a trial's checkpoint of an epoch.
 
-    Raises ValueError for a trial's id that none of ours can be: it would name another place.
+    Raises ValueError for a trial's id that tuner never gives: it could name another place.
     """
     if not _TRIAL.fullmatch(trial):
         raise ValueError(f"a trial's id has letters, digits and _ only, got {trial!r}")
@@ -49,9 +49,10 @@ class CheckpointStore:
         self._folder = folder
 
     def write(self, trial: str, epoch: int, fill: Fill) -> None:
-        """Keep what `fill` writes into the folder that it is given; an older one of the same epoch is replaced.
+        """Store the files that `fill` writes into the folder that it gets; an older checkpoint of the epoch is
+        replaced.
 
-        Raises OSError where it can't be written; nothing is left of it then.
+        Raises OSError if it can't be written; nothing is left of it then.
         """
         name = checkpoint_path(trial, epoch)
         if not isinstance(self._folder, LocalFolder):
@@ -110,7 +111,7 @@ class CheckpointStore:
         self._folder.delete(checkpoint_path(trial, epoch))
 
     def sweep(self, trial: str) -> None:
-        """Delete what a worker that died left unfinished; only while none works on the trial."""
+        """Delete unfinished files of a worker that died; only while no worker runs the trial."""
         inside = self._folder.child(f"{CHECKPOINTS}/{trial}")
         for name in inside.folders():
             if name.startswith(_UNFINISHED) or (name.isdigit() and not inside.exists(f"{name}/{MANIFEST}")):

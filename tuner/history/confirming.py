@@ -17,7 +17,7 @@ class Confirming:
         alone: whether nothing but these trials runs, as of a search that had ended
         ended_by: what had ended that search
         refit: whether the winner is to be trained again on training and validation images together
-        own: whether the winner's own network is to ship, however it was trained again
+        own: whether `best/` is to have the winner's own network, even if it was trained again
         refused: configurations, by their first trials, that no device has room for any more
     """
 
@@ -29,7 +29,7 @@ class Confirming:
         self.asked: Counter[str] = Counter()  # seeds that were asked for in all, by first trials
 
     def apply(self, event: Event) -> None:
-        """Take one event, which is sound; kinds that have nothing to do with it change nothing."""
+        """Take one valid event; kinds that don't matter here change nothing."""
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
@@ -59,7 +59,7 @@ class Confirming:
             self.waiting.clear()
 
     def _add(self, trials: Sequence[str], seeds: int) -> None:
-        """Seed by seed, so that all configurations have as many where it is cut off."""
+        """Seed by seed, so that all configurations have the same number if it is interrupted."""
         self.waiting += [trial for _ in range(seeds) for trial in trials]
         self.asked.update(dict.fromkeys(trials, seeds))
 

@@ -15,7 +15,7 @@ MOST_READ = 1_000  # files that were left out, which a report shows
 def files_left_out(folder: Folder) -> tuple[list[tuple[str, str]], int]:
     """Paths and reasons of what a run's images were read without, and how many there are in all.
 
-    None where the run has no such file, or a damaged one: then only its notice says how many they are.
+    None if the run has no such file, or a damaged one: then only its notice says how many they are.
     """
     try:
         content: Any = json.loads(folder.read(DATA_FILE).decode())

@@ -26,7 +26,7 @@ _OUTCOMES = ("completed", "stopped", "failed")
 
 
 class DamagedLineError(ValueError):
-    """A line that can't be used; the message says why, in a few words."""
+    """A line that can't be used; the message says why."""
 
 
 def written(event: Event) -> bytes:
@@ -36,7 +36,7 @@ def written(event: Event) -> bytes:
 
 
 def parsed(line: bytes) -> Event:
-    """The event that a line holds, whose fields are of the types that its kind has; raises DamagedLineError."""
+    """The event of a line, with fields of the right types for its kind; raises DamagedLineError."""
     found = _SUM.search(line)
     if found is not None:
         line = line[: found.start()] + b"}"
@@ -67,7 +67,7 @@ def _decoded(line: bytes) -> Any:
 
 
 def _number(text: str) -> float | None:
-    """A number, unless it is beyond all that a float can be."""
+    """A number, unless it is too large for a float."""
     value = float(text)
     return value if math.isfinite(value) else None
 
@@ -151,7 +151,7 @@ def _are_mappings(value: object) -> bool:
 
 
 def _is_device(value: object) -> bool:
-    """Whether it says what a driver's trials shared, as `tuner.loop.packing` reads it."""
+    """Whether it describes the devices that a driver's trials shared, as `tuner.loop.packing` reads them."""
     if not isinstance(value, dict):
         return False
     return _is_text(value.get("model")) and isinstance(value.get("overlaps"), bool)
@@ -221,7 +221,7 @@ _OPTIONAL: Mapping[str, Mapping[str, Check]] = {
 
 
 def flaw(event: object) -> str | None:
-    """What is wrong with an event by itself, in a few words; None for a sound one and for kinds that aren't known."""
+    """What is wrong with an event by itself, in a few words; None for a valid one and for unknown kinds."""
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return "it is no event"
     if not _is_time(event.get("time")):

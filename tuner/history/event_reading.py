@@ -1,4 +1,4 @@
-"""Reading a run's events, as a whole or while they come; `events.py` says what they are."""
+"""Reading a run's events, all at once or as they are written; `events.py` describes them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _SEGMENT = re.compile(r"([0-9]{6,12})\.jsonl")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a run's events are, and what of them can't be read.
+    """A run's events, and which of them can't be read.
 
-    `damages` has a sentence for each line or segment that was set aside, `torn` one for a last line that isn't whole:
-    the driver writes it now, or was killed at it. `surrogates` says that texts may not be UTF-8.
+    `damages` has a sentence for each line or segment that was set aside, `torn` one for a last line that isn't
+    complete: the driver is writing it now, or was killed while writing it. `surrogates` says that texts may not be
+    UTF-8.
     """
 
     events: list[Event]
@@ -30,7 +31,7 @@ class Reading:
 
 
 def read_all(folder: Folder) -> Reading:
-    """All events of a run in the order they happened, and what was set aside; raises nothing for damaged files."""
+    """All events of a run in the order they happened, and which lines were set aside; damaged files raise nothing."""
     lines, events, torn, surrogates = _Lines(), [], None, False
     names: dict[bytes, str] = {}  # by what the segments hold
     for name in _without_gaps(segments(folder, lines.damages), lines.damages):
@@ -49,7 +50,7 @@ def read_all(folder: Folder) -> Reading:
 
 
 def read_events(folder: Folder) -> Iterator[Event]:
-    """All events of a run in the order they happened; what can't be read is passed over, see `read_all`."""
+    """All events of a run in the order they happened; what can't be read is skipped, see `read_all`."""
     yield from read_all(folder).events
 
 
@@ -74,7 +75,7 @@ class EventFollower:
         return hashlib.sha256(told.encode()).hexdigest()
 
     def new(self) -> list[Event]:
-        """The events that have come since the last call, as UTF-8; a line that isn't whole yet comes later."""
+        """The events since the last call, as UTF-8; a line that isn't complete yet comes later."""
         found: list[Event] = []
         for name, lines in self._come():
             events = self._lines.take(name, lines)
@@ -82,16 +83,16 @@ class EventFollower:
         return found
 
     def skip(self) -> None:
-        """Pass over the lines that `new` would take: for who finds by their digest what they add up to."""
+        """Skip the lines that `new` would take: for who finds by their digest what they add up to."""
         for name, lines in self._come():
             self._lines.skip(name, lines)
 
     def know(self, trials: Iterable[str]) -> None:
-        """Trials that were started in lines passed over: events about them are sound."""
+        """Trials that were started in skipped lines, so that events about them are valid."""
         self._lines.trials.update(trials)
 
     def _come(self) -> Iterator[tuple[str, bytes]]:
-        """The whole lines that nobody has taken, by the name of their segment."""
+        """The complete lines that weren't taken yet, by the name of their segment."""
         for number, name in segments(self._folder):
             if number < self._segment:
                 continue
@@ -104,7 +105,7 @@ class EventFollower:
 
 
 class _Lines:
-    """Turns lines into events, and says once of each that it sets aside why."""
+    """Turns lines into events; for each line that it sets aside it says once why."""
 
     def __init__(self) -> None:
         self.damages: list[str] = []

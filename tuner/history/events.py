@@ -76,14 +76,14 @@ ANSWER_SECONDS = 1.0  # the same for answers to orders, which somebody waits for
 
 
 class Listener(Protocol):
-    """Whoever follows a run while it happens."""
+    """An object that follows a run while it happens."""
 
     def on_event(self, event: Event) -> None:
         """Take one event; called in the driver's loop, so it should return at once."""
 
 
 class EventLog:
-    """Appends events to a run folder, in a segment of its own so that an earlier one's torn end is never continued."""
+    """Appends events to a run folder, in its own segment so that an earlier one's torn end is never continued."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -102,7 +102,7 @@ class EventLog:
             RunFolderError: the run's folder was deleted.
             OSError: it can't be written to.
         """
-        now = self._begun + time.monotonic() - self._clock  # a clock that is set back doesn't turn time round
+        now = self._begun + time.monotonic() - self._clock  # times stay in order even if the clock is set back
         line = json.dumps({"event": kind, "time": now, **fields}, default=plain, allow_nan=True)
         event: Event = json.loads(line, parse_constant=lambda _: None)  # NaN and infinities are no JSON
         if self._file is not None and os.fstat(self._file.fileno()).st_nlink == 0:
@@ -119,9 +119,9 @@ class EventLog:
         return event
 
     def flush(self) -> None:
-        """Write what is held back, which only an object store does; may be called from another thread.
+        """Write events that are held back, as only happens on an object store; may be called from another thread.
 
-        Raises OSError where that can't be done.
+        Raises OSError if that can't be done.
         """
         uploads = self._uploads
         if uploads is not None:

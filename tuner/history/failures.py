@@ -1,4 +1,4 @@
-"""Failures that are alike: what they have in common, and whether all trials to come would fail in the same way."""
+"""Failures that are alike: their common cause, and whether all further trials would fail in the same way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORKER = re.compile(r"[/\\]worker[/\\]trainable\.py$")  # the first frame of a 
 class FailureGroup:
     """Failed trials of one cause; those that raised, with the same exception at the same place.
 
-    `place` is "file:line" of the last frame in the user's code, None where the cause is no exception.
+    `place` is "file:line" of the last frame in the user's code, None if the cause is no exception.
     """
 
     cause: str
@@ -42,14 +42,14 @@ class FailureGroup:
 
     @property
     def described(self) -> str:
-        """What happened, in a line: the cause, and of an exception what it said and where."""
+        """What happened, in a line: the cause, and for an exception its message and place."""
         if self.cause != ERROR:
             return f"{self.cause}: {one_line(self.message)}"
         return one_line(self.message or "an exception without a message") + (f" ({self.place})" if self.place else "")
 
     @property
     def name(self) -> str:
-        """What sets it apart from others: the cause, and of an exception what it said and where."""
+        """What distinguishes it from others: the cause, and for an exception its message and place."""
         return f"{ERROR}: {self.described}" if self.cause == ERROR else self.cause
 
 
@@ -59,7 +59,7 @@ def failed_from_the_start(record: RunRecord, ended: Sequence[TrialRecord]) -> in
 
 
 def failure_groups(record: RunRecord) -> list[FailureGroup]:
-    """The failed trials by what happened, the most frequent first, of equals the one that happened to a lower trial."""
+    """The failed trials by failure, the most frequent first; of equally frequent ones the one with the lowest trial."""
     groups: dict[tuple[str, Signature | None], list[TrialRecord]] = {}  # the name of one may vary, as numbers do
     for trial in record.trials.values():
         if trial.status == "failed":
@@ -74,17 +74,18 @@ def failure_groups(record: RunRecord) -> list[FailureGroup]:
 def fails_always(
     ended: Sequence[TrialRecord], alike: int, live: Iterable[TrialRecord] = (), *, now: float = 0.0
 ) -> bool:
-    """Whether `alike` or more of the trials that `ended` failed with the same exception, so that the next ones would.
+    """Whether `alike` or more of the trials that `ended` failed with the same exception, so that further ones would,
+    too.
 
-    Counted are those like the very last one, whatever else failed in between, back to the last trial that went well:
-    one that was completed, or that got farther than they did. A trial of `live` that has got farther since the first of
-    them says that not every trial fails.
+    It counts the failures like the very last one, even if others failed differently in between, back to the last trial
+    that went well: one that was completed, or that got farther than they did. A trial of `live` that has got farther
+    since the first of them shows that not every trial fails.
 
-    If only a part of the space fails, such rows come about by chance. So more of them are needed where trials failed
-    like this before others went well, and where trials run that may go well, as they have run for longer by `now`
-    (seconds since 1970) than any of these took: it takes a row that is no coincidence.
+    If only a part of the space fails, such rows happen by chance. So a longer row is needed if trials failed like this
+    before others went well, or if some trials may go well because by `now` (seconds since 1970) they have run for
+    longer than any of these took.
     """
-    if not ended or ended[-1].cause != ERROR:  # nearly always, so that the rest may take its time
+    if not ended or ended[-1].cause != ERROR:  # nearly always; the rest is slow but rarely needed
         return False
     row, before = _row_of_last(_each_once(ended))
     if len(row) < alike:
@@ -117,7 +118,7 @@ def all_failed_alike(ended: Sequence[TrialRecord], alike: int) -> str | None:
 
 
 def _each_once(ended: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """Trials in the order of their ends; one that ran again counts by its last end, and not while it runs."""
+    """Trials in the order of their ends; one that ran again counts by its last end, but not while it runs."""
     last = {trial.trial: trial for trial in reversed(ended) if not trial.live}
     return list(last.values())[::-1]
 
@@ -144,9 +145,9 @@ def _went_well(trial: TrialRecord, farthest: int) -> bool:
 
 
 def _enough(alike: int, failed_before: int, ended_before: int, outlasting: int) -> int:
-    """How many in a row are no coincidence.
+    """How long a row must be not to be a coincidence.
 
-    `failed_before` of `ended_before` trials failed in the same way, and `outlasting` ones that run may go well.
+    `failed_before` of `ended_before` trials failed in the same way before, and `outlasting` running ones may go well.
     """
     if not failed_before and not outlasting:
         return alike
@@ -167,10 +168,10 @@ def _signature(trial: TrialRecord) -> Signature | None:
 
 
 def place_of(traceback: str) -> str:
-    """The file's name and the line of the last frame in the user's code; of any code where there is none in it.
+    """The file's name and the line of the last frame in the user's code; if there is none, of the last frame of all.
 
-    The user's is what neither lies where Python installs libraries nor belongs to tuner, whose folder the frame that
-    all tracebacks of trials begin with tells.
+    The user's code is all code that is neither where Python installs libraries nor part of tuner. The first frame of
+    each traceback of a trial says where tuner is.
     """
     frames = _FRAME.findall(traceback)
     folders = tuple(file[: found.start() + 1] for file, _ in frames if (found := _WORKER.search(file)))

@@ -40,7 +40,7 @@ def read_log(folder: Folder, trial: str, start: int = 0) -> bytes:
 
 
 def log_text(folder: Folder, trial: str) -> str:
-    """The whole log; what isn't UTF-8 is shown as its escape. Raises RunFolderError where it can't be read."""
+    """The whole log; what isn't UTF-8 is shown as its escape. Raises RunFolderError if it can't be read."""
     try:
         return decoded(read_log(folder, trial))
     except OSError as error:
@@ -63,7 +63,7 @@ def end_of_log(folder: Folder, trial: str, lines: int = END_LINES) -> str:
 
 
 def add_to_log(folder: Folder, trial: str, text: str) -> None:
-    """Add lines of tuner's own at the end, where the log has room for them; of a trial whose worker has ended."""
+    """Add tuner's own lines at the end, if the log has room for them; for a trial whose worker has ended."""
     begin = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} tuner | "
     lines = "".join(f"{begin}{line}\n" for line in text.splitlines()).encode()
     with suppress(OSError, RunFolderError):
@@ -99,7 +99,7 @@ class LogFollower:
         self._last = b""  # of what was taken
 
     def new(self) -> str:
-        """What has come since the last call, in whole lines; the last lines where the log was shortened meanwhile."""
+        """The complete lines since the last call; if the log was shortened meanwhile, its last lines."""
         start = max(0, self._taken - len(self._last))
         content = read_log(self._folder, self._trial, start)
         if self._taken < 0 or not content.startswith(self._last):
@@ -114,7 +114,7 @@ class LogFollower:
         return decoded(whole)
 
     def rest(self) -> str:
-        """The same once nothing more will come: also a last line without an end."""
+        """The same when nothing more will come: also a last line without a line end."""
         found = self.new()
         end = decoded(read_log(self._folder, self._trial, self._taken))
         return f"{found}{end}\n" if end else found

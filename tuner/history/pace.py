@@ -1,4 +1,4 @@
-"""How fast trials are: what an epoch takes, and what passes before the first one of a stay on a worker."""
+"""How fast trials are: the time of an epoch, and the time before the first epoch of a stay on a worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FURTHER_START = 0.3  # of the first start on a worker: what the next ones take, 
 MOST_OF_MEDIAN = 4.0  # times the median epoch of a trial: a longer one counts so much
 RECENT = 20  # trials, of those that ran last: what others did says less of the next ones
 LAST_EPOCHS = 12  # of a trial, that say how fast it is now
-CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as so many trials tell it
+CHANGE, CHANGE_TRIALS = 0.2, 2.0  # of the pace's logarithm over time; expected as surely as this many trials tell it
 HALVES = 4  # epochs of a trial at least, whose second half tells of the change
 
 
@@ -44,7 +44,7 @@ class Pace:
 
 
 def pace_of(record: RunRecord, workers: int = 1) -> Pace | None:
-    """The pace of the trials that ran last; None before one of the present driver has reported.
+    """The pace of the trials that ran last; None before a trial of the present driver has reported.
 
     The first start of each of the `workers` is that of a process too, which comes once.
     """
@@ -80,7 +80,7 @@ def _change(trials: Sequence[Sequence[float]]) -> float:
 
 
 def _mean_gap(gaps: Sequence[float]) -> float:
-    """What the next epochs add up to: slow ones count, but not a machine that slept."""
+    """The expected time of the next epochs: slow ones count, but not a machine that slept."""
     last = gaps[-LAST_EPOCHS:]
     longest = MOST_OF_MEDIAN * median(last)
     return fmean(min(gap, longest) for gap in last)
@@ -102,9 +102,10 @@ def stay_times(trial: TrialRecord) -> tuple[list[float], list[float]]:
 
 
 def start_seconds(trial: TrialRecord, typical: float | None = None) -> float:
-    """How long the trial's starts on workers took: its stays' first reports came so much later than an epoch takes.
+    """How long the trial's starts on workers took: by how much the first report of a stay came later than an epoch
+    takes.
 
-    `typical` is what an epoch takes where the trial itself never had two in a row. A stay that has reported nothing
+    `typical` is the time of an epoch, used if the trial itself never had two in a row. A stay that has reported nothing
     counts up to where its worker said that it began, as far as that is known.
     """
     firsts, gaps = stay_times(trial)
@@ -113,6 +114,6 @@ def start_seconds(trial: TrialRecord, typical: float | None = None) -> float:
 
 
 def typical_epoch(trials: Sequence[TrialRecord]) -> float | None:
-    """The median time of an epoch, None where no trial had two in a row."""
+    """The median time of an epoch, None if no trial had two in a row."""
     gaps = [gap for trial in trials for gap in stay_times(trial)[1]]
     return median(gaps) if gaps else None

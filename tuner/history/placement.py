@@ -1,4 +1,4 @@
-"""Where a stay of a trial on a worker takes place."""
+"""Where a trial runs during one stay on a worker."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class RunRecord:
 
     @property
     def seed_spread(self) -> float | None:
-        """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""
+        """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
         return self._standings.repeats.spread
 
     @property

@@ -1,4 +1,4 @@
-"""Which trials train the winner again on all images but those of the test split, and which of them ships."""
+"""Which trials train the winner again on all images except the test split, and whose network `best/` has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUPERSEDED = "superseded"  # what ends a refit whose configuration isn't the win
 
 @dataclass(frozen=True)
 class Refit:
-    """What training the winner again takes.
+    """The refit of a winner.
 
     Attributes:
         winner: the trial that won
@@ -31,7 +31,7 @@ class Refit:
 
     @property
     def done(self) -> TrialRecord | None:
-        """The trial whose network ships in place of the winner's."""
+        """The trial whose network is in `best/` in place of the winner's."""
         return next((t for t in self.trials if t.status == "completed" and self.epochs in t.saved), None)
 
     @property
@@ -57,11 +57,11 @@ def refit_of(record: RunRecord) -> Refit | None:
 
 
 def shipped_refit(record: RunRecord) -> TrialRecord | None:
-    """The trial whose network ships in place of the winner's; None where that is the winner's own."""
+    """The trial whose network is in `best/` in place of the winner's; None if that is the winner's own."""
     return None if record.confirming.own else trained_refit(record)
 
 
 def trained_refit(record: RunRecord) -> TrialRecord | None:
-    """The same, also where a user has decided for the winner's own network."""
+    """The same, also if a user has chosen the winner's own network."""
     found = refit_of(record) if record.refits else None
     return found.done if found else None

@@ -1,8 +1,8 @@
-"""Configurations that were trained under several seeds: which trials they are, and what each comes to.
+"""Configurations that were trained under several seeds: their trials, and the value of each configuration.
 
-A configuration is worth the mean of its full-length trials, the first among them. The spread between seeds is taken to
-be the same for all configurations, and told by all that have several: each alone has too few. The standard error of a
-mean of n seeds is that spread divided by the square root of n.
+The value of a configuration is the mean of its full-length trials, including the first. The spread between seeds is
+assumed to be the same for all configurations, and is estimated from all that have several seeds, because each alone has
+too few. The standard error of a mean of n seeds is that spread divided by the square root of n.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tuner.history.trial_record import TrialRecord
 
-SPREADS_BELOW = 1.0  # a mean of fewer seeds is less sure: configurations compare by means less so many standard errors
+SPREADS_BELOW = 1.0  # standard errors that are subtracted from a mean when configurations are compared
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """What the full-length trials of one configuration are worth, in their order."""
+    """The values of the full-length trials of one configuration, in their order."""
 
     values: tuple[float, ...]
 
@@ -68,7 +68,7 @@ class Repeats:
         return self._members.get(trial.repeats or trial.trial, [trial])
 
     def seeds(self, trial: TrialRecord) -> Seeds | None:
-        """Of a trial's configuration; None where none of its trials was trained to its end."""
+        """Of a trial's configuration; None if none of its trials was trained to its end."""
         first = trial.repeats or trial.trial
         if first not in self._seeds:
             found = [value for one in self.of(trial) if (value := self._worth(one)) is not None]
@@ -77,13 +77,13 @@ class Repeats:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation between seeds of one configuration; None where none was trained to its end twice."""
+        """The standard deviation between seeds of one configuration; None if none was trained to its end twice."""
         if not self._known:
             self._spread, self._known = self._told_spread(), True
         return self._spread
 
     def error(self, count: int) -> float | None:
-        """The standard error of a mean of so many seeds."""
+        """The standard error of a mean of this many seeds."""
         return None if self.spread is None else self.spread / math.sqrt(count)
 
     def _told_spread(self) -> float | None:

@@ -1,4 +1,4 @@
-"""`run.json`: what a run is, and which of it is taken from a file that may be damaged, older, or somebody else's.
+"""`run.json`: the description of a run, and how it is read from a file that may be damaged, older, or foreign.
 
 FORMAT counts the ways in which run folders were written:
 
@@ -6,7 +6,7 @@ FORMAT counts the ways in which run folders were written:
     2   each line of events ends with its checksum (`event_lines`); checkpoints lie where `checkpoints` says
 
 It is raised where an earlier version would misread what is written now, not for new fields or new kinds of events,
-which earlier versions pass over. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one
+which earlier versions skip. Every older format is read; `tests/history/format_N/` keeps a run of each. A newer one
 is refused by its number. A run that is resumed takes the format of the version that goes on with it.
 
 Fields that everything needs are `study`, `metric`, `mode`, `status` and `started`: without them the run is refused. Any
@@ -93,13 +93,15 @@ def now() -> str:
 
 
 def lives_without_lease(info: dict[str, Any]) -> bool:
-    """Of a run that an earlier version drives: a process of this host with its number that is no younger."""
+    """Whether a driver of an earlier version still works on the run: whether its process on this host was already
+    running when run.json was updated.
+    """
     pid = info.get("pid")
     return isinstance(pid, int) and info.get("host") == platform.node() and lived_at(pid, info.get("updated"))
 
 
 def _made(folder: Folder) -> bool:
-    """Whether it is this run's now: False where another run took the name in the same moment."""
+    """Whether the folder is this run's now: False if another run took the name in the same moment."""
     if not isinstance(folder, LocalFolder):
         return True
     try:
@@ -145,7 +147,7 @@ def _content(folder: Folder) -> Any:
 
 
 def _rest(folder: Folder) -> str:
-    """What is left where the file can't be used."""
+    """The words about what is left if the file can't be used."""
     try:
         segments = folder.files(EVENTS)
     except OSError:

@@ -1,4 +1,4 @@
-"""What `best/` says of the winner on the test split, as far as its files can be read."""
+"""The winner's results on the test split in `best/`, as far as its files can be read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _are_metrics(content: Any) -> bool:
 
 
 def _is_of_own(content: Any) -> bool:
-    """What is said of the winner's own network beside its refit: nothing, or what both come to."""
+    """Whether it is a valid comparison of the winner's own network with its refit, or null."""
     told = ("test_accuracy", "gain", "error")
     return content is None or (isinstance(content, dict) and all(finite(content.get(name)) for name in told))
 

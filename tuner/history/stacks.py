@@ -1,4 +1,4 @@
-"""What the threads of a hung trial were doing when it was killed: left in the run folder by its worker.
+"""The stacks of a hung trial's threads when it was killed; its worker leaves them in the run folder.
 
 The worker is dead by then and can't report it. The driver makes it part of the trial's events, and deletes the file.
 """
@@ -23,7 +23,7 @@ def stacks_name(trial: str) -> str:
 
 
 def take_stacks(folder: Folder, trial: str) -> str | None:
-    """The stacks of a trial that was killed as it hung, and delete their file; None where it died of something else."""
+    """Read and delete the stacks of a trial that was killed because it hung; None if it died of something else."""
     name = stacks_name(trial)
     try:
         content = folder.read(name)
@@ -45,7 +45,7 @@ def hung_message(minutes: float | None) -> str:
 
 
 def _legible(stacks: str) -> str:
-    """With the letters that faulthandler writes as escapes, which are all but ASCII; what is no letter stays one."""
+    """Turn faulthandler's escapes for non-ASCII letters back into letters; other escapes stay."""
     return _ESCAPED.sub(_letter, stacks)
 
 

@@ -1,9 +1,9 @@
-"""How the trials of a run stand: what each is worth, and which is ahead; kept while events come.
+"""The ranking of a run's trials: the value of each, and which is ahead; updated with each event.
 
 A trial that was trained to its end stands by its worth (`tuner.history.worth`), any other by its best value, which luck
-makes too good. So the first are ahead of the others, but for those that are better without doubt: whose values over the
-last half of their epochs are on average better than anything that a fully trained trial reported, and those that the
-search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
+makes too good. So the first are ahead of the others, except for those that are better without doubt: whose values over
+the last half of their epochs are on average better than anything that a fully trained trial reported, and those that
+the search ended for, as they reached its target. Trials of one configuration under several seeds stand together, by the
 mean of their worths less a standard error of it (`tuner.history.repeats`): one with fewer seeds has to be ahead by
 more. Among them the best whose network was saved stands for the others.
 """
@@ -53,7 +53,7 @@ class Standings:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Stand as another one did whose state this is, of the same trials."""
+        """Take the state of another object about the same trials."""
         self._bests = {trial: (epoch, value) for trial, (epoch, value) in state["bests"].items()}
         self._worths = {trial: Worth(*worth) for trial, worth in state["worths"].items()}
         self._highest = -math.inf if state["highest"] is None else state["highest"]
@@ -87,7 +87,7 @@ class Standings:
                 self.changed(trial)
 
     def changed(self, trial: TrialRecord) -> None:
-        """The trial's values or status may have."""
+        """The trial's values or status may have changed."""
         name = trial.trial
         if trial.status == "completed" and name in self._bests:
             self._worths[name] = of_full_length(self._values(trial), self._mode)
@@ -95,14 +95,14 @@ class Standings:
         elif self._worths.pop(name, None) is not None:
             self._raise_highest(max((self._sign * self._bests[t][1] for t in self._worths), default=-math.inf))
         self.repeats.forget()
-        if self.repeats:  # how far apart seeds lie counts for all
+        if self.repeats:  # the spread between seeds counts for all
             for leader in self._leaders:
                 leader.look_again()
         for leader in self._leaders:
             leader.changed(trial)
 
     def saved(self, trial: TrialRecord) -> None:
-        """A network of the trial has come or gone, which tells among those of one configuration."""
+        """A network of the trial was saved or deleted, which decides among the trials of one configuration."""
         if len(self.repeats.of(trial)) > 1:
             for leader in self._leaders:
                 leader.look_again()
@@ -168,7 +168,9 @@ class Standings:
         return self._reported.find()
 
     def to_beat(self) -> float | None:
-        """What a trial trained to its end has to be worth to be ahead of all that ended so; None while none has."""
+        """The value that a trial trained to its end needs to be ahead of all others trained to their end; None while
+        there is none.
+        """
         best = self.leader_of_the_completed()
         standing = best and self.standing(best.trial)
         return standing.value if standing else None
@@ -236,11 +238,11 @@ class _Leader:
             self._best = trial
 
     def look_again(self) -> None:
-        """The places of others may have, too."""
+        """The ranks of other trials may have changed, too."""
         self._known = False
 
     def find(self) -> TrialRecord | None:
-        """None where no trial that counts has reported a number."""
+        """None if no trial that counts has reported a number."""
         if not self._known:
             counting = (trial for trial in self._standings.candidates() if self._counts(trial))
             self._best, self._known = max(counting, key=self._rank, default=None), True

@@ -1,4 +1,6 @@
-"""What users' orders have changed in a run, folded from its events: `order_obeyed` is written before it is done."""
+"""The changes by users' orders, folded from a run's events: `order_obeyed` is written before an order is carried
+out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Steered:
 
     Attributes:
         takes_orders: whether the newest driver reads the inbox
-        given: limits that the newest driver was given in place of the study file's; None where its events don't say
+        given: limits that the newest driver was given in place of the study file's; None if its events don't say
         limits: those that were set since it began
         concurrency: trials at once as they were set, unless a later driver was given another number
         stopped_by: who ended the search by `stop`, until a driver goes on in spite of it
@@ -48,7 +50,7 @@ class Steered:
     _stopped_before: str | None = None
 
     def apply(self, event: Event) -> None:
-        """Take one event, which is sound; kinds that have nothing to do with orders change nothing."""
+        """Take one valid event; kinds that have nothing to do with orders change nothing."""
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
@@ -75,7 +77,7 @@ class Steered:
         self.stopped_by = None
 
     def _on_confirmation_requested(self, event: Event) -> None:
-        """A search that was stopped stays so, but for the trials that were asked for now."""
+        """A search that was stopped stays stopped, except for the trials that were asked for now."""
         self._stopped_before, self.stopped_by = self.stopped_by if event.get("alone") else None, None
 
     _on_refit_requested = _on_refit_undone = _on_confirmation_requested
@@ -120,7 +122,7 @@ class Steered:
 
 
 def known_limits(values: Mapping[str, Any]) -> dict[str, float]:
-    """Those of the values that are limits of a budget; files of any origin may have others."""
+    """The values that are limits of a budget; files of unknown origin may have others."""
     found = {limit.name: (limit, values.get(limit.name)) for limit in LIMITS}
     return {
         name: value

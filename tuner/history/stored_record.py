@@ -1,8 +1,8 @@
-"""A run's record as lines of JSON, from which it is had back much sooner than from its events.
+"""A run's record as lines of JSON, which is read much faster than its events.
 
 The first line holds what the run has once, each further one a trial. Of a trial's epochs the names of the metrics are
-written once where all have the same. A record is good for the very log that it was folded from; who keeps one knows it
-by that log's digest, see `EventFollower.digest`. FORMAT changes also where events come to add up to something else.
+written once where all have the same. A record is only valid for the log from which it was folded; it is identified by
+the log's digest, see `EventFollower.digest`. FORMAT also changes when the same events give another record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoRecordError(ValueError):
 
 
 def lines_of(record: RunRecord) -> Iterator[bytes]:
-    """The record, line by line: other threads have their turn between them."""
+    """The record, line by line, so that other threads can run between lines."""
     yield _line(_told_once(record))
     for trial in record.trials.values():
         yield _line(_told(trial))
@@ -146,7 +146,9 @@ def _trial(told: list[Any]) -> TrialRecord:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Hundreds of thousands of objects come, none of which is garbage: looking for it would take half of the time."""
+    """Without garbage collection: hundreds of thousands of objects are made, none is garbage, and it would take half of
+    the time.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

@@ -26,7 +26,7 @@ class EpochRecord:
 
 @dataclass
 class TrialRecord:
-    """One trial as its events tell it; times are seconds since 1970."""
+    """One trial, folded from its events; times are seconds since 1970."""
 
     trial: str
     number: int
@@ -38,7 +38,7 @@ class TrialRecord:
     )
     repeats: str | None = None  # the first trial of its configuration, which it trains again under another seed
     refits: str | None = None  # the winner that it trains again on training and validation images together
-    refit_epochs: int = 0  # for so many epochs
+    refit_epochs: int = 0  # for this many epochs
     confirms: bool = False  # as `tuner confirm` asked for: no part of the search, nor of its limits
     status: Status = "running"
     cause: str | None = None
@@ -102,13 +102,13 @@ def full_length(config: dict[str, Any], longest: int) -> int:
 
 
 def saved_epochs(trials: Iterable[TrialRecord], longest: int) -> int:
-    """Epochs that those of these trials would still have trained that early stopping ended, not a limit."""
+    """Epochs that early stopping (not a limit) saved: those that the trials it ended would still have trained."""
     early = (t for t in trials if t.status == "stopped" and t.ended_by in (None, "early_stopping"))
     return sum(max(0, full_length(t.config, longest) - t.epoch) for t in early)
 
 
 def saved_share(trials: Iterable[TrialRecord], longest: int) -> float:
-    """Share of the epochs that early stopping saved, of those that these trials trained and those."""
+    """Share of epochs saved by early stopping, of the trained and the saved epochs together."""
     known = list(trials)
     saved = saved_epochs(known, longest)
     return saved / (saved + sum(len(trial.epochs) for trial in known)) if saved else 0.0

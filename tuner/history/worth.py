@@ -1,13 +1,12 @@
-"""What a trial is worth by its reported values, and which of its networks stands for it.
+"""The value by which a trial is compared, and which of its networks is used for it.
 
-The highest of several noisy values is higher than what it measures, and the more values there are, the more so: a
-search that takes the trial with the highest value at any epoch takes a lucky one. So a trial that was trained in full
-is worth a mean of its last values, the best of those of the last two, three, and so on up to half of them, and its last
-network stands for it. That is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), but for
-the last value alone: a flat noisy curve is averaged, one that still rises isn't held back by its earlier values. Where
-the values clearly became worse after the best one, as those of a model that overfits do, the trial is worth the mean of
-the best and its neighbours, and the best one's network stands for it. What this gains is in
-`docs/explanation/measured.md`.
+The highest of several noisy values is too high, and more so the more values there are: a search that takes the trial
+with the highest value at any epoch takes a lucky one. So a trial that was trained in full is worth a mean of its last
+values, the best of those of the last two, three, and so on up to half of them, and its last network stands for it. That
+is how isotonic regression tells the end of a curve that rises (Ayer et al. 1955), except for the last value alone: a
+flat noisy curve is averaged, one that still rises isn't held back by its earlier values. Where the values clearly
+became worse after the best one, as those of a model that overfits do, the trial is worth the mean of the best and its
+neighbours, and the best one's network stands for it. What this gains is in `docs/explanation/measured.md`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-FEWEST = 4  # values, of which noise can be told from change
-FEWEST_OF_AN_ERROR = 9  # values, of which the noise is told well enough to be shown
+FEWEST = 4  # values, with which noise can be distinguished from change
+FEWEST_OF_AN_ERROR = 9  # values, from which the noise is estimated well enough to be shown
 CLEAR = 2.0  # standard errors by which values that became worse did so clearly
 FEWEST_IN_A_MEAN = 2
 BESIDE = 3  # values in the mean around the best one
@@ -31,7 +30,7 @@ class Worth:
     """What one trial is worth.
 
     `epoch` is the one whose network stands for the trial, `reported` the value reported after it. `value` is what
-    trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None where the
+    trials are compared by: the mean over the epochs `first` to `last`, whose standard error is `error`, None if the
     values are too few to tell. Of a configuration that was trained to its end under several `seeds`, it is the mean of
     theirs.
     """
@@ -65,14 +64,16 @@ def of_full_length(values: Sequence[tuple[int, float]], mode: str) -> Worth:
 
 
 def of_shortened(values: Sequence[tuple[int, float]], mode: str) -> Worth:
-    """The same of a trial that was not: its best value, the earlier of equals, and that epoch's network."""
+    """The same for a trial that was not trained to its end: its best value (the earlier of equals), and that epoch's
+    network.
+    """
     sign = 1.0 if mode == "max" else -1.0
     epoch, value = max(values, key=lambda pair: (sign * pair[1], -pair[0]))
     return Worth(epoch, value, value, None, epoch, epoch)
 
 
 def late_half(count: int) -> int:
-    """How many of so many values the mean is of, at most."""
+    """The most of this many values that the mean is taken over."""
     return math.ceil(count / 2)
 
 
@@ -82,7 +83,7 @@ def _best_mean(values: Sequence[float]) -> int:
 
 
 def _has_declined(values: Sequence[float], best: int, noise: float) -> bool:
-    """Whether the last values are clearly worse than those beside the best; more is better here.
+    """Whether the last values are clearly worse than the neighbours of the best; more is better here.
 
     The best itself doesn't count: it was chosen for being high. Of the last values up to three do.
     """
@@ -102,7 +103,7 @@ def _around(best: int, end: int) -> range:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """The standard deviation of one value about the curve, by how much the late ones bend away from their neighbours.
+    """The standard deviation of one value about the curve, estimated from second differences of the late values.
 
     Second differences leave out a steady rise (Gasser, Sroka and Jennen-Steinmetz, 1986), their median a few steps, and
     late ones the bend of the curve itself, which is strong where training begins.

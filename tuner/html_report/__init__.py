@@ -1,4 +1,4 @@
-"""`report.html`: a run, or several compared, as one page that needs nothing but itself."""
+"""`report.html`: a run, or a comparison of several, as one page that needs no other file."""
 
 from tuner.html_report.comparison_page import comparison_html
 from tuner.html_report.page import report_html, write_report

@@ -1,4 +1,4 @@
-"""What pages are made of: tables, figures, and the templates that they are put into."""
+"""The parts of pages: tables, figures, and the templates that they are put into."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST_SCRIPT = Markup(
     'if ("DecompressionStream" in window && "IntersectionObserver" in window) '
     'document.documentElement.classList.add("drawn", "resting")'
 )
-LIT = {"light": "#C2185B", "dark": "#FF7AB2"}  # of the trial that is chosen, unlike any colour of the figures
+LIT = {"light": "#C2185B", "dark": "#FF7AB2"}  # of the selected trial; different from all colours of the figures
 CURVES = {"light": ["#0072B2", "#B45309"], "dark": ["#56B4E9", "#E69F00"]}
 LOOKS = {name: {**colours, "lit": LIT[name], "curves": CURVES[name]} for name, colours in THEMES.items()}
 
@@ -92,7 +92,7 @@ def _environment() -> Environment:
 
 
 def typed(text: str) -> Markup:
-    """A command that is broken between its words, and within one only where it is longer than the line."""
+    """A command that may break between words, and within a word only if it is longer than the line."""
     return Markup(" ").join(Markup("<span>{}</span>").format(word) for word in text.split(" "))
 
 
@@ -118,7 +118,7 @@ def _figure(plot: Plot) -> Figure:
 
 
 def _name_lines(trace: Any, table: pd.DataFrame) -> None:
-    """Whose lines they are, so that the page can light one up."""
+    """Name the trial of each line, so that the page can highlight it."""
     if trace.customdata is None:
         trace.customdata = table["trial"].tolist()
 

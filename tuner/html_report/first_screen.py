@@ -1,4 +1,4 @@
-"""What stands first: a small history that needs no script, the winner's configuration to copy."""
+"""The first screen: a small history that needs no script, and the winner's configuration to copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT, EDGE = 600.0, 160.0, 8.0  # of the history, in the units of its viewBox
 MOST_POINTS = 300
-FLAT = 4.0  # times as far from the best as the middle one: what lies beyond is drawn on the edge
+FLAT = 4.0  # times the distance of the median from the best: values beyond are drawn on the edge
 HOLLOW = ' class="shorter"'
 
 
@@ -55,7 +55,7 @@ def copies(run: Run) -> list[Copy]:
 
 @dataclass(frozen=True)
 class History:
-    """The small history: an SVG without text, and what its upper and its lower edge stand for.
+    """The small history: an SVG without text, and the values of its upper and lower edge.
 
     `shorter` says that some trials were not trained in full, `beyond` how many lie beyond an edge and are drawn on it.
     """
@@ -68,7 +68,7 @@ class History:
 
 
 def history(run: Run) -> History | None:
-    """What each configuration comes to and the best so far; None for fewer than two values."""
+    """The value of each configuration and the best so far; None for fewer than two values."""
     found = sorted(run.record.reported(), key=lambda pair: pair[0].configuration)
     told = [(value, in_full(run, trial)) for trial, value in found]
     if len(told) < 2:
@@ -95,7 +95,7 @@ def history(run: Run) -> History | None:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values stand in the picture."""
+    """The positions of values in the picture."""
 
     count: int
     low: float
@@ -110,7 +110,9 @@ class _Scale:
 
 
 def _edges(drawn: list[float], mode: str, *, logarithmic: bool) -> tuple[float, float]:
-    """The lowest and the highest that is drawn: without the worst trials, where these would press the others flat."""
+    """The lowest and the highest drawn value; the worst trials are left out if they would make the others look
+    equal.
+    """
     ordered = sorted(drawn, reverse=mode == "max")
     best, middle, worst = ordered[0], ordered[len(ordered) // 2], ordered[-1]
     if not logarithmic and abs(worst - best) > FLAT * abs(middle - best) > 0:
@@ -140,7 +142,7 @@ def _picture(
 
 
 def _literal(value: Any) -> str:
-    """The value as `tuner try` reads it: text as it is, unless it would be taken for another value."""
+    """The value as `tuner try` reads it: text is not quoted, unless it would be read as another value."""
     if not isinstance(value, str):
         return repr(value)
     try:

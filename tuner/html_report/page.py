@@ -1,4 +1,4 @@
-"""The page: what it says in its sections, put into `run.html` with its style, its script and plotly's."""
+"""The page: the content of its sections, put into `run.html` with its style, its script and plotly's."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class TrialRow:
 
     @property
     def shorter(self) -> bool:
-        """Whether its value is that of fewer epochs than others had."""
+        """Whether its value comes from fewer epochs than others had."""
         return self.epochs < self.full
 
 
 def write_report(run: Run) -> str:
     """Write the run's `report.html`, replacing an older one; returns its path or URI.
 
-    Raises RunFolderError where the folder can't be written to.
+    Raises RunFolderError if the folder can't be written to.
     """
     page = in_utf8(report_html(run)).encode()
     try:
@@ -178,7 +178,7 @@ def _trial_row(run: Run, trial: TrialRecord, searched: list[str]) -> TrialRow:
 
 
 def _setting(flat: dict[str, Any], name: str) -> str:
-    """A value as text, where None is one; nothing where the configuration hasn't it."""
+    """A value as text, including None; empty if the configuration doesn't have it."""
     return short(flat[name]) if name in flat else ""
 
 
@@ -196,7 +196,7 @@ def _dimensions(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """What was typed, as it can be typed again."""
+    """The command that was typed, quoted so that it can be typed again."""
     if arguments and arguments[0].endswith("__main__.py"):
         return shlex.join(["python", "-m", "tuner", *arguments[1:]])
     return shlex.join(arguments)
@@ -207,7 +207,7 @@ def _any_of(values: Sequence[Any]) -> str:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """What it takes to do the search again."""
+    """What is needed to repeat the search."""
     info = run.info
     machine = info.get("machine") or {}
     versions = ", ".join(f"{name} {found}" for name, found in (info.get("versions") or {}).items() if found)
@@ -236,7 +236,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _without_address(described: Any) -> Any:
-    """What Python says of a function or an object, without where it lay in memory."""
+    """The `repr` of a function or an object, without its memory address."""
     if not isinstance(described, str):
         return described
     bare = re.sub(r" at 0x[0-9a-fA-F]+", "", described)

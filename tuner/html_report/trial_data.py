@@ -80,7 +80,7 @@ def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
 
 
 def _curves(rows: list[dict[str, Any]]) -> dict[str, list[float | None]]:
-    """A list per metric that has a number, with None for what is missing or no number."""
+    """A list per metric that has a number, with None for missing values and values that are not numbers."""
     names = dict.fromkeys(name for row in rows for name, value in row.items() if finite(value))
     return {name: [_shortened(row.get(name)) for row in rows] for name in names}
 
@@ -96,7 +96,7 @@ def _where(trial: TrialRecord) -> str:
 
 
 def _with_output(trials: list[TrialRecord]) -> set[str]:
-    """Trials whose output is read: each is a file, which a run on an object store has to fetch."""
+    """The trials whose output is read; not all, because each is a file that a run on an object store has to fetch."""
     failed = [trial for trial in trials if trial.status == "failed"]
     others = [trial for trial in trials if trial.status != "failed"]
     return {trial.trial for trial in [*failed, *others][:MOST_OUTPUTS]}

@@ -1,4 +1,4 @@
-"""The winner's metrics as text, with how far they can be believed."""
+"""The winner's metrics as text, with their uncertainty."""
 
 from __future__ import annotations
 

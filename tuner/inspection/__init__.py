@@ -1,4 +1,4 @@
-"""What needs a model and a run: the winner's score, the folder `best/`, and the model loaded back from it."""
+"""Code that needs a model and a run: the winner's score, the folder `best/`, and loading the model from it."""
 
 from tuner.inspection.best import LoadedModel, Prediction, load_model, load_winner, write_best
 from tuner.inspection.card import ModelCard

@@ -1,4 +1,4 @@
-"""The folder `best/`: the winner with all that it takes to use it, and the way back from it to a model."""
+"""The folder `best/`: the winner with everything that is needed to use it, and how it is loaded as a model."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LoadedModel:
         return [self.prediction(path, values) for path, values in zip(paths, shares, strict=True)]
 
     def check_takes_files(self) -> None:
-        """Raise DataError where the model takes neither grey nor RGB images."""
+        """Raise DataError if the model takes neither grey nor RGB images."""
         if self.card.inputs.channels not in (1, 3):
             raise DataError(
                 f"image files have 1 or 3 channels, got a model that takes {self.card.inputs.channels}; "
@@ -95,7 +95,7 @@ class LoadedModel:
         return Evaluator(self.device).logits(self.module, split, self.card.inputs.normalisation).softmax(1).cpu()
 
     def embedded(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """`probabilities` of the same images, and what goes into the last layer: [N, features] float32 on the CPU."""
+        """The same `probabilities`, and the inputs of the last layer: [N, features] float32 on the CPU."""
         split = HeldSplit(images, torch.zeros(len(images), dtype=torch.int64))
         module = Embedded(self.module, len(self.classes))
         told = Evaluator(self.device).logits(module, split, self.card.inputs.normalisation).cpu()
@@ -117,7 +117,8 @@ def write_best(
     score: Score,
     record: Mapping[str, Any],
 ) -> None:
-    """Write `best/`, whole or not at all; an older one is replaced. model.json comes last and names the other files.
+    """Write `best/`, completely or not at all; an older one is replaced. model.json comes last and names the other
+    files.
 
     Args:
         folder: the run's `best`
@@ -154,7 +155,7 @@ def _write(path: Path, content: object) -> None:
 
 
 def _put_in_place(new: Path, folder: Path) -> None:
-    """Two renames: a reader finds the older folder, none, or the new one."""
+    """By two renames: a reader finds the older folder, none, or the new one."""
     older = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(older, ignore_errors=True)
     if folder.exists():
@@ -203,21 +204,21 @@ def load_model(best: Path, device: torch.device | str = "cpu", *, trial: ImageCl
 
 
 def _load(best: Path, card: ModelCard, trial: ImageClassifier | None, device: torch.device | str) -> LoadedModel:
-    """Raises RunFolderError whatever is wrong with the files."""
+    """Raises RunFolderError for any problem with the files."""
     if trial is not None and card.trained_on == REFIT:
         trial = trial.refitted()
     try:
         module = _module(best, card, trial or _declared(card))
     except MemoryError:
         raise
-    except Exception as error:  # a user's function may raise anything where the configuration isn't its own
+    except Exception as error:  # a user's function may raise anything if the configuration isn't its own
         reason = str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
         raise RunFolderError(f"a winner must be whole to be loaded, got {best}: {reason}") from error
     return LoadedModel(module.to(device).eval(), card, torch.device(device))
 
 
 def _declared(card: ModelCard) -> ImageClassifier:
-    """A trial of the same architecture, which some weights decide on."""
+    """A trial of the same architecture, which can depend on the weights."""
     return ImageClassifier(
         model=card.model,
         weights=card.weights if looks_published(card.weights) else None,

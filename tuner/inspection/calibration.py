@@ -1,4 +1,4 @@
-"""Whether a model is right as often as it says, and the temperature that mends it."""
+"""Whether a model's confidence matches its accuracy, and the temperature that corrects it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 BINS = 15
-TEMPERATURES = 0.05, 20.0  # outside lie models that are always right, or never
+TEMPERATURES = 0.05, 20.0  # outside are models that are always right, or never
 STEPS = 60  # each narrows the search for the temperature by a third
 
 
@@ -25,7 +25,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How sure a model is of its answers to the test split, and how often right.
+    """A model's confidence and accuracy on the test split.
 
     Attributes:
         temperature: by which logits are divided so that validation images are the likeliest; 1 changes nothing; None

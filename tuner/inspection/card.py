@@ -1,4 +1,4 @@
-"""`model.json` in `best/`: what the weights beside it don't say of themselves, and which files belong to them."""
+"""`model.json` in `best/`: what the weights file doesn't say, and which files belong together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGEST_IMAGE = 2**14  # edge in pixels; a damaged number would ask for all memo
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What `model.safetensors` doesn't say of itself: `model.json`.
+    """`model.json`: what `model.safetensors` doesn't say.
 
     Attributes:
         model: torchvision's name, or that of the user's function with brackets
@@ -84,7 +84,7 @@ class ModelCard:
 
 
 def read_card(best: Path) -> ModelCard:
-    """The card of a folder, whose files belong together.
+    """The card of a folder; checks that the files belong together.
 
     Raises:
         RunFolderError: it has none that is whole, or files of another winner, or changed ones.

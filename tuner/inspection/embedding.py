@@ -1,4 +1,4 @@
-"""What a model tells the classes from: the numbers that go into its last layer, for search and clustering of images."""
+"""Embeddings: the inputs of a model's last layer, for search and clustering of images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Embedded(nn.Module):
                 hook.remove()
 
     def apart(self, told: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [N, classes] and embeddings [N, features] of what `forward` gave."""
+        """Split the result of `forward` into logits [N, classes] and embeddings [N, features]."""
         return told[:, : self.classes], told[:, self.classes :]
 
 

@@ -1,10 +1,10 @@
-"""How far a metric of the test split can be believed: a 95 % interval for each.
+"""A 95 % interval for each metric of the test split.
 
 A share of right answers gets Wilson's interval (Wilson 1927); any other metric that of the bootstrap, whose samples are
 as many test images, drawn with replacement: from the 2.5th to the 97.5th percentile of their values (Efron and
 Tibshirani 1993, chapter 13). A calibration error is higher in such samples than in the images they come from, so the
-percentiles are reflected about its value (the basic interval of Davison and Hinkley 1997, chapter 5). They tell the
-luck of the test images, not that of another training.
+percentiles are reflected about its value (the basic interval of Davison and Hinkley 1997, chapter 5). They cover the
+random choice of test images, not that of another training.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def wilson(right: int, total: int, z: float = Z) -> tuple[float, float]:
 def intervals(
     logits: Tensor, labels: Tensor, chosen: Sequence[ChosenMetric], names: Sequence[str]
 ) -> dict[str, Interval]:
-    """The interval of each metric of `metrics_of` with these arguments, by its name; those that can't be told miss."""
+    """The interval of each metric of `metrics_of` with these arguments, by its name; intervals that can't be computed
+    are missing.
+    """
     found = metrics_of(logits, labels, chosen, names)
     told = {
         name: Interval(*wilson(round(getattr(found, name) * len(labels)), len(labels)), "wilson") for name in SHARES
@@ -78,7 +80,7 @@ def _values(metrics: Metrics) -> dict[str, float]:
 
 
 def _percentiles(drawn: Tensor) -> tuple[float, float]:
-    """Of the samples that tell a value: some may lack a class."""
+    """Of the samples that have a value: in some a class may be missing."""
     told = drawn[drawn.isfinite()]
     if len(told) < len(drawn) / 2:
         return math.nan, math.nan

@@ -1,4 +1,4 @@
-"""Many image files and a model: which files are meant, and answers that go on past those that can't be read."""
+"""Predictions for many image files: finds the files, and continues after files that can't be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIST = "@"  # before the name of a file with a path in each line
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of an image file: a prediction with the probability of each class, or why there is none.
+    """A model's answer for an image file: a prediction with the probability of each class, or why there is none.
 
     `embedding` [features] float32 is there where it was asked for: what goes into the model's last layer.
     """
@@ -44,7 +44,7 @@ def image_files(given: Iterable[str]) -> list[Path]:
 
 
 def answers(model: LoadedModel, paths: Sequence[Path], *, embed: bool = False) -> Iterator[Answer]:
-    """One for each file, in their order, as they are computed; raises DataError where the model takes no files."""
+    """One for each file, in their order, as they are computed; raises DataError if the model takes no files."""
     for start in range(0, len(paths), AT_ONCE):
         yield from _batch(model, paths[start : start + AT_ONCE], embed=embed)
 

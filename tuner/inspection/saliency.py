@@ -27,7 +27,7 @@ def has_maps(model_name: str) -> bool:
 def saliency(
     module: nn.Module, images: Tensor, answers: Tensor, normalise: Normalise, device: torch.device
 ) -> Tensor | None:
-    """How much each place of each image made the model give its answer; None where the model has no such maps.
+    """How much each place of each image made the model give its answer; None if the model has no such maps.
 
     Grad-CAM (Selvaraju et al. 2017) at the last block whose map has at least 4 by 4 places.
 
@@ -55,7 +55,7 @@ def saliency(
 
 
 def last_block(module: nn.Module, inputs: Tensor) -> nn.Module | None:
-    """The part of the module that ends last of those that put out maps of at least 4 by 4 places."""
+    """The last part of the module whose output maps have at least 4 by 4 places."""
     found: list[nn.Module] = []
 
     def note(part: nn.Module, _: object, output: object) -> None:

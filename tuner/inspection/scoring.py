@@ -48,7 +48,7 @@ class Inputs:
 
     @property
     def framing(self) -> Framing:
-        """How an image comes to the size."""
+        """How an image is brought to the size."""
         return Framing(self.image_size, self.resize, self.interpolation)
 
 
@@ -62,7 +62,7 @@ class Mistake:
         predicted: the class that the model took it for
         confidence: the model's probability for that, 0 to 1
         image: PNG in base64, at the size that the model saw
-        saliency: the same with the places that the answer came from; None where the model doesn't tell
+        saliency: the same with the places that the answer came from; None if the model doesn't tell
     """
 
     index: int
@@ -75,17 +75,17 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Score:
-    """What a trained model is worth.
+    """The results of a trained model.
 
     Attributes:
         test: loss, accuracy, top-5 accuracy, macro F1 and the chosen metrics on the test split
         intervals: 95 % intervals of these, by name
-        val_accuracy: share of correct answers on the validation split; None where all its images were trained on
+        val_accuracy: share of correct answers on the validation split; None if all its images were trained on
         confusion: counts of the test split, a row per true class, a column per predicted one
         classes: names of rows and columns
         mistakes: at most 16, the surest first
         least_sure: at most 16 answers, right or wrong, the least sure first
-        calibration: how sure it is, and how often right
+        calibration: its confidence and accuracy
         inputs: what the model was fed
         images: in the splits "train", "validation" and "test"
     """
@@ -149,7 +149,7 @@ def score(
 def _validation(
     trial: ImageClassifier, config: dict[str, Any], module: nn.Module, splits: Splits, evaluator: Evaluator, seed: int
 ) -> tuple[Tensor, Tensor] | None:
-    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None where there are none.
+    """Logits [N, classes] for the validation images, and labels [N], on the CPU; None if there are none.
 
     In a cross-validation each part's are those of the network that wasn't trained on it.
     """
@@ -230,7 +230,7 @@ class ShownImages:
 
 
 def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, device: torch.device) -> Look:
-    """Grad-CAM for convolutional networks by name; a user's function makes what nobody knows."""
+    """Grad-CAM for torchvision's convolutional networks; not for a user's function, whose network is unknown."""
     if not isinstance(trial.model, str) or not has_maps(trial.model):
         return lambda images, answers: None
     return lambda images, answers: _mean_map(
@@ -239,7 +239,7 @@ def _where_it_looked(trial: ImageClassifier, module: nn.Module, splits: Splits, 
 
 
 def _mean_map(maps: Sequence[Tensor | None]) -> Tensor | None:
-    """Of all networks; None where one has none."""
+    """Of all networks; None if one has none."""
     found = [one for one in maps if one is not None]
     return torch.stack(found).mean(0) if len(found) == len(maps) else None
 

@@ -1,1 +1,1 @@
-"""What every driver of a run does, whoever runs its trials: run.json, users' orders, the conclusion, going on later."""
+"""What every driver of a run does, under Ray or for a user's program: run.json, orders, conclusion, resuming."""

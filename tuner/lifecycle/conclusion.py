@@ -1,7 +1,7 @@
 """What follows a search: tables, winner, report, and the run's last word in run.json.
 
-Each step replaces what it writes as a whole, may fail without hindering the others, and can be done again. That a run
-is concluded is written into run.json last of all; `resume` concludes a run of which it isn't.
+Each step replaces its files completely, may fail without stopping the other steps, and can be repeated. Last of all
+run.json says that the run is concluded; `resume` concludes a run that isn't.
 """
 
 from __future__ import annotations
@@ -32,19 +32,23 @@ WriteWinner = Callable[[Callable[[], bool]], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a driver's search ended: by itself, or cut off by what `interrupted_by` says, maybe an error of its own."""
+    """How a driver's search ended: by itself, or interrupted by what `interrupted_by` says, perhaps an error of the
+    search.
+    """
 
     interrupted_by: str | None = None
     error: BaseException | None = None
 
     @property
     def finished(self) -> bool:
-        """Whether the search came to its end."""
+        """Whether the search ended by itself."""
         return self.interrupted_by is None
 
 
 def outcome_of(error: BaseException, folder: Folder) -> Outcome:
-    """What a search that an error ended comes to; a full disk pauses it: what was written is whole."""
+    """The outcome of a search that an error ended; a full disk only pauses it, because all written files are
+    complete.
+    """
     if no_space(error):
         return Outcome(disk_too_full(folder.uri, None, "none"))
     lines = str(error).strip().splitlines() or [""]
@@ -73,10 +77,10 @@ class Conclusion:
     tell: Callable[[str], None] = lambda step: None
 
     def perform(self, outcome: Outcome) -> Outcome:
-        """Do all steps; the outcome, which is another one where the conclusion itself was cut off."""
+        """Do all steps; returns the outcome, which changes if the conclusion itself is interrupted."""
         record, folder = self.loop.record, self.loop.folder
         if self.loop.stopped and outcome.error is None and outcome.interrupted_by != RAY_IS_GONE:
-            outcome = Outcome()  # the order was obeyed: what cut the search off in the same moment takes nothing of it
+            outcome = Outcome()  # the order was obeyed, even if something interrupted the search in the same moment
         if no_space(self._step("the last events", lambda: self.loop.end(outcome.interrupted_by))):
             outcome = self._disk_full()
         self._step("the tables", self._write_tables)
@@ -98,7 +102,7 @@ class Conclusion:
         write_tables(self.loop.folder, self.loop.record)
 
     def _write_winner(self, outcome: Outcome) -> Outcome:
-        """A search stands without its winner's test score: an error here becomes a notice."""
+        """A search is valid without its winner's test score: an error here becomes a notice."""
         folder, record = self.loop.folder, self.loop.record
         self.info["unscored"] = None
         if record.best_trial() is not None:
@@ -162,7 +166,7 @@ class Conclusion:
         self._step("a notice", lambda: self.loop.notice(message))
 
     def _step(self, what: str, step: Callable[[], object]) -> Exception | None:
-        """A step that can't be done, on a full disk say, doesn't keep the others from being done; why it can't.
+        """Do a step; if it fails, for instance on a full disk, return why and let the other steps run.
 
         Nothing is written once another driver has taken the run over.
         """

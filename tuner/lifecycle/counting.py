@@ -1,4 +1,4 @@
-"""Keeps run.json fresh while a search runs."""
+"""Keeps run.json up to date while a search runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What run.json says of a run that starts, and of each driver that works on it."""
+"""The content of run.json for a run that starts, and for each driver that works on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PACKAGES = ("tuner", "ray", "torch", "torchvision", "hyperopt", "numpy", "panda
 
 
 def describe_run(study: Study, options: dict[str, Any], resources: Resources, address: str | None) -> dict[str, Any]:
-    """run.json as it is when the search starts."""
+    """The content of run.json when the search starts."""
     return {
         "format": FORMAT,
         "study": study.name,
@@ -64,14 +64,14 @@ def describe_run(study: Study, options: dict[str, Any], resources: Resources, ad
 
 
 def trainer_defaults(study: Study) -> dict[str, Any]:
-    """The trainer's own value of each hyperparameter that is searched, where trials have such; functions have none."""
+    """The trainer's default of each hyperparameter that is searched; trials that are functions have none."""
     values = getattr(study.declared_trial, "hyperparameters", None)
     known = values(study.search_space.constants) if callable(values) else {}
     return {name: known[name] for name in study.search_space.dimensions if known.get(name) is not None}
 
 
 def function_sources(study: Study, version: int = 1, before: Mapping[str, str | None] | None = None) -> dict[str, Any]:
-    """The fingerprint of a function's code by the version of the study file, None where it isn't one code alone.
+    """The fingerprint of a function's code by the version of the study file, None if it isn't one code alone.
 
     `before` is what the run's earlier drivers recorded: nothing, if an older version of tuner wrote it.
     """
@@ -85,7 +85,7 @@ def function_sources(study: Study, version: int = 1, before: Mapping[str, str | 
 
 
 def describe_session(study: Study, address: str | None) -> dict[str, Any]:
-    """What belongs to one driver of the run."""
+    """The fields about one driver of the run."""
     return {
         "budget": {**asdict(study.budget), "trials": study.trials},
         "failures": asdict(study.failures),

@@ -1,4 +1,4 @@
-"""A driver that nobody waits for: what it reads, and what others should know of it, lies in a folder of its own.
+"""A driver that runs by itself: its task, and files about it for other processes, are in its own folder.
 
 `task.json` says what it is to do. Beside it are, each written as a whole: `process.json`, which process it is, unless
 that is written already; `begun.json`, its run folder, as soon as that is there; `ended.json`, how it ended.
@@ -50,7 +50,7 @@ def tell_begun(folder: LocalFolder, run: str) -> None:
 
 
 def _claimed(folder: LocalFolder) -> bool:
-    """Whether this process is the one that the folder is for."""
+    """Whether this process is the one for which the folder was made."""
     mine = json.dumps(asdict(ProcessIdentity.current())).encode()
     return folder.create("process.json", mine) or json.loads(folder.read("process.json")) == json.loads(mine)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP and what else asks a search to end, at a moment when it can."""
+"""Ctrl-C, SIGTERM, SIGHUP and other requests to end a search, handled at a moment when it can end."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class SearchLeft(BaseException):
 
 
 class Interruption:
-    """Asks a search to end: what asked first is the reason, and from then on the grace period runs.
+    """A request to end a search: the first request is the reason, and starts the grace period.
 
-    A signal raises only where nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
+    A signal raises only if nothing is lost by it: within `at_once` and `breakable`. A second Ctrl-C sets `hurried`;
     a third one is an ordinary KeyboardInterrupt.
     """
 
@@ -42,7 +42,7 @@ class Interruption:
         return self._asked.is_set()
 
     def seconds_left(self) -> float:
-        """Of the grace period, 0 where it is over; infinite while nothing has asked."""
+        """Seconds left of the grace period, 0 if it is over; infinite while nothing has asked."""
         if not self.is_set():
             return math.inf
         return max(0.0, self._asked_at + self.grace_seconds - time.monotonic())
@@ -59,7 +59,7 @@ class Interruption:
                 self._asked.set()
 
     def stop_if_asked(self) -> None:
-        """Raise KeyboardInterrupt where something has asked: while nothing is written yet."""
+        """Raise KeyboardInterrupt if something has asked: while nothing is written yet."""
         if self.is_set():
             raise KeyboardInterrupt(f"interrupted ({self.reason}) before the search started; nothing was written")
 
@@ -75,9 +75,9 @@ class Interruption:
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """Within the block `break_in` raises SearchLeft in this thread, whatever it waits for.
+        """Within the block `break_in` raises SearchLeft in this thread, even while it waits.
 
-        An exception that Ray's end leads to, which may be any, becomes SearchLeft too.
+        Any exception caused by the end of Ray becomes SearchLeft, too.
         """
         self.take_signals()
         self._breakable = True
@@ -120,12 +120,12 @@ class Interruption:
         self.hurried = True
 
     def take_signals(self) -> None:
-        """Again after Ray has started, whose own code takes SIGTERM where Python doesn't see it."""
+        """Call it again after Ray has started, because Ray's own code takes SIGTERM without Python."""
         if self._installed:
             self._install()
 
     def _install(self) -> dict[signal.Signals, object]:
-        """Take the signals; returns what they led to before."""
+        """Take the signals; returns their earlier handlers."""
         before: dict[signal.Signals, object] = {}
         for number in _NAMES:
             if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:

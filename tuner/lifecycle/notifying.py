@@ -1,4 +1,6 @@
-"""The notifier of one driver's search: made when the run's folder is there, told of the end when all is written."""
+"""The notifier of one driver's search: it starts when the run's folder exists, and sends the end when all is
+written.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class Notifying:
             self._notifier.notice = loop.notice
 
     def end(self) -> None:
-        """Tell how the search ended, as its folder says."""
+        """Send how the search ended, as its folder says."""
         problem = self._notifier.end(Run(self._folder)) if self._notifier is not None else None
         if problem is not None:
             _log.warning("%s", problem)
@@ -47,7 +49,7 @@ class Notifying:
 
     @contextmanager
     def of(self, loop: SearchLoop) -> Iterator[None]:
-        """Within the block the search runs; at its end the targets are told how."""
+        """The search runs within the block; at its end the targets get the outcome."""
         self.follow(loop)
         try:
             yield

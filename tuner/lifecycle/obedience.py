@@ -1,4 +1,4 @@
-"""Orders that reach a search under Ray: the inbox is read in a thread, and the driver's own part is done."""
+"""Orders to a search under Ray: a thread reads the inbox, and the driver does its own part."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class Orders:
     """The orders to one search, read in a thread for the length of a `with` block; `obey` is called by the driver.
 
-    A storage that can't be reached holds up nothing: orders come when it can.
+    A storage that can't be reached doesn't delay the search: its orders come later.
     """
 
     def __init__(self, folder: Folder, store_answers: Callable[[], None] | None = None) -> None:
@@ -49,7 +49,7 @@ class Orders:
         self._thread.join(self._seconds + 1)
 
     def obey_what_waits(self, loop: SearchLoop, *, ended: bool) -> None:
-        """Before the thread runs: what was left for this driver; `ended` where the search had come to its end."""
+        """Before the thread runs: orders left for this driver; `ended` if the search had ended."""
         self._read()
         while self._come:
             order = self._come.popleft()
@@ -57,7 +57,7 @@ class Orders:
         self._read()  # which deletes the files, and may find more
 
     def obey(self, loop: SearchLoop) -> None:
-        """Answer what has come and carry it out, for a moment at most."""
+        """Answer and carry out the orders that have come, for a short time at most."""
         until = time.monotonic() + SECONDS_AT_ONCE
         while self._come and time.monotonic() < until:
             self._answer(loop, self._come.popleft(), late=False)
@@ -111,7 +111,7 @@ class Obedience:
         self._info, self._interrupted, self._write = info, interrupted, write
 
     def on_event(self, event: Event) -> None:
-        """Pause the search, or take down what was set."""
+        """Pause the search, or write down what was set."""
         if event["event"] != "order_obeyed" or event.get("late"):
             return
         if event["verb"] == "pause":
@@ -126,7 +126,7 @@ class Obedience:
 
 
 def with_orders(options: Mapping[str, Any], steered: Steered) -> dict[str, Any]:
-    """A run's options with the limits that its newest driver was given, and those that were set since it began."""
+    """A run's options, with the limits that its newest driver got, and those that were set since then."""
     if steered.given is None:
         return {**options, **steered.limits}
     rest = {name: value for name, value in options.items() if name not in NAMES}
@@ -140,7 +140,7 @@ def opening(options: Mapping[str, Any], concurrency: int | None) -> dict[str, An
 
 
 def extending(folder: Folder) -> list[Order]:
-    """Orders in the inbox that give a run something to do, also where nothing was left; none where it can't be read."""
+    """Orders in the inbox that give a run more work, even if nothing was left; none if the inbox can't be read."""
     try:
         found = Inbox(folder).look()
     except OSError:
@@ -149,7 +149,7 @@ def extending(folder: Folder) -> list[Order]:
 
 
 def foreseen_study(study: Study, waiting: list[Order]) -> Study:
-    """The study with what orders in the inbox will set, as far as it can have that: to know whether it goes on."""
+    """The study with the limits that orders in the inbox will set, if they are possible: to know whether it goes on."""
     for order in waiting:
         if order.verb == "set":
             try:

@@ -17,7 +17,7 @@ _OLD_PLACE = re.compile(r"tune/[A-Za-z0-9_-]+/(checkpoint|saved)_[0-9]+")  # in 
 
 
 def bring_over_checkpoints(folder: Folder, events: Sequence[Event]) -> None:
-    """Copy the checkpoints of a run of format 1 to where checkpoints lie now; those that can't be are passed over."""
+    """Copy the checkpoints of a run of format 1 to where checkpoints lie now; those that can't be are skipped."""
     places: dict[tuple[str, int], str] = {}
     for event in events:
         key = (event.get("trial", ""), event.get("epoch", 0))

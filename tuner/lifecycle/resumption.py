@@ -1,4 +1,4 @@
-"""How a further driver goes on with a run: decided from its folder, before anything is started or written."""
+"""How another driver goes on with a run: decided from its folder, before anything is started or written."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ Wish = tuple[int | None, int | None]  # how many configurations, and seeds, are 
 
 @dataclass(frozen=True)
 class Resumption:
-    """What a driver goes on with.
+    """What a driver goes on with, and how.
 
     Attributes:
         earlier: the run as the driver before left it
         study: with all changes
         options: those changes: the run's, those of orders, and those of this driver
         text: the study file now and before
-        again: failed trials that run again first; None where none was asked for
-        confirm: the configurations that are trained again under other seeds; None where that wasn't asked for
+        again: failed trials that run again first; None if none was asked for
+        confirm: the configurations that are trained again under other seeds; None if that wasn't asked for
         conclude_only: whether no trial is left to train
-        anew: whether it goes on though an order had ended the search
+        anew: whether it goes on although an order had ended the search
         search_on: whether the search itself goes on, not only what `tuner confirm` adds to an ended one
         refit: whether the winner is trained again on training and validation images together
-        undo_refit: whether its own network ships, though it was
+        undo_refit: whether `best/` gets the winner's own network although it was trained again
         warnings: sentences for the user
     """
 
@@ -58,7 +58,7 @@ class Resumption:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Of run.json, what doesn't depend on the machine."""
+        """The part of run.json that doesn't depend on the machine."""
         info = self.earlier.info
         return {
             **info,
@@ -136,7 +136,7 @@ def tell_of_changes(loop: SearchLoop, text: StudyText) -> None:
 
 
 def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
-    """The failed trials that run again; raises RunFolderError where there is none, or a limit leaves them no time."""
+    """The failed trials that run again; raises RunFolderError if there is none, or a limit leaves them no time."""
     names = to_retry(earlier.record, named)
     refusal = Limits(study, earlier.record, earlier.devices).refusal()
     if refusal is not None:
@@ -145,9 +145,9 @@ def _to_retry(earlier: Run, study: Study, named: Iterable[str]) -> list[str]:
 
 
 def _only_the_conclusion_is_left(earlier: Run, study: Study, *, may_wait: bool) -> bool:
-    """Whether the run's search is done and its conclusion isn't.
+    """Whether the run's search is done but not concluded.
 
-    Raises RunFolderError where both are done, unless orders wait that are obeyed first.
+    Raises RunFolderError if both are done, unless orders wait that are obeyed first.
     """
     problem = _nothing_left_to_search(earlier, study)
     if problem is None:

@@ -1,4 +1,4 @@
-"""What was changed in a run's study file since the run began, and whether its trials stay comparable with new ones."""
+"""Changes in a run's study file since the run began, and whether its trials can still be compared with new ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def comparable(study: Study) -> dict[str, Any]:
 
 
 def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
-    """Raise RunFolderError where trials of the study could not be compared with those that the run has."""
+    """Raise RunFolderError if trials of the study could not be compared with those that the run has."""
     before = info.get("comparable")
     if not isinstance(before, dict) or not before:
         return
@@ -72,7 +72,7 @@ class StudyText:
 
     @property
     def version(self) -> int:
-        """The number of the text of now, counted from 1."""
+        """The number of the present text, counted from 1."""
         return self.version_before + self.changed
 
     @property
@@ -91,7 +91,8 @@ class StudyText:
 
 
 def write_study_file(folder: Folder, study: Study) -> str | None:
-    """Write what declares the study; what run.json calls it: its file's path, study.json, or None for a word on it.
+    """Write the study's declaration; returns what run.json records: its file's path, study.json, or None for a mere
+    note.
 
     A study that no file declared is written as JSON where that says all of it.
     """
@@ -125,7 +126,7 @@ def _stored(folder: Folder) -> tuple[str, str]:
 
 
 def _as_json(study: Study) -> str | None:
-    """The study as JSON, None where that would lose something of it, as a function."""
+    """The study as JSON, None if that would lose something of it, as a function."""
     try:
         told = study_to_json(study)
         same = _in_one_form(study_from_json(told)) == _in_one_form(study)

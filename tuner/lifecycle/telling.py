@@ -1,4 +1,4 @@
-"""What a driver tells its listeners beside the run's events, as nobody needs to know it later."""
+"""Events that a driver sends only to its listeners: they aren't stored, because nobody needs them later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPENING = "opening"
 
 
 def tell(listeners: Iterable[Listener], kind: str, **fields: Any) -> None:
-    """Show the listeners an event that isn't stored."""
+    """Send the listeners an event that isn't stored."""
     event = {"event": kind, "time": time.time(), **fields}
     for listener in listeners:
         with suppress(Exception):  # one that fails is left out, with a notice, at the next event that is stored

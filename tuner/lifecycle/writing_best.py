@@ -22,7 +22,7 @@ NEW = "best.new"
 
 
 class ScoringInterrupted(TunerError):  # noqa: N818 -- what happened, not what is wrong
-    """The winner's scoring was cut off, as the user wants to end; the run can be concluded later."""
+    """The winner's scoring was interrupted by the user; the run can be concluded later."""
 
 
 def write_as_saved(folder: Folder, record: RunRecord) -> None:
@@ -34,7 +34,7 @@ def write_as_saved(folder: Folder, record: RunRecord) -> None:
 
 
 def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str, Any]] | None:
-    """The winner that `best/` is to hold, with its trial, epoch and metrics; None where nothing is left to write.
+    """The winner that `best/` is to hold, with its trial, epoch and metrics; None if nothing is left to write.
 
     Where it was trained again on training and validation images together, "refit" names the trial that ships for it.
     """
@@ -53,7 +53,7 @@ def winner_due(folder: Folder, record: RunRecord) -> tuple[TrialRecord, dict[str
 
 
 def network_of(details: Mapping[str, Any]) -> tuple[str, int]:
-    """Trial and epoch of the network that ships: the winner's, or that of its refit."""
+    """Trial and epoch of the network for `best/`: the winner's, or that of its refit."""
     shipped = details.get("refit", details)
     return shipped["trial"], shipped["epoch"]
 
@@ -74,7 +74,7 @@ def copy_as_saved(folder: Folder, record: RunRecord, best: TrialRecord, details:
 
 
 def is_written(folder: Folder, record: RunRecord) -> bool:
-    """Whether `best/` holds the record's winner, or rightly nothing."""
+    """Whether `best/` holds the record's winner, or correctly nothing."""
     best = record.best_trial()
     try:
         written = json.loads(folder.read(f"{BEST}/metrics.json"))

@@ -1,1 +1,1 @@
-"""The search itself: what next, limits, which checkpoints stay, what earlier runs teach. Neither Ray nor torch."""
+"""The search itself: what runs next, limits, which checkpoints stay, learning from earlier runs. No Ray, no torch."""

@@ -1,4 +1,4 @@
-"""What `tuner confirm` asks of a search: which configurations it trains again, and what that costs."""
+"""The request of `tuner confirm` to a search: which configurations are trained again, and the cost."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ ASKED_FOR = (
 
 
 def check_asked(run: Run) -> None:
-    """Raise RunFolderError where tuner can't train the run's trials."""
+    """Raise RunFolderError if tuner can't train the run's trials."""
     if run.info["asked"]:
         raise RunFolderError(ASKED_FOR)
 
 
 def cost_of(run: Run, top: int | None, seeds: int | None) -> str:
-    """What it would train on such a run, in a sentence; raises RunFolderError as `confirmation` does."""
+    """What `tuner confirm` would train on such a run, in a sentence; raises RunFolderError as `confirmation` does."""
     found = confirmation(run.record, run.longest_trial, top, seeds)
     return found.cost(seconds_per_epoch(run.record), run.info.get("concurrency") or 1)
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """The first trials of the configurations, and how many further seeds each is trained under; at most so long."""
+    """The first trials of the configurations, the number of further seeds for each, and the longest trial's epochs."""
 
     trials: tuple[TrialRecord, ...]
     seeds: int
@@ -43,16 +43,16 @@ class Confirmation:
         return [trial.trial for trial in self.trials]
 
     def request(self, ended_by: str | None, *, ended: bool) -> dict[str, Any]:
-        """Fields of the event that asks for it; of a search that has `ended`, nothing else is trained then."""
+        """Fields of the event that asks for it; if the search has `ended`, nothing else is trained."""
         return {"trials": self.names, "seeds": self.seeds} | ({"alone": True, "ended_by": ended_by} if ended else {})
 
     @property
     def epochs(self) -> int:
-        """That all of it trains."""
+        """Epochs that all of it trains."""
         return self.seeds * sum(full_length(trial.config, self.longest) for trial in self.trials)
 
     def cost(self, seconds_per_epoch: float | None = None, workers: int = 1) -> str:
-        """What it will train, in a sentence; with the time that it takes at such a pace."""
+        """What it will train, in a sentence, with the time at this pace."""
         count, more = len(self.trials), len(self.trials) * self.seeds
         which = f"the best {count} configurations" if count > 1 else "the best configuration"
         each = " each" if count > 1 else ""
@@ -63,9 +63,9 @@ class Confirmation:
 
 
 def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | None) -> Confirmation:
-    """The best configurations of those that have ended; raises RunFolderError where there are too few, or none.
+    """The best configurations of those that have ended; raises RunFolderError if there are too few, or none.
 
-    `top` and `seeds` are TOP and SEEDS where they are None; a smaller run has fewer to confirm.
+    `top` and `seeds` are TOP and SEEDS if they are None; a smaller run confirms fewer.
     """
     _check_counts(top, seeds)
     ended = [trial for trial, _ in record.ranked() if not _goes_on(record, trial)]
@@ -84,7 +84,7 @@ def confirmation(record: RunRecord, longest: int, top: int | None, seeds: int | 
 
 
 def seconds_per_epoch(record: RunRecord) -> float | None:
-    """How long an epoch of the run's trials took, with all that comes with a trial; None before any."""
+    """Seconds of an epoch of the run's trials, with all overhead of a trial; None before the first epoch."""
     epochs = record.epochs()
     return record.running_seconds() / epochs if epochs else None
 

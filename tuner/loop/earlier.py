@@ -1,4 +1,4 @@
-"""Earlier runs as what a search learns from."""
+"""Earlier runs, from which a search learns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSAID = "an older version of tuner wrote it, which didn't say which function wa
 
 @dataclass(frozen=True)
 class Lesson:
-    """What an earlier run is for a study that is about to start.
+    """What a study that is about to start can learn from an earlier run.
 
     Attributes:
         run: its name, as users know it
@@ -87,10 +87,10 @@ def _count(run: Run) -> int:
 
 
 def _learned_from(earlier: Sequence[EarlierStudy], study: Study, top: int) -> tuple[Learned, int]:
-    """What the studies teach, and how many of them nothing can be computed with."""
+    """What the studies teach, and how many of them can't be used."""
     try:
         return learn(study.problem, earlier, top), 0
-    except Exception:  # what stands in files of any origin must not end a search before it begins
+    except Exception:  # the content of foreign files must not end a search before it begins
         sound = [one for one in earlier if _can_be_learned_from(one, study)]
     return (learn(study.problem, sound, top) if len(sound) < len(earlier) else Learned()), len(earlier) - len(sound)
 
@@ -104,7 +104,7 @@ def _can_be_learned_from(one: EarlierStudy, study: Study) -> bool:
 
 
 def said_of(found: Learned) -> list[tuple[str, str]]:
-    """What the user is told, each with the notice's code."""
+    """The notices for the user, each with its code."""
     told = [(describe(found), LEARNED)] if found.worth_saying else []
     return told + ([(describe_portfolio(found.portfolio), PORTFOLIO)] if found.portfolio else [])
 
@@ -134,7 +134,7 @@ def _describe_learned(found: Learned) -> str:
 
 
 def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
-    """Why a run is left out by what it was to do, before its trials are read; None if it isn't."""
+    """Why a run is left out because of its study, before its trials are read; None if it isn't."""
     if history.studies is not None and run.name not in history.studies:
         return f"its study is {run.name!r}, which History.studies leaves out"
     if (run.metric, run.mode) != (study.metric, study.mode):
@@ -145,7 +145,7 @@ def _why_not_told_of(run: Run, study: Study, history: History) -> str | None:
 
 
 def _why_other_code(run: Run, study: Study) -> str | None:
-    """A function learns from runs of itself alone: another one's hyperparameters may mean anything."""
+    """A function learns only from runs of the same function: another one's hyperparameters may mean something else."""
     code, sources = study.declared_trial.source_fingerprint(), run.info["function_sources"]
     if code is None:
         return f"the source of {study.declared_trial.described} can't be read"
@@ -179,7 +179,7 @@ def _read(run: Run, study: Study) -> EarlierStudy:
 
 
 def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[str, Any] | None:
-    """A configuration that says which model it is of, where the study's space asks; None if it is another one's.
+    """The configuration with its model, if the study's space has `model`; None if it is of another model.
 
     A run of one model needn't have said it, and a study of one model learns nothing from others in a run of several.
     """
@@ -191,7 +191,7 @@ def with_model(config: Mapping[str, Any], model: str, study: Study) -> Mapping[s
 
 
 def _of_the_same_code(run: Run, study: Study) -> list[TrialRecord]:
-    """The run's trials, for a function those that were started before or after its code was another one."""
+    """The run's trials; for a function only those that were started while its code was the same as the study's."""
     trials = list(run.record.trials.values())
     if not study.declared_trial.is_code:
         return trials

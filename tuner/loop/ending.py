@@ -1,4 +1,4 @@
-"""The ends of trials that wait and will never go on."""
+"""Ends trials that wait and will never go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.loop.stopping import Stopping
 
 
 class Ending:
-    """Ends what waits in vain; `end` ends a trial."""
+    """Ends trials that wait in vain; `end` ends one trial."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class Ending:
         self._failing, self._refitting, self._end = failing, refitting, end
 
     def of_eliminated(self) -> None:
-        """Paused trials that early stopping takes no further."""
+        """End paused trials that early stopping never continues."""
         for trial in self._stopping.eliminated():
             if self._record.trials[trial].status == "paused":
                 self._end(trial, status="stopped", by=EARLY_STOPPING)
 
     def of_the_rest(self) -> None:
-        """Once the search is done, all that can still report but the refit that is due."""
+        """When the search is done: end all trials that could still report, except for the refit that is due."""
         limit = self._limits.reached() or EARLY_STOPPING
         self._failing.clear()
         self._refitting.end_others(self._end)

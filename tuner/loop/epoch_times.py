@@ -1,4 +1,4 @@
-"""How long epochs take, and so how long a trial may take to end its own once the search is to end."""
+"""How long epochs take, and how long a trial may take to end its epoch when the search is to end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EpochTimes:
 
     @property
     def allowance(self) -> float:
-        """Seconds after which a trial that still hasn't ended its epoch must hang."""
+        """Seconds after which a trial that hasn't ended its epoch counts as hanging."""
         return max(SHORTEST_ALLOWANCE, EPOCHS_ALLOWED * self._longest)
 
     def start(self, trial: str) -> None:

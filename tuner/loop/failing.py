@@ -39,10 +39,12 @@ class Failing:
         self._allowed, self._record, self._queue, self._running = allowed, record, queue, running
         self._admission, self._share = admission, share
         self._emit, self._end = emit, end
-        self._waiting: list[Next] = []  # for all others to be off their workers
+        self._waiting: list[Next] = []  # until all other trials have left their workers
 
     def failed(self, trial: str, cause: str, message: str, traceback: str | None, *, final: bool) -> bool:
-        """Whether the trial is tried again, for which it then waits; else it is over. Where it is `final` it isn't."""
+        """Whether the trial is tried again, and so waits now; otherwise it is over. A `final` failure is not tried
+        again.
+        """
         record, shares = self._record.trials[trial], self._shares(trial)
         if cause == OUT_OF_MEMORY and shares and self._admission is not None and self._left(record, LOST):
             return self.lost(trial, cause, message)
@@ -67,7 +69,7 @@ class Failing:
         return True
 
     def retry(self, named: Iterable[str], proposals: Proposals, stopping: Stopping, ending: str | None) -> list[str]:
-        """Run these failed trials again; the others are told of it. See `SearchLoop.retry`."""
+        """Run these failed trials again, and tell `proposals` and `stopping`. See `SearchLoop.retry`."""
         names = to_retry(self._record, named)
         if ending is not None:
             raise RunFolderError(
@@ -81,20 +83,20 @@ class Failing:
     def run_again(self, names: Iterable[str], proposals: Proposals, stopping: Stopping) -> None:
         """Put failed trials back, once an event says that they run again."""
         for record in map(self._record.trials.__getitem__, names):
-            if record.suggested:  # what trains a configuration again is neither suggested nor stopped early
+            if record.suggested:  # a trial that repeats a configuration was not suggested and is not stopped early
                 proposals.restart(record.configuration)
                 stopping.restart(record.trial)
             self._queue.put_back(record)
 
     def gave_up(self, trial: TrialRecord) -> bool:
-        """Whether the trial has failed too often for the try that it waits for, as by a study that was edited."""
+        """Whether the trial has failed too often for another try, for instance because the study was edited."""
         attempts = trial.attempts
         return attempts.waiting and any(
             attempts.count(kind) > self._allowed.tries(kind) for kind in (LOST, ERROR, OUT_OF_MEMORY)
         )
 
     def end_as_failed(self, trial: TrialRecord) -> None:
-        """End a trial that won't be tried again by what happened last."""
+        """End a trial that won't be tried again, with its last failure."""
         last = trial.attempts.last
         self._end(trial.trial, status="failed", cause=last.cause, message=last.message, traceback=last.traceback)
 
@@ -115,12 +117,12 @@ class Failing:
 
     @property
     def waiting(self) -> frozenset[str]:
-        """The trials that go on next: once no other one runs, or once a device has room for them."""
+        """The trials that go on when no other trial runs, or when a device has room for them."""
         names = {entry.start.trial for entry, _ in self._waiting}
         return frozenset(names if self._queue.waiting is None else names | {self._queue.waiting})
 
     def clear(self) -> None:
-        """Nothing of what waits will run."""
+        """Forget all that waits: it will not run."""
         self._queue.clear()
         self._waiting.clear()
 

@@ -1,4 +1,4 @@
-"""What a report leads to: whether the trial goes on, pauses or ends, and how it ends."""
+"""Decides after a report whether the trial goes on, pauses or ends, and how it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ending = dict[str, Any]  # fields of the event that ends a trial
 
 
 class Judge:
-    """Tells search algorithm and early stopper of each report, and asks what the trial does next.
+    """Gives each report to search algorithm and early stopper, and asks what the trial does next.
 
     `notice` tells the user something, with a `code`.
     """
@@ -44,7 +44,7 @@ class Judge:
     ) -> tuple[Decision, Ending | None]:
         """What the trial does after this report, which the record doesn't hold yet, and how it ends if it does.
 
-        `saved` and `saves`: whether its checkpoint has come to the run folder, and whether it means to write any.
+        `saved`: whether its checkpoint is in the run folder; `saves`: whether the trial writes checkpoints at all.
         """
         if record.refits is not None:
             return self._judge_refit(record, epoch)
@@ -88,7 +88,7 @@ class Judge:
         return (Decision.CONTINUE, None) if limit is None else (Decision.STOP, {"status": "stopped", "by": limit})
 
     def _without_pausing(self, saves: bool) -> Decision:
-        if saves:  # its checkpoint could not be written, which a note has said: better that it goes on than is lost
+        if saves:  # its checkpoint could not be written (a notice says so): it goes on, as a pause would lose it
             return Decision.CONTINUE
         self._notice(CANNOT_PAUSE, code="cannot_pause")
         return self._stopping.give_up_pausing()

@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are kept: what may still be needed, and nothing else.
+"""Which checkpoints of a run are kept: only those that may still be needed.
 
 Kept are the newest of each trial that can go on, that of each failed trial, which `tuner retry` may run again, that of
 the epoch which stands for the best of the ended trials, likewise of the completed ones (mostly the same trial), and
@@ -21,7 +21,7 @@ RACED = 3  # configurations whose network is kept where a study races them
 
 
 class Keeper:
-    """Deletes a run's checkpoints as they become needless, and knows which came or went while no driver looked.
+    """Deletes a run's checkpoints when they are no longer needed, and finds those that came or went without a driver.
 
     `emit` writes an event and applies it to the record; `races` says whether the study races leading configurations.
     """
@@ -33,7 +33,7 @@ class Keeper:
         self._ahead: list[TrialRecord] = []  # when checkpoints were last looked at
 
     def prune(self, changed: str | None = None) -> None:
-        """Delete what a change of this trial has made needless; None for anything."""
+        """Delete checkpoints that are no longer needed after a change of this trial; None: check all trials."""
         ahead = _ahead(self._record, races=self._races)
         among = None if changed is None or ahead != self._ahead else [self._record.trials[changed]]
         self._ahead = ahead
@@ -41,17 +41,19 @@ class Keeper:
             self.drop(trial, epoch)
 
     def drop(self, trial: str, epoch: int) -> None:
-        """Delete one, needless or not."""
+        """Delete one, needed or not."""
         self._emit("checkpoint_deleted", trial=trial, epoch=epoch)
         self._store.delete(trial, epoch)
 
     def drop_unreported(self, trial: str) -> None:
-        """Delete what a trial had saved when it failed or its worker died, before it could report the epoch."""
+        """Delete a checkpoint that a trial saved, but whose epoch it could not report before it failed or its worker
+        died.
+        """
         for epoch in set(self._store.epochs(trial)) - self._record.trials[trial].epochs.keys():
             self._store.delete(trial, epoch)
 
     def compare_with_the_disk(self) -> None:
-        """Take note of checkpoints that came or went without word; delete what belongs to no known epoch."""
+        """Note checkpoints that came or went without an event; delete those that belong to no known epoch."""
         present = {trial: set(self._store.epochs(trial)) for trial in self._store.trials()}
         for trial, epochs in present.items():
             self._store.sweep(trial)
@@ -72,7 +74,7 @@ def not_needed(
 ) -> list[tuple[str, int]]:
     """(trial, epoch) of each checkpoint that nothing can need any more; of these trials alone, by default of all.
 
-    Of the others none becomes needless unless others than `ahead` are the best, by default those of the record.
+    The checkpoints of other trials stay needed as long as `ahead` are the best, by default those of the record.
     """
     trials = list(record.trials.values() if among is None else among)
     first = _ahead(record) if ahead is None else ahead
@@ -80,7 +82,7 @@ def not_needed(
 
 
 def _ahead(record: RunRecord, *, races: bool = False) -> list[TrialRecord]:
-    """The trials whose networks are the winner's, or may come to be."""
+    """The trials whose network is the winner's or may become it."""
     found = [record.best_ended_trial, record.best_completed_trial, trained_refit(record)]
     for first in record.repeated:
         completed = [trial for trial in record.same_configuration(first) if trial.status == "completed"]
@@ -100,10 +102,10 @@ def _needed(record: RunRecord, trial: TrialRecord, ahead: Sequence[TrialRecord])
 
 
 def _may_run_again(trial: TrialRecord) -> bool:
-    """Whether the user may have it run again, from there: not where its network has diverged."""
+    """Whether the user may run it again from there: not if its network has diverged."""
     return trial.status == "failed" and trial.cause != "diverged" and bool(trial.checkpoints)
 
 
 def _kept(trial: TrialRecord, wanted: tuple[int, float] | None) -> int:
-    """The epoch that is wanted, or the newest where that has no checkpoint."""
+    """The wanted epoch, or the newest if that has no checkpoint."""
     return wanted[0] if wanted is not None and wanted[0] in trial.checkpoints else trial.last_checkpoint

@@ -19,7 +19,7 @@ MOST_FAILURES = 20  # of the first trials, before any has reported an epoch: the
 
 
 class Limits:
-    """Watches one driver's search; what earlier drivers of the run have spent counts, not their failures.
+    """Watches one driver's search; time and epochs of earlier drivers of the run count, their failures don't.
 
     `devices` is how many devices a running trial holds: its GPUs, or its CPUs where it has none. Cheap enough to be
     asked several times a second while nothing is reported.
@@ -45,9 +45,9 @@ class Limits:
         return self._reached
 
     def ends_confirming(self) -> str | None:
-        """What ends also the trials that `tuner confirm` asked for, by its name; None while nothing does.
+        """The limit that also ends the trials for `tuner confirm`, by its name; None while none does.
 
-        Those of an ended search were asked for in spite of its limits.
+        If the search had ended, they were asked for in spite of its limits.
         """
         reached = self.reached()
         hard = (FAILURES, STOP) if self._record.confirming.alone else (FAILURES, STOP, *OF_TIME)
@@ -60,9 +60,10 @@ class Limits:
         return bool(left) and self.ends_confirming() is None
 
     def ends_refit(self, *, epochs: int = 0) -> str | None:
-        """What ends the refit of the winner, by its name, or leaves it no time; None while nothing does.
+        """The limit that ends the refit of the winner or leaves it no time, by its name; None while none does.
 
-        What the search kept for it is its own. The limits of an ended search don't count where it was asked for then.
+        The refit may use what the search kept for it. If it was asked for after the search ended, the search's limits
+        don't count.
         """
         reached = self.reached()
         if reached in (FAILURES, STOP):
@@ -89,19 +90,19 @@ class Limits:
         return "space" if budget is None or self._record.configurations < budget else "trials"
 
     def replace(self, study: Study) -> None:
-        """Watch the limits of this study from now on; one that was reached counts no more unless it is reached anew."""
+        """Watch the limits of this study from now on; a limit that was reached only counts if it is reached again."""
         self._study = study
         self._limits = _watched(study)
         if self._reached not in (FAILURES, STOP):
             self._reached, self._reached_at = None, math.inf
 
     def look_again(self) -> None:
-        """A user's `stop` counts no more where more was asked for since."""
+        """A user's `stop` no longer counts if more was asked for since."""
         if self._reached == STOP and self._record.steered.stopped_by is None:
             self._reached, self._reached_at = None, math.inf
 
     def reached_by(self, study: Study) -> str | None:
-        """Which limit of the study, with other limits than now, would be reached already; None for none."""
+        """Which limit of a study with other limits would already be reached; None for none."""
         spending = self._spending()
         found = ((limit, value) for limit, value in _watched(study) if limit.reached and limit.reached(value, spending))
         return next((limit.name for limit, _ in found), None)
@@ -111,7 +112,7 @@ class Limits:
         return None if self.reached() is None else time.monotonic() - self._reached_at
 
     def refusal(self) -> str | None:
-        """Why there is nothing to go on with, in a sentence; None while no limit is reached."""
+        """Why the run can't go on, in a sentence; None while no limit is reached."""
         reached, spending = self.reached(), self._spending()
         found = ((limit, value) for limit, value in self._limits if limit.name == reached)
         return next((limit.refusal(value, spending) for limit, value in found), None)
@@ -130,7 +131,7 @@ class Limits:
         return FAILURES if self._all_fail() else None
 
     def _all_fail(self) -> bool:
-        """Whether nothing but failures is to be expected; looks again only after another trial has ended."""
+        """Whether all further trials are expected to fail; computed again only after another trial has ended."""
         ended = self._record.ended_trials
         if len(ended) == self._ends_seen:
             return False

@@ -1,4 +1,4 @@
-"""Who is told of each event of a search, beside its record."""
+"""The listeners that get each event of a search, beside its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Listeners:
         self._listeners, self._notice = list(listeners), notice
 
     def tell(self, event: Event) -> None:
-        """A fault in what only looks on must not end a search."""
+        """An error in a listener must not end a search."""
         for listener in list(self._listeners):
             if not any(listener is known for known in self._listeners):
                 continue  # left out while the failure of another one was noted

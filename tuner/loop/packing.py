@@ -1,9 +1,9 @@
-"""How many trials share a device, and which device a trial goes to: a function of the run's events alone.
+"""How many trials share a device, and to which device a trial goes; both follow only from the run's events.
 
-A trial may start where its memory fits beside that of the trials that are there. How many may is found by trying: one
-at first, then twice as many as long as all together train more images per second, as their reports tell. Alike
-configurations are compared, each in its own epochs. Memory that runs out takes one trial away for good. Since nothing
-but events is looked at, a search that goes on after an interruption knows all that the driver before it knew.
+A trial may start on a device that has memory for it beside the trials there. The number of trials at once is found by
+trying: one at first, then twice as many as long as all together report more images per second. Alike configurations are
+compared, each in its own epochs. If memory runs out, the number is lowered by one for good. Because only events are
+used, a search that goes on after an interruption knows all that the earlier driver knew.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ CUT_SHORT = 1.5  # times what a trial took that ran out of memory is what it wou
 
 @dataclass(frozen=True)
 class Device:
-    """What trials share: a GPU, or all of the machine's CPUs.
+    """A device that trials share: a GPU, or all CPUs of the machine.
 
     Attributes:
         name: a GPU's UUID; "cpu"
         model: what it is, for people; devices of the same model are as fast
         total_bytes: memory that it has
-        memory_bytes: memory that trials may take between them
+        memory_bytes: memory that its trials together may take
         alone_bytes: memory that a trial alone could ever have; None for as much
-        most: trials at once that are allowed at all
-        at_first: trials at once while nothing is known of their speed
+        most: the most trials at once that are allowed
+        at_first: trials at once while their speed is unknown
         process_bytes: that a trial's process takes beside what was estimated, as for a CUDA context
         reports_process: whether what trials report as their peak has that in it
         overlaps: whether the work of several processes is done at the same time, as with MPS, and not in turns
@@ -56,7 +56,7 @@ class Device:
 
     @property
     def largest_trial(self) -> float:
-        """Bytes of the largest trial that there is any hope for, its process included."""
+        """Bytes of the largest trial that could run on it, its process included."""
         return self.memory_bytes if self.alone_bytes is None else self.alone_bytes
 
     def named(self, article: str) -> str:
@@ -64,7 +64,7 @@ class Device:
         return "this machine" if self.name == CPU else f"{article} {self.model}"
 
     def record(self) -> dict[str, Any]:
-        """As plain data, for the event that a driver begins with."""
+        """As plain data, for the driver's first event."""
         return asdict(self)
 
 
@@ -90,7 +90,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A configuration that not even a whole device has memory for, with one image at a time."""
+    """A configuration that needs more memory than a whole device has, even with one image at a time."""
 
     least_bytes: int
     device: Device
@@ -107,7 +107,7 @@ class Refusal:
 
 @dataclass
 class Packing:
-    """Follows a run's events by `apply`, and says where a further trial may go.
+    """Follows a run's events by `apply`, and says where another trial may start.
 
     `devices` are those of now; what the events tell of others counts as far as they are like these.
 
@@ -130,7 +130,7 @@ class Packing:
     _found: int | None = field(init=False, default=None, compare=False)  # None if rates have come since
 
     def apply(self, event: Event) -> None:
-        """Take one event of the run, whoever wrote it."""
+        """Take one event of the run, also one of an earlier driver."""
         handler = getattr(self, "_on_" + event["event"], None)
         if handler is not None:
             handler(event)
@@ -159,12 +159,12 @@ class Packing:
     def has_room(self) -> bool:
         """Whether a trial as small as the smallest that runs on some device may start there.
 
-        Only then is the next one chosen: by results that come until there is room it may be another.
+        Only then is the next one chosen: with results that come before there is room, the choice may be different.
         """
         return any(self._has_room(device, self._smallest_need(device)) for device in self.devices)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        """Whether a trial could run alone on a device, one image at a time; True where nobody knows."""
+        """Whether a trial could run alone on a device, one image at a time; True if nobody knows."""
         least = estimate.least_bytes
         return least is None or any(device.process_bytes + least <= device.largest_trial for device in self.devices)
 
@@ -213,7 +213,7 @@ class Packing:
         return min(self._needs(device), default=0.0)
 
     def _needs(self, device: Device) -> list[float]:
-        """What is set aside for each trial that runs on a device."""
+        """The memory that is reserved for each trial that runs on a device."""
         return [
             self._need(device, MemoryEstimate(_whole(stay.predicted_bytes), alike=stay.alike), trial)
             for trial, stay in self._running.items()
@@ -221,9 +221,10 @@ class Packing:
         ]
 
     def _need(self, device: Device, estimate: MemoryEstimate, trial: str) -> float:
-        """What is set aside for a trial: what alike ones took, or the corrected estimate, or all where nobody knows.
+        """The memory reserved for a trial: what similar ones took, or the corrected estimate, or everything if it is
+        unknown.
 
-        Twice as much where its memory ran out beside others, all of the device where it did so again.
+        Twice as much if it ran out of memory beside others, all of the device if that happened again.
         """
         losses = self._losses.get(trial, 0)
         if losses > 1:
@@ -295,7 +296,7 @@ class Packing:
         self._leave(event)
 
     def _on_trial_retried(self, event: Event) -> None:
-        """A trial whose memory ran out although nothing was beside it now gets all of a device."""
+        """A trial that ran out of memory although no other trial was beside it now gets all of a device."""
         if event.get("cause") == "out_of_memory":
             self._losses[event["trial"]] = max(2, self._losses.get(event["trial"], 0))
         self._leave(event)
@@ -340,15 +341,16 @@ class Packing:
             self._ceiling = min(self._ceiling, count - 1)
 
     def _ran_out(self, trial: str, retries: Any) -> bool:
-        """Whether steps of the trial had to be taken again since its last report."""
+        """Whether steps of the trial had to be repeated since its last report because memory ran out."""
         before = self._retries.get(trial, 0)
         self._retries[trial] = retries if finite(retries) else before
         return self._retries[trial] > before
 
     def _compare_memory(self, stay: Stay, reported: Any, reserved: Any, *, cut_short: bool) -> None:
-        """Learn from a trial's peak what alike ones take, and by how much estimates are too low.
+        """Learn from a trial's peak how much similar ones take, and by how much estimates are too low.
 
-        What torch keeps of a GPU beyond the peak other trials can't have, yet it says nothing of other estimates.
+        Memory that torch keeps on a GPU beyond the peak is not free for other trials, but it doesn't change other
+        estimates.
         """
         if not finite(reported):
             return
@@ -372,7 +374,7 @@ class Admission:
     estimate: Callable[[dict[str, Any]], MemoryEstimate | None]
 
     def of(self, trial: str, config: dict[str, Any], *, new: bool) -> Place | Wait | Refusal:
-        """What becomes of a trial; one that isn't new has trained before, so it is never refused."""
+        """Where a trial goes, or why not; one that isn't new has trained before, so it is never refused."""
         estimate = self.estimate(config)
         if estimate is None:
             return Wait()
@@ -387,5 +389,5 @@ def _whole(value: float | None) -> int | None:
 
 
 def _kinds(devices: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
-    """What other devices must have in common with these for what was measured there to count here."""
+    """The properties that another device must share with these, so that measurements there count here."""
     return sorted({(device["model"], device["overlaps"]) for device in devices})

@@ -1,4 +1,4 @@
-"""What the studies that come with tuner suggest to start a study from."""
+"""Configurations to start a study from, suggested by the studies that come with tuner."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_portfolio(configs: tuple[Config, ...]) -> str:
 
 
 def _trials(study: Study) -> int:
-    """How many trials there will be, at least about."""
+    """About how many trials there will be."""
     budget = study.budget
     if study.trials is not None:
         return study.trials

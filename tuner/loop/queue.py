@@ -1,4 +1,4 @@
-"""What runs next: trials that go on, configurations that are suggested, and those that no device has room for."""
+"""What runs next: trials that go on, suggested configurations, and those for which no device has room."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Entry:
-    """What would run next: the event that says so, the trial, and further fields of the event."""
+    """What would run next: its event, the trial, and further fields of the event."""
 
     kind: str
     start: Start
@@ -101,7 +101,7 @@ class Queue:
         self._again += [trial for trial in trials if trial.refits is None]  # those go on once the search is done
 
     def expect(self, study: Study) -> None:
-        """Suggest as the study with other limits has it, also where nothing more was to be suggested."""
+        """Suggest within the study's new limits, even if nothing more was to be suggested before."""
         self._study, self.exhausted, self.nothing_expected = study, False, False
         self._proposals.expect(study.trials)
         self._stopping.expect(None if study.trials is None else max(0, study.trials - self._record.configurations))
@@ -112,7 +112,7 @@ class Queue:
         self._waiting = None
 
     def next(self) -> tuple[Entry, Place | None] | None:
-        """What starts now, and where; configurations that fit nowhere are passed over."""
+        """What starts now, and where; configurations that fit nowhere are skipped."""
         if self._waiting is not None and not self._can_start(self._waiting):
             self._waiting = None  # an order has ended it meanwhile
         if self._waiting is None and self._admission is not None and not self._admission.packing.has_room:
@@ -135,13 +135,13 @@ class Queue:
         self._refused_in_a_row = 0
 
     def pass_over(self, config: dict[str, Any]) -> None:
-        """The configuration fits on no device, so that it becomes no trial."""
+        """The configuration fits on no device, so it becomes no trial."""
         self._proposals.refuse(config)
         self.refused += 1
         self._refused_in_a_row += 1
 
     def say_what_was_refused(self) -> None:
-        """At the end of the search: how many configurations it had to pass over."""
+        """At the end of the search: how many configurations it had to skip."""
         if self.refused:
             message = f"{self.refused} configurations were skipped, as they need more memory than a device has"
             self._notice(message, code="refused")
@@ -156,7 +156,7 @@ class Queue:
         return Entry("trial_started", replace(start, refit_epochs=due.epochs), fields, new)
 
     def place(self, entry: Entry) -> Place | Wait | Refusal | None:
-        """Where it can run now; None where Ray finds a place."""
+        """Where it can run now; None if Ray finds a place."""
         return self._admit(entry)
 
     # Inside
@@ -195,7 +195,7 @@ class Queue:
         return replace(entry, start=replace(entry.start, repeats=first.trial))
 
     def _ordered(self) -> Entry | None:
-        """A configuration that a user ordered, the earliest first."""
+        """The earliest configuration that a user ordered."""
         found = next(iter(self._record.steered.waiting.items()), None)
         return None if found is None else self._first_start(found[1], order=found[0])
 
@@ -211,7 +211,7 @@ class Queue:
         return None if self._admission is None else self._admission.of(start.trial, start.config, new=entry.new)
 
     def _refuse(self, entry: Entry, refusal: Refusal) -> None:
-        """The configuration becomes no trial; after too many in a row no more are looked for."""
+        """The configuration becomes no trial; after too many in a row the search looks for no more."""
         about = {name: entry.fields[name] for name in ("order", "repeats") if name in entry.fields}
         self._emit("configuration_refused", config=entry.start.config, least_bytes=refusal.least_bytes, **about)
         self.pass_over(entry.start.config)

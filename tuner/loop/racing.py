@@ -1,9 +1,9 @@
 """Which configuration is trained under another seed next, where a study races those that lead (`Study.repeats`).
 
-A configuration that leads gets a second seed before it is believed. After that it and its rivals get more, those with
-the fewest first, as long as a rival is less than two standard errors of the difference behind: a race in which those
-drop out that are clearly behind (Maron and Moore, 1994), told by a t statistic as in Birattari et al. (2002), with one
-spread between seeds for all. One seed is trained at a time, so that each is asked for knowing the one before.
+A configuration that leads gets a second seed before it counts as the best. After that it and its rivals get more, those
+with the fewest first, as long as a rival is less than two standard errors of the difference behind. This is a race:
+configurations that are clearly behind drop out (Maron and Moore, 1994), by a t statistic as in Birattari et al. (2002),
+with one spread between seeds for all. One seed is trained at a time, so that each choice knows the result before.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ CLEAR = 2.0  # standard errors of a difference from which on a configuration is 
 
 
 def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
-    """The first trial of the configuration that gets another seed, `most` at most; None where none needs one now.
+    """The first trial of the configuration that gets another seed, `most` at most; None if none needs one now.
 
-    It follows from the record alone, so that whoever goes on with a search races as the driver before.
+    It depends only on the record, so that a later driver goes on with the race in the same way.
     """
     if most < 2 or any(_in_the_race(trial) for trial in record.trials.values()):
         return None
@@ -38,7 +38,7 @@ def next_to_repeat(record: RunRecord, most: int) -> TrialRecord | None:
 
 
 def _in_the_race(trial: TrialRecord) -> bool:
-    """Whether it is a repeat that may still come to its end; what `tuner confirm` trains is waited for as well."""
+    """Whether it is a repeat that may still be completed; repeats for `tuner confirm` are waited for as well."""
     return trial.repeats is not None and trial.live
 
 

@@ -1,4 +1,4 @@
-"""What a search keeps of its budget for training the winner again (`Study.refit`)."""
+"""The part of its budget that a search reserves for training the winner again (`Study.refit`)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def refit_wanted(study: Study, record: RunRecord) -> bool:
 
 
 def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[int, float]:
-    """Epochs and seconds that the search keeps back for training its winner again; nothing where that isn't wanted.
+    """Epochs and seconds that the search reserves for training its winner again; nothing if that isn't wanted.
 
-    The epochs are enough whatever comes: running trials end the epoch that they are in, and whichever of them wins, its
-    refit is as long as it has come. The seconds are an estimate. `reported` is 1 where a running trial has just
-    reported an epoch that the record doesn't hold yet, and asks whether it goes on: its next one counts then.
+    The epochs are always enough: running trials end their current epoch, and the refit of any of them is at most as
+    long as that. The seconds are an estimate. `reported` is 1 where a running trial has just reported an epoch that the
+    record doesn't hold yet, and asks whether it goes on: its next one counts then.
     """
     if not refit_wanted(study, record) or record.confirming.alone:
         return 0, 0.0
@@ -39,7 +39,7 @@ def kept_for_refit(study: Study, record: RunRecord, reported: int = 0) -> tuple[
 
 
 def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], reported: int) -> int:
-    """The epochs of the longest refit that may come to be due: of today's winners, and of any trial that runs."""
+    """The epochs of the longest refit that may become due: of the present winners, and of any running trial."""
     longest, done = study.budget.max_epochs, trained_refit(record) is not None
     if done and not running:
         return 0
@@ -52,7 +52,7 @@ def _longest(study: Study, record: RunRecord, running: Sequence[TrialRecord], re
 
 
 def _seconds(record: RunRecord, epochs: float, running: bool) -> float:
-    """What a start and so many epochs take, after the one that running trials are in; 0 before any was seen."""
+    """What a start and this many epochs take, after the one that running trials are in; 0 before any was seen."""
     recent = [*record.ended_trials[-RECENT:], *record.on_workers.values()]
     seen = [stay_times(trial) for trial in recent]
     firsts = [first for stays, _ in seen for first in stays]

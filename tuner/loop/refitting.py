@@ -1,6 +1,6 @@
 """The winner trained again on training and validation images together, as the last trial of a search (`Study.refit`).
 
-What is due follows from the record alone, so that whoever goes on with a search does it as the driver before.
+It depends only on the record, so that a later driver goes on with it in the same way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tuner.study import Study
 
 
 def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
-    """The refit that is still to be trained, or to go on, once the search is done; None where there is none.
+    """The refit that is still to be trained, or continued, when the search is done; None if there is none.
 
-    One that failed, or that a user has ended, isn't begun anew; one that a limit has ended is, where a later driver has
-    more to spend.
+    One that failed, or that a user has ended, doesn't start again; one that a limit has ended does, if a later driver
+    has a larger budget.
     """
     found = refit_of(record) if refit_wanted(study, record) else None
     if found is None or found.done is not None or limits.ends_refit() is not None:
@@ -37,12 +37,12 @@ def due_refit(study: Study, record: RunRecord, limits: Limits) -> Refit | None:
 
 
 def refit_request(run: Run) -> dict[str, Any]:
-    """Fields of the event that asks for it; of a search that has ended nothing else is trained then."""
+    """Fields of the event that asks for it; if the search has ended, nothing else is trained."""
     return {} if run.record.ended is None else {"alone": True, "ended_by": run.end_reason}
 
 
 def check_refittable(run: Run) -> Refit:
-    """What `tuner refit` would train; raises RunFolderError where there is nothing."""
+    """The refit that `tuner refit` would train; raises RunFolderError if there is none."""
     if run.info["asked"]:
         raise RunFolderError(
             "refit needs trials that tuner trains, got a search whose trials your own program asks for; "
@@ -57,7 +57,7 @@ def check_refittable(run: Run) -> Refit:
     if found.done is not None and not run.record.confirming.own:
         raise RunFolderError(
             f"refit trains a winner once, got a run whose winner, trial {found.winner.trial}, trial {found.done.trial} "
-            f"has trained again; its own network ships again by: {command('refit', run.path, '--undo')}"
+            f"has trained again; to use its own network again: {command('refit', run.path, '--undo')}"
         )
     if found.done is not None:
         _check_kept(found.done, found.epochs)
@@ -71,7 +71,7 @@ def check_refittable(run: Run) -> Refit:
 
 
 def check_undoable(run: Run) -> TrialRecord:
-    """The trial whose network ships in place of the winner's; raises RunFolderError where there is none."""
+    """The trial whose network is in `best/` in place of the winner's; raises RunFolderError if there is none."""
     refit, found = shipped_refit(run.record), refit_of(run.record)
     if refit is None or found is None or run.record.ended is None:
         raise RunFolderError(
@@ -94,7 +94,7 @@ def refit_cost(run: Run) -> str:
     """What `tuner refit` will train, in a sentence; raises RunFolderError as `check_refittable` does."""
     found = check_refittable(run)
     if found.done is not None:
-        return f"ships the network of trial {found.done.trial}, which has trained the winner again already"
+        return f"puts the network of trial {found.done.trial}, which has already trained the winner again, into best/"
     return (
         f"trains the winner, trial {found.winner.trial}, again for {plural(found.epochs, 'epoch')} on training and "
         "validation images together, so that no image is left to validate it"
@@ -112,11 +112,11 @@ class Refitting:
         self._refused = False  # no device has room for it
 
     def due(self) -> Refit | None:
-        """What is still to be done once nothing else is."""
+        """The refit that is still to be done when nothing else is."""
         return None if self._refused else due_refit(self._study, self._record, self._limits)
 
     def next(self) -> tuple[Entry, Place | None] | None:
-        """The trial that starts now, and where; to be asked once nothing else runs or will."""
+        """The trial that starts now, and where; call it when nothing else runs or will run."""
         due = self.due()
         if due is None:
             return None
@@ -133,7 +133,7 @@ class Refitting:
         return any_refit and self._limits.ends_refit() is None
 
     def end_others(self, end: Callable[..., None]) -> None:
-        """End the refits that wait, but for the one that is due."""
+        """End the refits that wait, except for the one that is due."""
         if not self._record.refits:
             return
         due = self.due()
@@ -142,7 +142,7 @@ class Refitting:
                 end(trial.trial, status="stopped", by=self._limits.ends_refit() or SUPERSEDED)
 
     def say_why_not(self) -> None:
-        """At the end of the search: that the winner ships as the search trained it, where another was wanted."""
+        """At the end of the search: say that `best/` has the winner's own network although a refit was wanted."""
         found = refit_of(self._record) if refit_wanted(self._study, self._record) else None
         if found is None or found.done is not None:
             return

@@ -1,4 +1,6 @@
-"""A search brought to where its earlier drivers left it: their events, given again to all that keep a state."""
+"""Brings a search to the state in which its earlier drivers left it: replays their events to all objects with a
+state.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from tuner.search import Proposals
 
 
 class Replay:
-    """Tells search algorithm, early stopper and queue of each event, before the record takes it in."""
+    """Gives each event to search algorithm, early stopper and queue, before the record takes it."""
 
     def __init__(self, record: RunRecord, proposals: Proposals, stopping: Stopping, queue: Queue) -> None:
         self._record, self._proposals, self._stopping, self._queue = record, proposals, stopping, queue
 
     def tell(self, event: Event) -> None:
-        """What the driver at that time gave them."""
+        """Tell them what the driver told them at that time."""
         kind, trial = event["event"], event.get("trial", "")
         known = self._record.trials.get(trial)
         if kind == "trial_started" and ("repeats" in event or "refits" in event):
@@ -57,10 +59,10 @@ class Replay:
 
 
 def tell_of_seeds(proposals: Proposals, record: RunRecord, event: Event) -> None:
-    """Where another seed of a configuration was trained to its end, the search algorithm learns the mean over seeds.
+    """When another seed of a configuration was trained to its end, the search algorithm learns the mean over seeds.
 
-    For it a configuration is one point, whose values are those after each epoch of its first trial, and then their
-    means with what its other full-length trials reported after the same epoch. The record holds the event already.
+    To the search algorithm a configuration is one point. Its values are those of its first trial after each epoch,
+    later averaged with those of its other full-length trials after the same epoch. The record holds the event already.
     """
     if event["event"] != "trial_ended" or event["status"] != "completed":
         return

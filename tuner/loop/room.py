@@ -1,9 +1,9 @@
-"""What `Budget.disk_gb` and the free space of the disk lead to: which checkpoints go first, and when a search pauses.
+"""Keeps `Budget.disk_gb` and free space on the disk: which checkpoints are deleted first, and when a search pauses.
 
 The run folder stays below its limit: room is left for the checkpoints that may be on their way, and for the winner's
-copy in `best/`. On its way is the next one of each worker, and the one that a trial has announced, which is written
-while it trains on. Never deleted are the newest of a trial that runs or was interrupted, the best of the ended trials,
-and what the leader goes on from. Of the rest these go, one after another:
+copy in `best/`. On their way are the next one of each worker, and one that a trial has announced and writes while it
+trains on. Never deleted are the newest of a trial that runs or was interrupted, the best of the ended trials, and what
+the leader goes on from. The others are deleted in this order:
 
 1. the checkpoints of failed trials, which `tuner retry` would then run from their beginning;
 2. those of paused trials, the least promising trial first, which ends as by early stopping;
@@ -38,7 +38,7 @@ EXTRA = 3  # beside those of the workers: the best ended trial's, the leader's, 
 
 @dataclass(frozen=True)
 class Actions:
-    """What the search does for whoever makes room.
+    """What the search does to make room.
 
     `end` ends a paused trial, `pause` asks the search to pause for a reason, `notice` tells the user with a `code`.
     """
@@ -52,7 +52,7 @@ class Room:
     """Keeps a run folder below `limit_gb()`, None for no limit, and its disk from filling up.
 
     `limit_gb`, `workers`, how many trials may save at once, and `announced`, how many of them write a checkpoint while
-    they train on, are asked for anew each time.
+    they train on, are read again each time.
     """
 
     def __init__(
@@ -144,7 +144,9 @@ class Room:
         return sum(self._sizes.values()) + self._others + self._largest * (self._coming() + 1) - limit
 
     def _droppable(self, waiting: Set[str]) -> Iterator[Callable[[], None]]:
-        """What can go, one by one, the least useful first; looked for anew each time, as an end changes the rest."""
+        """Checkpoints that can be deleted, the least useful first; found again each time, because the end of a trial
+        changes the rest.
+        """
         while (place := self._of_a_failed_trial()) is not None:
             yield lambda place=place: self._keeper.drop(*place)  # type: ignore[misc]
         while (trial := self._least_promising(waiting)) is not None:
@@ -192,12 +194,12 @@ def least_bytes(checkpoint: int, workers: int) -> int:
 
 
 def needed_free(checkpoint: int, coming: int, total: int) -> int:
-    """Bytes of a disk that must be free: the checkpoints on their way, and what is written beside them."""
+    """Bytes that must be free on the disk: for the checkpoints on their way, and for other files."""
     return checkpoint * coming + int(min(RESERVE_BYTES, RESERVE_SHARE * total))
 
 
 def limit_too_low(limit_gb: float, needed_gb: float) -> str:
-    """Why a search pauses whose limit can't hold what it needs."""
+    """The reason of a pause if the limit can't hold what the search needs."""
     return (
         f"disk_gb needs to hold the checkpoints that the search goes on from, which take {needed_gb:.4g} GB with those "
         f"that come next, got {limit_gb:g}; go on with --disk {round_above(needed_gb):g}"
@@ -205,7 +207,7 @@ def limit_too_low(limit_gb: float, needed_gb: float) -> str:
 
 
 def disk_too_full(uri: str, needed: int | None, got: str) -> str:
-    """Why a search pauses whose disk fills up; `needed` in bytes."""
+    """The reason of a pause if the disk fills up; `needed` in bytes."""
     much = "" if needed is None else f", {needed / 1e6:,.0f} MB"
     return (
         f"a search needs room for its next checkpoints and events{much}, got {got} on the disk of {uri!r}; "

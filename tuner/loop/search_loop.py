@@ -41,13 +41,13 @@ class SearchLoop:
     """Drives one study in the order things happen: search algorithm, early stopping, budget, events, checkpoints kept.
 
     `history` are the events of earlier drivers of the same run; `concurrency` is how many trials run at once, each on
-    so many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to; `share_devices`:
-    whether a device may have several trials; `learned` is what earlier studies suggest to start from, where there is no
-    history; `opening` are further fields of this driver's first event. `before_writing` is called before each event and
-    may raise, as where another driver took the run over; `pause` asks whoever drives to pause the search for a reason,
-    as where its disk is full. `announced` are the trials that write a checkpoint while they train on, which whoever
-    drives sets. Each method raises what `before_writing` raises, or OSError where an event can't be written: what is in
-    the run folder is whole then, and this object of no more use.
+    this many `devices`, or where `admission` lets them, and `most_at_once` what a user may raise it to;
+    `share_devices`: whether a device may have several trials; `learned` is what earlier studies suggest to start from,
+    where there is no history; `opening` are further fields of this driver's first event. `before_writing` is called
+    before each event and may raise, as where another driver took the run over; `pause` asks whoever drives to pause the
+    search for a reason, as where its disk is full. `announced` are the trials that write a checkpoint while they train
+    on, which whoever drives sets. Each method raises what `before_writing` raises, or OSError where an event can't be
+    written: what is in the run folder is whole then, and this object of no more use.
 
     Long because the order of what happens is in one place; what each step decides is in the modules beside it.
     """
@@ -154,7 +154,7 @@ class SearchLoop:
         return self._limits.reached() is not None and not self._limits.confirms
 
     def to_beat(self, start: Start) -> float | None:
-        """What a trial has to be worth for its network to be kept; None where other seeds may turn the order round."""
+        """What a trial has to be worth for its network to be kept; None if other seeds may turn the order round."""
         return None if self.study.repeats > 1 or not start.suggested else self.record.to_beat
 
     @property
@@ -172,7 +172,7 @@ class SearchLoop:
     # What users order
 
     def obey(self, order: Order | Malformed, *, late: bool = False) -> None:
-        """Answer an order by an event, then carry it out; one that was answered before is passed over.
+        """Answer an order by an event, then carry it out; one that was answered before is skipped.
 
         A `late` one was read when the search had ended: `stop` and `pause` then have nothing to do.
         """
@@ -190,7 +190,7 @@ class SearchLoop:
         self._end_eliminated()
 
     def change(self, study: Study, concurrency: int | None) -> None:
-        """Go on with other limits of the same study, and with so many trials at once if that is given."""
+        """Go on with other limits of the same study, and with this many trials at once if that is given."""
         self.concurrency = concurrency or self.concurrency
         self._idle = False
         if study.budget != self.study.budget:
@@ -304,7 +304,7 @@ class SearchLoop:
         self._end_eliminated()
         self._queue.say_what_was_refused()
         self._refitting.say_why_not()
-        self._keeper.compare_with_the_disk()  # what came without word, and what dead workers left unfinished
+        self._keeper.compare_with_the_disk()  # unannounced checkpoints, and unfinished files of dead workers
         self._emit("study_ended", reason=self.end_reason)
 
     def flush(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNSTEADY = 0.25  # an epoch counts whose number of trials changed by no more than such a share
+UNSTEADY = 0.25  # an epoch only counts if the number of trials on its device changed by no more than this share
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Stay:
     most: int = 0
 
     def begin_epoch(self, now: float, before: float, count: int) -> None:
-        """Look at the device anew."""
+        """Count the trials on the device again."""
         self.since, self.before, self.least, self.most = now, before, count, count
 
     def at_once(self, now: float, trial_seconds: float) -> int | None:

@@ -73,14 +73,14 @@ class Steering:
         except StudyError as error:
             self._answer("order_refused", *told, str(error))
             return
-        except Exception as error:  # of the study's own functions: no order may end a search by a fault
+        except Exception as error:  # an error of the study's own functions: no order may end a search by it
             self._answer("order_refused", *told, f"the order can't be checked ({describe_error(error)}); change it")
             return
         self._answer("order_obeyed", *told, message, **more)
         self._carry_out(order, more)
 
     def carry_out_what_is_due(self) -> None:
-        """What an earlier driver had accepted: trials and searches that were to end, and limits as they were set."""
+        """Do what an earlier driver had accepted: end trials or the search, and set limits."""
         steered = self._loop.record.steered
         live = [trial for trial in sorted(steered.to_end) if self._is_live(trial)]
         if live or steered.stopped_by is not None:
@@ -92,7 +92,7 @@ class Steering:
         self._emit(kind, order=order, verb=verb, arguments=arguments, by=by, message=message, **more)
 
     def _reply(self, order: Order) -> Reply:
-        """What the order will lead to; raises StudyError where it can't be obeyed."""
+        """The answer to the order; raises StudyError if it can't be obeyed."""
         replies = {
             "stop": self._stop,
             "pause": self._pause,
@@ -157,7 +157,7 @@ class Steering:
         return "; ".join([*parts, *self._consequences(study, arguments)]), {}
 
     def _changed(self, arguments: Any) -> Study:
-        """The study with other limits; raises StudyError for those that it can't have."""
+        """The study with other limits; raises StudyError for impossible ones."""
         limits = {name: arguments[name] for name in NAMES if name in arguments}
         problem = too_few_trials(self._loop.record, limits.get("trials"))
         if problem is not None:
@@ -181,7 +181,7 @@ class Steering:
         return f"{'1 trial runs' if wanted == 1 else f'{wanted} trials run'} at once now{more}"
 
     def _consequences(self, study: Study, arguments: dict[str, Any]) -> list[str]:
-        """What the user might not expect of the new limits."""
+        """Effects of the new limits that the user might not expect."""
         record, space = self._loop.record, study.search_space.size
         told = []
         reached = self._limits.reached_by(study)
@@ -236,7 +236,7 @@ class Steering:
         return f"the search {found.cost(pace, self._loop.concurrency)}", {"trials": found.names, "seeds": found.seeds}
 
     def _check_room(self, study: Study) -> None:
-        """Raise StudyError where the trial would never start."""
+        """Raise StudyError if the trial would never start."""
         reached, begun = self._limits.reached(), trials_begun(self._loop.record)
         if reached is not None:
             limit = next((limit for limit in LIMITS if limit.name == reached), None)
@@ -254,7 +254,7 @@ class Steering:
             )
 
     def _completed(self, given: Config) -> Config:
-        """The configuration with what it lacks sampled; raises StudyError where trials have had all such."""
+        """The configuration with missing values sampled; raises StudyError if trials have had all possible ones."""
         study, waiting = self._loop.study, self._loop.record.steered.waiting
         space = study.search_space
         stream = len(self._loop.record.trials), len(self._loop.record.steered.answered)

@@ -1,4 +1,4 @@
-"""Early stopping as a search uses it: it keeps all reports, to be able to switch to a stopper that never pauses."""
+"""Early stopping for a search: it keeps all reports, so that it can switch to a stopper that never pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Build = Callable[[bool], EarlyStopper]  # of whether trials can pause
 
 
 def stopper_of(study: Study, *, can_pause: bool) -> EarlyStopper:
-    """What the study declares, for one search."""
+    """The study's early stopper, for one search."""
     budget = study.budget
     return study.scheduler.build(
         mode=study.mode, max_epochs=budget.max_epochs, can_pause=can_pause, trials=study.trials
@@ -55,7 +55,7 @@ class Stopping:
         self._stopper.more_coming(False)
 
     def expect(self, trials: int | None) -> None:
-        """So many trials more will start at most, None for no limit, whatever was said before."""
+        """At most `trials` more will start, None for no limit; this replaces what was said before."""
         self._more_coming = trials is None or trials > 0
         self._changed = True
         self._stopper.expect(trials)

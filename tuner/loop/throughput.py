@@ -1,4 +1,4 @@
-"""Which number of trials at once on a device trains most images per second, by what was measured with each number."""
+"""Finds the number of trials at once on a device that trains most images per second, from measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rate:
 
 
 def trials_at_once(measured: Mapping[int, Sequence[Rate]], at_first: int, most: int, *, overlaps: bool = True) -> int:
-    """The number of trials that a device should have, by what was measured with each number of them.
+    """The number of trials that a device should have, from the measurements with each number.
 
     It is doubled as long as all together then train at least 5 % more images per second; where they don't, the number
     halfway is tried before it goes back. A device that is busy all the time is left as it is where processes take
@@ -52,7 +52,7 @@ def _is_judged(measured: Mapping[int, Sequence[Rate]], number: int) -> bool:
 
 
 def _halfway(measured: Mapping[int, Sequence[Rate]], best: int, tried: int) -> int:
-    """The number between one that is good and one that isn't, unless it was tried and isn't good either."""
+    """The number between a good one and a bad one, unless it was tried and is bad, too."""
     between = (best + tried) // 2
     if between == best or not _is_judged(measured, between):
         return between
@@ -69,7 +69,7 @@ def _gain(measured: Mapping[int, Sequence[Rate]], before: int, after: int) -> fl
 
 
 def _by_unit(rates: Sequence[Rate]) -> dict[tuple[str, bool], float]:
-    """Mean logarithm of the images per second of what can be compared."""
+    """Mean logarithm of the images per second of trials that can be compared."""
     found: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for rate in rates:
         found[rate.unit].append(math.log(rate.images_per_second))

@@ -1,4 +1,4 @@
-"""How many trials wait at once for their turn to go on: early stopping is played through with made-up results."""
+"""How many trials are paused at once: found by simulating early stopping with made-up results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ORDERS = 3  # in which good and bad configurations come
 
 
 def most_waiting(study: Study, workers: int) -> int | None:
-    """The most trials of a study that are paused at once, about; None where nothing limits the number of trials.
+    """About the most trials of a study that are paused at once; None if nothing limits the number of trials.
 
     A trial's results are a number drawn once, so that the curves don't cross; `workers` trials take turns.
     """
@@ -26,7 +26,7 @@ def most_waiting(study: Study, workers: int) -> int | None:
 
 
 def most_trials(study: Study) -> int | None:
-    """The most trials that the study's limits pay for, none shorter than to the first rung; None for no limit."""
+    """The most trials that the study's limits allow if each reaches the first rung; None for no limit."""
     epochs, length = study.budget.total_epochs, study.budget.max_epochs
     if study.trials is not None or epochs is None:
         return study.trials

@@ -1,4 +1,4 @@
-"""Telling people of a search that they don't watch: a web address gets JSON, or a command is run."""
+"""Messages about a search to people who don't watch it: a web address gets JSON, or a command is run."""
 
 from tuner.notify.notifier import Notifier
 from tuner.notify.targets import Target, given_targets, listed, redacted

@@ -1,4 +1,4 @@
-"""What of a search is told, and when: its end at once, a new best at most once a minute, and all of it in a thread."""
+"""Sends messages about a search from a thread: its end at once, and new best values at most once a minute."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Message = dict[str, Any]
 
 
 class Notifier:
-    """Follows a search as its listener, and tells its targets; nothing waits for them but the end, for some seconds.
+    """Follows a search as its listener and sends messages to its targets. Only the end of the search waits for them,
+    for some seconds.
 
-    Of new bests within SECONDS_BETWEEN_BESTS the newest is told. The first message that can't be delivered becomes one
-    notice of the search, given to `notice` when the next event comes.
+    Of the new best values within SECONDS_BETWEEN_BESTS only the newest is sent. The first message that can't be
+    delivered becomes a notice of the search, given to `notice` when the next event comes.
     """
 
     def __init__(
@@ -38,7 +39,9 @@ class Notifier:
         record: RunRecord,
         between_seconds: float = SECONDS_BETWEEN_BESTS,
     ) -> None:
-        """`record` has what earlier drivers of the run wrote: what is no better than that is no new best."""
+        """`record` has the events of earlier drivers of the run: a value must be better than theirs to be a new
+        best.
+        """
         self._targets, self._run, self._study, self._record = targets, run, study, record
         self.notice: Callable[[str], None] | None = None
         self._best = record.best_value
@@ -53,7 +56,7 @@ class Notifier:
         self._thread.start()
 
     def on_event(self, event: Event) -> None:
-        """Take one event; a new best is told soon."""
+        """Take one event; a new best value is sent soon."""
         self._record.apply(event)
         self._tell_problem()
         if event["event"] != "epoch_reported" or not finite(event["metrics"].get(self._record.metric)):
@@ -66,7 +69,7 @@ class Notifier:
             self._put(self._message("new_best", f"new best {best_report(self._record)}", value=best))
 
     def end(self, run: Run) -> str | None:
-        """Tell how the search ended, instead of a best that still waits.
+        """Send how the search ended, in place of a best value that still waits.
 
         Returns what went wrong so far, unless a notice said it.
         """

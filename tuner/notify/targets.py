@@ -90,7 +90,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
 
 
 class Command(Target):
-    """Is run by the shell, with the message as JSON on its standard input and in its environment."""
+    """A command that the shell runs, with the message as JSON on its standard input and in its environment."""
 
     @property
     def name(self) -> str:

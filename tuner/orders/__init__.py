@@ -1,1 +1,1 @@
-"""What users tell a running search, through files in the run's inbox; the driver alone reads and answers them."""
+"""Users' orders to a running search, as files in the run's inbox; only the driver reads and answers them."""

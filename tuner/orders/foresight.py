@@ -1,4 +1,4 @@
-"""What can be said of an order before the driver answers it, from the run's record alone."""
+"""What can be said about an order before the driver answers it, from the run's record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tuner.history.records import RunRecord
 
 
 def too_few_trials(record: RunRecord, trials: float | None) -> str | None:
-    """Why the total of trials can't be so low, in a sentence; None if it can."""
+    """Why the total of trials can't be this low, in a sentence; None if it can."""
     begun = trials_begun(record)
     if trials is None or trials >= begun:
         return None
@@ -23,7 +23,7 @@ def trials_begun(record: RunRecord) -> int:
 
 
 def used_up(record: RunRecord, hours: float | None) -> str | None:
-    """That the run has used so many hours already, so that nothing more would be trained; None if it hasn't."""
+    """A sentence if the run has already used this many hours, so that nothing more would be trained; else None."""
     used = record.active_seconds / SECONDS_PER_HOUR
     if hours is None or used < hours:
         return None
@@ -31,13 +31,15 @@ def used_up(record: RunRecord, hours: float | None) -> str | None:
 
 
 def all_begun(record: RunRecord, trials: float | None) -> str | None:
-    """That no trial is left for such a total, which the user may not have meant; None if some are."""
+    """A sentence if no trial is left within this total, which the user may not expect; else None."""
     begun = trials_begun(record)
     return None if trials is None or trials > begun else f"that is all {begun} that were begun: no further one starts"
 
 
 def cut_short(record: RunRecord, trials: float | None, hours: float | None) -> str | None:
-    """That so many trials won't be done in so many hours of the whole run at the pace so far; None if they may."""
+    """A sentence if this many trials won't be done in this many hours of the whole run at the pace so far; else
+    None.
+    """
     ended = sum(not trial.live for trial in record.trials.values() if trial.suggested)
     if trials is None or hours is None or not ended or trials <= ended:
         return None

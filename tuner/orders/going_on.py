@@ -1,4 +1,4 @@
-"""What a user enters to go on with a run: a command, or a call where it was started from Python."""
+"""What a user types to go on with a run: a command, or a call if it was started from Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def going_on_by(run: Run, trials: int | None = None) -> str:
-    """It, with so many trials in total; None for as many as it was to have."""
+    """The command or call, with this many trials in total; None for as many as it was planned to have."""
     from_python = run.info.get("study_file", "") is None
     if not from_python and not run.info["asked"]:
         return command("resume", run.path, *(("--trials", str(trials)) if trials else ()))

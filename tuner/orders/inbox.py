@@ -1,4 +1,4 @@
-"""The inbox of a run: a folder of files, an order each. Whoever can write to it steers the search."""
+"""The inbox of a run: a folder with one file per order. Everybody who can write to it can steer the search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def open_inbox(folder: Folder) -> None:
 
 
 def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None = None) -> Order:
-    """Write an order, by default as this process's user; raises RunFolderError where that can't be done."""
+    """Write an order, by default as this process's user; raises RunFolderError if that can't be done."""
     now = time.time()
     name = f"{int(now * 1000):013d}-{uuid.uuid4().hex[:8]}"
     order = Order(name, verb, arguments, by or sender(), now, f"{name}.json")
@@ -47,18 +47,18 @@ def put(folder: Folder, verb: str, arguments: Mapping[str, Any], by: str | None 
 
 
 def withdraw(folder: Folder, order: Order) -> None:
-    """Take an order back that nobody will read."""
+    """Withdraw an order that nobody will read."""
     with suppress(OSError):
         folder.remove(f"{INBOX}/{order.file}")
 
 
 class Inbox:
-    """The driver's view: `look` returns what has come, each file once, and deletes those that were `done` with.
+    """The driver's view: `look` returns new orders, each file once, and deletes those that are `done`.
 
     Files whose names don't end in `.json`, or begin with a dot, are an editor's own and left alone. A file that can't
     be read, or is no order, gets a second look `SECOND_LOOK` seconds later. `look` takes no lock: one thread calls it.
-    `store_answers` brings answers to where the orders lie, before these are deleted: an order that is in neither place
-    when the driver is killed would be lost. What it fails to store is kept, too.
+    `store_answers` stores the answers beside the orders before these are deleted: otherwise an order could be lost if
+    the driver is killed. If it fails, the orders are kept.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Inbox:
         self._done.append(order.file)
 
     def look(self) -> list[Order | Malformed]:
-        """Orders that have come since the last call, by their times. Raises OSError where the folder can't be read."""
+        """Orders that have come since the last call, by their times. Raises OSError if the folder can't be read."""
         self._remove_done()
         names = [name for name in self._folder.files(INBOX) if name.endswith(".json") and name[0] not in ".#"]
         self._handed_out &= set(names)

@@ -1,4 +1,4 @@
-"""One order: what a user wants of a search, as a JSON file says it.
+"""One order to a search, as a JSON file describes it.
 
     {"verb": "set", "arguments": {"trials": 50}}
 
@@ -29,7 +29,7 @@ BY_HAND = "a file in the inbox"
 
 @dataclass(frozen=True)
 class Order:
-    """What a user wants: a verb with its arguments, which are sound in themselves; `time` in seconds since 1970.
+    """An order: a verb with its arguments, which are valid in themselves; `time` in seconds since 1970.
 
     `file` is its name in the inbox.
     """
@@ -44,7 +44,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Malformed:
-    """A file that is no order, and why, in a sentence."""
+    """A file that is not a valid order, and the reason in a sentence."""
 
     id: str
     problem: str
@@ -53,7 +53,7 @@ class Malformed:
 
 
 def sender() -> str:
-    """`user@host` of this process, as far as they have names."""
+    """`user@host` of this process, as far as they are known."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a user id without an entry, as in containers
@@ -64,7 +64,7 @@ def sender() -> str:
 def parsed(name: str, content: bytes, modified: float) -> Order:
     """The order that a file of the inbox holds; `modified` is when it changed last, in seconds since 1970.
 
-    Raises StudyError with rule, value and fix for whatever is wrong with it.
+    Raises StudyError with rule, value and fix if something is wrong with it.
     """
     told = _decoded(content)
     _check_names("an order", told, ("id", "verb", "arguments", "by", "time"))
@@ -103,7 +103,7 @@ def checked(verb: object, arguments: object) -> tuple[str, dict[str, Any]]:
     return verb, {name: known_here[name](f"{verb} {name}", value) for name, value in given.items()}
 
 
-# What arguments are: each takes its name and the value, and returns the value or raises StudyError
+# Types of arguments: each function takes the name and the value, and returns the value or raises StudyError
 
 
 def _trial(name: str, value: object) -> str:

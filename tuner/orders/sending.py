@@ -32,14 +32,14 @@ _ENDS = ("study_ended", "study_interrupted")
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of an order.
+    """The outcome of an order.
 
     Attributes:
         order: its id
         verb: what was ordered
         outcome: "obeyed" or "refused" by the search; "waiting" for `resume`, where no search runs; "sent" where nobody
             waited for the answer
-        message: in a sentence
+        message: the answer in a sentence
     """
 
     order: str
@@ -53,13 +53,13 @@ class Answer:
 
 
 class Sent:
-    """An order that lies in the inbox of a run."""
+    """An order that is in the inbox of a run."""
 
     def __init__(self, run: Run, order: Order, follower: EventFollower, *, running: bool) -> None:
         self.order, self._run, self._follower, self.running = order, run, follower, running
 
     def answer(self, *, wait: bool = True) -> Answer:
-        """The answer; waits for it unless no search runs. Raises RunFolderError where the search ended before."""
+        """The answer; waits for it unless no search runs. Raises RunFolderError if the search ended before."""
         if not self.running:
             return self._told("waiting", self._waits("no search runs on it now"))
         if not wait:
@@ -132,7 +132,7 @@ def send(run: Run, verb: str, arguments: Mapping[str, Any], *, by: str | None = 
     else:
         _check_beforehand(now, verb, arguments)
     follower = EventFollower(run.folder)
-    follower.new()  # what has happened before is no answer
+    follower.new()  # earlier events are no answer to this order
     return Sent(run, put(run.folder, verb, arguments, by), follower, running=running or held)
 
 
@@ -143,7 +143,7 @@ def _trial_now(run: Run, name: str) -> str:
 
 
 def _resumed_by(run: Run) -> str:
-    """What goes on with the run, from the shell or, where it was started from Python, from there."""
+    """What resumes the run: a command, or a Python call if it was started from Python."""
     more = run.record.configurations + MORE_TRIALS if run.status == "finished" and run.end_reason == "trials" else None
     return going_on_by(run, more)
 
@@ -155,7 +155,7 @@ def _newest_session(run: Run) -> list[Event]:
 
 
 def _check_driver(run: Run, session: list[Event]) -> None:
-    """Refuse a run whose driver would never look: one of an older version."""
+    """Refuse a run whose driver, of an older version, would never look into the inbox."""
     if session and session[0].get("orders") is not True:
         raise RunFolderError(
             f"orders need a search that reads them, got {run.path!r}, which an older version of tuner runs; "
@@ -164,7 +164,7 @@ def _check_driver(run: Run, session: list[Event]) -> None:
 
 
 def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None:
-    """What the driver would refuse later, as far as it can be seen without the study."""
+    """Refuse at once what the driver would refuse later, as far as that can be known without the study."""
     if verb == "set":
         problem = too_few_trials(run.record, arguments.get("trials"))
         if problem is not None:
@@ -176,7 +176,7 @@ def _check_beforehand(run: Run, verb: str, arguments: Mapping[str, Any]) -> None
 
 
 def foreseen(run: Run, arguments: Mapping[str, Any]) -> str | None:
-    """What limits that are set would lead to, where no driver says it; None if there is nothing to say."""
+    """The effect of new limits, if no driver can say it; None if there is nothing to say."""
     trials, hours = arguments.get("trials"), arguments.get("hours")
     told = all_begun(run.record, trials) or used_up(run.record, hours)
     return told or cut_short(run.record, trials, run.budget.get("hours") if hours is None else hours)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Steerable:
-    """Sends orders to the search of a run: each method writes a file into the run's inbox, and no more.
+    """Sends orders to the search of a run: each method only writes a file into the run's inbox.
 
     Each returns what the search answers, or with `wait=False` at once. Where no search runs, `set`, `try_` and `note`
-    wait in the inbox for `resume`. All raise StudyError for values that can't be, and RunFolderError where the search
-    refuses, isn't running where it has to be, or takes no orders.
+    wait in the inbox for `resume`. All raise StudyError for impossible values, and RunFolderError if the search
+    refuses, has to be running but isn't, or takes no orders.
     """
 
     def stop(self, trial: str | int | None = None, *, wait: bool = True) -> Answer:
@@ -36,7 +36,7 @@ class Steerable:
         return self._order("set", {**limits, "concurrency": concurrency}, wait)
 
     def try_(self, config: Mapping[str, Any], *, wait: bool = True) -> Answer:
-        """Run a trial with this configuration on the next free worker; what it lacks is sampled."""
+        """Run a trial with this configuration on the next free worker; missing hyperparameters are sampled."""
         return self._order("try", {"config": dict(config)}, wait)
 
     def retry(self, trials: Iterable[str | int] = (), *, wait: bool = True) -> Answer:
@@ -47,7 +47,7 @@ class Steerable:
         return self._order("retry", {"trials": list(trials) or None}, wait)
 
     def note(self, text: str, trial: str | int | None = None, *, wait: bool = True) -> Answer:
-        """Write something down about the run, or about a trial."""
+        """Write a note about the run, or about a trial."""
         return self._order("note", {"text": text, "trial": trial}, wait)
 
     def _order(self, verb: str, arguments: Mapping[str, Any], wait: bool) -> Answer:

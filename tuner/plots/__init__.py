@@ -20,7 +20,7 @@ NO_SCORE_OF_IT = "The run has no such score of its winner: older versions wrote 
 
 
 class Plots:
-    """The plots of a run; each returns a plotly figure whose title says what is to be seen.
+    """The plots of a run; each returns a plotly figure whose title says what it shows.
 
     Where there is nothing to show, the title says why.
     """
@@ -42,7 +42,7 @@ class Plots:
         return self._shown(curves.learning_curves(self._run), self._no_value)
 
     def importance(self) -> go.Figure:
-        """What each hyperparameter explains of the metric's variance, with its standard error."""
+        """The share of the metric's variance that each hyperparameter explains, with its standard error."""
         return self._shown(space.importances(self._run), "Too few trials to tell what matters")
 
     def parallel(self) -> go.Figure:
@@ -95,11 +95,11 @@ class Plots:
         return self._shown(mistakes.least_sure(self._run), NO_SCORE_OF_IT)
 
     def calibration(self) -> go.Figure:
-        """How often the winner is right where it is so sure: a reliability diagram of the test split."""
+        """How often the winner is right at each confidence: a reliability diagram of the test split."""
         return self._shown(calibration.reliability(self._run), NO_SCORE_OF_IT)
 
     def winner_curves(self) -> go.Figure:
-        """The winner's training beside its validation after each epoch."""
+        """The winner's training and validation metrics after each epoch."""
         reason = "The winner reports no metric of both training and validation, such as train_loss and val_loss"
         return self._shown(curves.winner_curves(self._run), reason)
 

@@ -16,7 +16,7 @@ THEMES: dict[str, dict[str, str]] = {
     "light": {"text": "#4f5b69", "grid": "rgba(28,36,48,0.14)"},
     "dark": {"text": "#a5b1bf", "grid": "rgba(228,232,238,0.18)"},
 }
-# Okabe and Ito's hues, which people who see few colours tell apart, each 3:1 and more on white and on the dark page;
+# Okabe and Ito's hues, which colour-blind people can distinguish, each 3:1 and more on white and on the dark page;
 # what was stopped is quiet, so that what was trained to its end and what failed stand out
 COLOURS = {
     "completed": "#009E73",
@@ -59,7 +59,7 @@ class Plot:
 
 
 def new_figure(title: str, *, x: str = "", y: str = "", **layout: Any) -> go.Figure:
-    """An empty figure that says in its title what is to be seen."""
+    """An empty figure with a title."""
     import plotly.graph_objects as go
 
     lines = textwrap.wrap(title, TITLE_CHARACTERS, break_long_words=False, break_on_hyphens=False) or [""]
@@ -99,7 +99,7 @@ def style_axes(figure: go.Figure) -> go.Figure:
 
 
 def nothing(reason: str) -> go.Figure:
-    """A figure for those who asked for one by its name where there is nothing to show: its title says why."""
+    """A figure for a plot that has nothing to show: its title says why."""
     figure = new_figure(escaped(reason))
     return figure.update_xaxes(visible=False).update_yaxes(visible=False).update_layout(height=120)
 
@@ -123,5 +123,5 @@ def within(shares: pd.Series[float], errors: pd.Series[float]) -> dict[str, Any]
 
 
 def ids(trials: Iterable[object]) -> list[list[object]]:
-    """Whose points these are, as `customdata`: a page finds a trial's marks by its first item."""
+    """The trials of the points, as `customdata`: a page finds a trial's marks by its first item."""
     return [[trial] for trial in trials]

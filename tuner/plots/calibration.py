@@ -1,4 +1,4 @@
-"""Whether the winner is right as often as it says, from `best/calibration.json`."""
+"""Whether the winner's confidence matches its accuracy, from `best/calibration.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reliability(run: Run) -> Plot | None:
     """How often answers of each confidence are right on the test split, before and after temperature scaling.
 
     A reliability diagram with the expected calibration error of 15 bins (Guo et al. 2017, "On Calibration of Modern
-    Neural Networks"). None where the winner has no such score.
+    Neural Networks"). None if the winner has no such score.
     """
     import pandas as pd
 

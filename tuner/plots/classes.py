@@ -19,7 +19,7 @@ MOST_CLASSES = 30  # that are drawn, the worst ones; the table has all
 SCORES = ("precision", "recall", "F1")
 SYMBOLS = ("triangle-up", "square", "circle")
 
-Share = tuple[int, int]  # right ones, of so many
+Share = tuple[int, int]  # right ones, of this many
 Error = Callable[[float, int], float]  # of a share, and of how many it is
 
 

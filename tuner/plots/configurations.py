@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tried:
-    """What was tried and what came of it.
+    """The trials and their results.
 
     Attributes:
         trials: [N] in their order; failed ones don't count
-        values: [N] what each comes to in the metric
+        values: [N] the value of each in the metric
         epochs: [N] trained
         full: [N] bool, whether that was the whole training
         settings: hyperparameter -> [N] its values, ABSENT where a configuration hasn't it; those that a trial had
@@ -43,7 +43,7 @@ class Tried:
         return scale_of(self.domains[name], self.settings[name])
 
     def best(self, count: int, mode: str) -> Tried:
-        """The best so many of them, still in their order; all where they are no more."""
+        """The best this many of them, still in their order; all where they are no more."""
         if len(self.trials) <= count:
             return self
         ranked = np.argsort(-self.values if mode == "max" else self.values, kind="stable")

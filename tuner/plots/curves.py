@@ -55,7 +55,7 @@ def learning_curves(run: Run) -> Plot | None:
 
 
 def winner_curves(run: Run) -> Plot | None:
-    """The winner's training beside its validation, epoch by epoch; None where it reports no such pair of metrics."""
+    """The winner's training beside its validation, epoch by epoch; None if it reports no such pair of metrics."""
     best = run.best
     pairs = [] if best is None else _pairs(best)
     if best is None or not pairs:

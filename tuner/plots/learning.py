@@ -52,7 +52,7 @@ def quantiles_of(curves: Sequence[Points]) -> Quantiles:
 
 
 def learning_traces(shown: Sequence[OneCurve], best: str | None, others: Quantiles | None = None) -> list[Trace]:
-    """The curves, the first of them over the others, and where not all are shown the quantiles of all below them."""
+    """The curves, the first ones drawn over the others; if not all are shown, the quantiles of all lie below them."""
     lines = [_line(curve, is_best=curve.trial == best) for curve in reversed(shown)]
     told: set[str] = set()
     for line in lines:
@@ -73,7 +73,7 @@ def rung_shapes(rungs: Sequence[int]) -> list[dict[str, Any]]:
 def live_layout(
     metric: str, mode: str, rungs: Sequence[int], longest: int, shown: Sequence[OneCurve], others: Quantiles | None
 ) -> dict[str, Any]:
-    """Axes that stay as they are while trials go on, and the rungs; colours of text and grid are the page's."""
+    """Axes that don't change while trials run, and the rungs; colours of text and grid are the page's."""
     margin = max(1, longest - 1) * MARGIN_X
     x: dict[str, Any] = {"title": {"text": "epoch"}, "range": [1 - margin, longest + margin]}
     if longest <= MOST_TICKS:

@@ -40,7 +40,7 @@ def in_full(run: Run, trial: TrialRecord) -> bool:
 
 
 def by_status(table: pd.DataFrame, longest: int) -> Iterator[Group]:
-    """Groups by what became of the trials, of a table with "trial", "status", "trained" (epochs) and "in full"."""
+    """Groups by the trials' outcomes, from a table with "trial", "status", "trained" (epochs) and "in full"."""
     for (status, full), rows in table.groupby(["status", "in full"], sort=False):
         symbol, colour = SYMBOLS.get(str(status), "circle"), COLOURS[str(status)]
         yield Group(

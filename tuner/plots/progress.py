@@ -1,4 +1,4 @@
-"""How the search went: the incumbent, the curves, what early stopping spent and saved, who waited."""
+"""How the search went: the best so far, the curves, epochs spent and saved by early stopping, idle workers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def optimisation_history(run: Run, against: Against = "trials") -> Plot | None:
 
 
 def distribution(run: Run) -> Plot | None:
-    """The share of trials whose best value is at most so high: the empirical distribution of outcomes.
+    """The share of trials whose best value is at most this high: the empirical distribution of outcomes.
 
     Where trials were stopped early, those trained in full have a line of their own. None without a value.
     """
@@ -84,7 +84,9 @@ def distribution(run: Run) -> Plot | None:
 
 
 def timeline(run: Run) -> Plot | None:
-    """When each trial ran, in lanes of trials that ran at the same time: what is blank was idle; None before any."""
+    """When each trial ran, in lanes of trials that ran at the same time; blank parts were idle. None before any
+    trial.
+    """
     import pandas as pd
 
     spans = sorted(_spans(run), key=lambda span: span["start"])
@@ -158,7 +160,7 @@ def savings(run: Run) -> Plot | None:
 def costs(run: Run) -> Plot | None:
     """Memory and throughput of each trial: its peak memory, and the images a second of its median epoch.
 
-    None where trials don't report both.
+    None if trials don't report both.
     """
     import pandas as pd
 

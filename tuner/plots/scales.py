@@ -24,7 +24,7 @@ MOST_DECADES = 3.5  # with a tick at each
 
 
 class Absent:
-    """What stands for the value of a hyperparameter that is no part of a configuration; None is an option."""
+    """Marks a hyperparameter that is not part of a configuration; None can't, because None may be an option."""
 
     def __repr__(self) -> str:
         return NOT_USED
@@ -70,12 +70,12 @@ class Scale:
 
     @property
     def is_named(self) -> bool:
-        """Whether its places need names, as options do and what is not used."""
+        """Whether its places need names: options do, and "not used"."""
         return isinstance(self.domain, Choice) or not bool(self.used.all())
 
     @property
     def axis(self) -> dict[str, Any]:
-        """What plotly's axis has to be: its own ticks where all is numbers."""
+        """The settings of plotly's axis: plotly's own ticks if all values are numbers."""
         named = self.is_named
         ticks: dict[str, Any] = {}
         if named:

@@ -1,4 +1,4 @@
-"""What the search learned of the space: which hyperparameters matter, and where their good values lie."""
+"""What the search learned about the space: which hyperparameters matter, and where their good values are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 3  # of the slice plot
 PLACES = 60  # along either axis of a contour
-FEWEST_POINTS = 8  # that a surface is drawn from: fewer are told by themselves
+FEWEST_POINTS = 8  # that a surface is drawn from; fewer are shown as points
 MOST_LINES = 300  # of parallel coordinates: more hide one another
 SMOOTHING = 0.12  # of a contour, as a share of an axis
 LONGEST_BESIDE_BAR = 20  # characters of a name: on a phone the bars need the room
@@ -48,7 +48,7 @@ Floats = npt.NDArray[np.float64]
 def importances(run: Run) -> Plot | None:
     """The share of the metric's variance that each hyperparameter explains alone, with its standard error.
 
-    None where there are too few trials to tell.
+    None if there are too few trials to tell.
     """
     import pandas as pd
 
@@ -232,7 +232,7 @@ def _parallel_axis(name: str, scale: Scale) -> dict[str, Any]:
 
 
 def _along_bar(run: Run) -> dict[str, str]:
-    """The metric's name beside a colour bar, upright: above it a long one would take the figure's room."""
+    """The metric's name beside a colour bar, rotated: above the bar a long name would need too much room."""
     return {"text": label(run.metric, LONGEST_PARALLEL), "side": "right"}
 
 
@@ -286,7 +286,7 @@ def _two_ordered(run: Run, found: Tried, first: str | None, second: str | None) 
 
 
 def _at_full_length(run: Run, found: Tried) -> Floats:
-    """[N], what trials would reach; of more than the model takes, what the others have reached."""
+    """[N], the values that trials would reach; for trials that the model doesn't take, the values that they reached."""
     predicted = full_outcomes(run)
     known = dict(zip(predicted.trials, predicted.values, strict=True))
     reached = zip(found.trials, found.values.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""The child process of a replay: trains what standard input says, and writes what it tells to a descriptor."""
+"""The child process of a replay: trains what standard input says, and writes its reports to a descriptor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.replay.training import train
 
 
 def main(descriptor: int) -> None:
-    """A line of JSON for each thing that is told; Ctrl-C is for the process that waits."""
+    """One line of JSON per report; Ctrl-C is left to the process that waits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     task: Task = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_input, daemon=True).start()

@@ -1,4 +1,4 @@
-"""A replay's training in a process of its own, set up as a worker's is: the caller's torch stays as it is."""
+"""A replay's training in its own process, set up like a worker, so that the caller's torch doesn't change."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Task:
 
 
 def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator[dict[str, Any]]:
-    """What `train` tells of the stays, as it comes; the process ends with this generator.
+    """The reports of `train`, as they come; the process ends with this generator.
 
-    What the trial prints goes to stderr. Raises ReplayDied where the process dies without a word.
+    What the trial prints goes to stderr. Raises ReplayDied if the process dies silently.
     """
     from tuner.worker.pickling import pickle_trial
 
@@ -65,7 +65,7 @@ def trained_apart(trial: Trial, stays: Sequence[Stay], folder: str) -> Generator
 
 
 def _hand_over(process: subprocess.Popen[bytes], task: Task) -> None:
-    """The pipe stays open: its end tells the process that nobody waits for it any more."""
+    """The pipe stays open: when it closes, the process knows that nobody waits for it any more."""
     assert process.stdin is not None
     pickle.dump(task, process.stdin)
     process.stdin.flush()

@@ -1,4 +1,4 @@
-"""The study that a trial was started with: the text that its run's events have, with the run's options."""
+"""The study with which a trial was started: its text from the run's events, with the run's options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Declared:
         study: with the run's options, its paths made absolute
         versions: of the study file that the trial was trained with, one after another
         edited_since: whether the run's copy has another text now
-        given: whether it was handed over rather than read
+        given: whether it was passed as an argument, not read from the run
         code: fingerprint of the trial's code, where it is nothing but code
     """
 

@@ -1,4 +1,4 @@
-"""What is not as it was when a run was made: versions, study file, function, data and hardware."""
+"""What has changed since a run was made: versions, study file, function, data and hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = ("tuner", "torch", "torchvision", "numpy")  # of those that a run rec
 
 
 def differences(run: Run, trial: TrialRecord, declared: Declared, *, gpus: float, cpus: int | None) -> list[str]:
-    """A sentence for each difference between the run and here, those of most consequence first."""
+    """A sentence for each difference between then and now, the most important first."""
     return [
         *_of_versions(run),
         *_of_the_study(run, trial, declared),
@@ -76,14 +76,16 @@ def _of_threads(run: Run, trial: TrialRecord, cpus: int | None) -> Iterator[str]
 
 
 def _of_micro_batches(trial: TrialRecord) -> Iterator[str]:
-    """Halved within an epoch, which the run doesn't say to the step; a worker that was killed begins an epoch anew."""
+    """Halved within an epoch: the run doesn't record at which step. (A worker that was killed begins its epoch
+    again.)
+    """
     retries = max((epoch.metrics.get("oom_retries") or 0 for epoch in trial.epochs.values()), default=0)
     if retries > trial.memory_losses:
         yield "memory ran out within an epoch; the replay takes smaller micro-batches from the beginning of that epoch"
 
 
 def replayed_gpus(run: Run) -> float:
-    """The GPUs that a replay of the run's trials gets: as many as the trials had, where there are so many."""
+    """The GPUs that a replay of the run's trials gets: as many as the trials had, where there are this many."""
     wanted = float(run.info["resources"].get("gpus") or 0) or float(_had_gpus(run))
     present = this_machine().gpus
     return wanted if wanted <= present else 0.0

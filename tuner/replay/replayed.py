@@ -1,4 +1,4 @@
-"""What a replay came to: each epoch's recorded and replayed metrics, and whether they are the same."""
+"""The result of a replay: each epoch's recorded and replayed metrics, and whether they are the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReplayedEpoch:
 
     Attributes:
         epoch: its number, from 1
-        recorded: the study's metric as the run has it; None where the run has no such epoch, or no number
+        recorded: the study's metric as the run has it; None if the run has no such epoch, or no number
         replayed: the same as it is now
         known: whether the run has the epoch
         differing: the compared metrics that are not the same, by name: recorded and replayed
@@ -29,7 +29,7 @@ class ReplayedEpoch:
 
     @property
     def equal(self) -> bool | None:
-        """Whether all compared metrics are the same; None where there is nothing to compare with."""
+        """Whether all compared metrics are the same; None if there is nothing to compare with."""
         return not self.differing if self.known else None
 
 

@@ -1,4 +1,4 @@
-"""Replaying a trial: what it was trained with is gathered, trained again in a child process, and compared."""
+"""Replaying a trial: collects its settings, trains it again in a child process, and compares the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METRICS, CHECKPOINT = "metrics.json", "checkpoint"
 
 
 class Follower(Protocol):
-    """Is told of a replay while it goes on."""
+    """Gets the progress of a replay."""
 
     def begins(self, differences: list[str], on: Way, metric: str) -> None:
         """What differs, which epochs will be trained, and which metric is shown of them."""
@@ -41,7 +41,7 @@ class Follower(Protocol):
 
 
 class Silence:
-    """Nothing comes of what it is told."""
+    """Ignores the progress."""
 
     def begins(self, differences: list[str], on: Way, metric: str) -> None:
         """Nothing."""
@@ -65,7 +65,7 @@ def replay(
 
     On the CPU an image classifier gives the same curve, bit for bit, where versions, data and processor are the same,
     whether the trial was trained at one go or was paused, lost and resumed. A function is only called with the same
-    seed. Training is done by what a worker calls, in a process of its own and without Ray. Nothing is written into the
+    seed. Training is done by what a worker calls, in its own process and without Ray. Nothing is written into the
     run's folder.
 
     Args:
@@ -77,7 +77,7 @@ def replay(
         study: needed if the run was started from Python rather than from a file
         output: new folder for the last checkpoint and all metrics
         trust: run the study file of a run that belongs to somebody else
-        follower: is told while it goes on
+        follower: gets the progress
 
     Raises:
         RunFolderError: the run has no such trial, or none with an epoch; its study is needed; or `output` isn't empty.
@@ -125,7 +125,7 @@ class Plan:
         return "train_loss" if self.trial.refits else self.run.metric
 
     def follow(self, messages: Generator[dict[str, Any]], follower: Follower) -> Replayed:
-        """Compare what `train` tells, as it comes."""
+        """Compare the reports of `train` as they come."""
         rows: list[ReplayedEpoch] = []
         notes: dict[str, None] = {}  # each sentence once
         failure: str | None = None
@@ -196,7 +196,7 @@ def planned(
 
 
 def _check(run: Run, trial: TrialRecord, epochs: int | None, output: str | Path | None) -> None:
-    """Raise RunFolderError where there is nothing that can be trained, or no place to write to."""
+    """Raise RunFolderError if there is nothing that can be trained, or no place to write to."""
     if run.info["asked"]:
         raise RunFolderError(
             f"a replay trains a trial that tuner ran, got {trial.trial} of {run.path!r}, which the user's own program "

@@ -1,8 +1,9 @@
-"""How a trial was trained, as its events tell it: the stays of a replay, each with one setting throughout.
+"""How a trial was trained, from its events: the parts of a replay, each with one setting throughout.
 
 A trial that was paused, lost its worker or was resumed is trained in one piece here: resumed training equals
-uninterrupted training. What does change a curve splits it: the number of threads, the way of taking steps, and
-micro-batches that were halved. The replay then saves where the setting changed, and goes on from there with the next.
+uninterrupted training. It is split only where something changed that affects the curve: the number of threads, the way
+of taking steps, and halved micro-batches. The replay then saves where the setting changed, and goes on from there with
+the next.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class Setting:
-    """What an epoch was trained with, beside the configuration; None where the run doesn't say."""
+    """What an epoch was trained with, beside the configuration; None if the run doesn't say."""
 
     threads: int | None = None
     step_path: str | None = None
@@ -56,7 +57,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Way:
-    """From where to where a trial is trained once more.
+    """The epochs for which a trial is trained again.
 
     Attributes:
         start: epochs that come from a checkpoint of the run, 0 for a beginning

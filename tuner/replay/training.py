@@ -1,4 +1,4 @@
-"""The training of a replay, in whatever process this is: by what a worker calls, without Ray."""
+"""The training of a replay, with the functions that a worker calls, but without Ray."""
 
 from __future__ import annotations
 

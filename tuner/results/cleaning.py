@@ -1,8 +1,8 @@
-"""What runs hold on their disks, part by part, and deleting of it what is asked for.
+"""The disk space of runs, part by part, and deleting the chosen parts.
 
-Nothing of a run that a driver works on is touched: each run's lease is taken for the time of it. Symbolic links are
-deleted, never followed. That checkpoints go is written into the run's events before they do, so that `show`, `report`
-and `resume` know it: a trial that isn't over starts again from its beginning then.
+Runs that a driver works on are not touched: the run's lease is taken while it is cleaned. Symbolic links are deleted,
+never followed. Before checkpoints are deleted, this is written into the run's events, so that `show`, `report` and
+`resume` know it: an unfinished trial then starts again from its beginning.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECONDS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 
 @dataclass(frozen=True)
 class Holding:
-    """What one run holds: bytes by part, "other" being events, tables, report and the like."""
+    """The disk space of one run: bytes by part; "other" is events, tables, report and the like."""
 
     run: Run
     parts: dict[Part, int]
@@ -53,13 +53,13 @@ class Holding:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be deleted of each run.
+    """What to delete from each run.
 
     Attributes:
         parts: of `DELETABLE`
         whole: the run itself, with all that it holds
         keep_best: leave the checkpoint of the winner's best epoch
-        older_seconds: leave runs that something happened to since then; None for no limit
+        older_seconds: leave runs that changed within this time; None for no limit
     """
 
     parts: Sequence[Part] = ()
@@ -96,7 +96,7 @@ def holding(run: Run) -> Holding:
 
 
 def last_change(run: Run) -> float:
-    """When something happened to the run last, in seconds since 1970."""
+    """When the run changed last, in seconds since 1970."""
     told = (run.info.get(name) for name in ("ended", "updated", "started"))
     for text in filter(None, told):
         with suppress(ValueError):
@@ -105,9 +105,9 @@ def last_change(run: Run) -> float:
 
 
 def clean(run: Run, request: Request) -> int:
-    """Delete of a run what is asked for; the bytes that it holds less.
+    """Delete the chosen parts of a run; returns the bytes that were freed.
 
-    Raises RunFolderError where a driver works on the run, or its folder can't be changed.
+    Raises RunFolderError if a driver works on the run, or its folder can't be changed.
     """
     if run.alive:  # a run of format 1 has no lease
         raise RunFolderError(f"clean leaves runs alone that a driver works on, got {run.path!r}; end the search first")
@@ -167,7 +167,7 @@ def _inside(folder: Folder) -> Collection[str]:
 
 
 def _winners_place(run: Run) -> tuple[str, int] | None:
-    """Trial and epoch of the winner's checkpoint; None where the run has none."""
+    """Trial and epoch of the winner's checkpoint; None if the run has none."""
     best = run.best
     found = best and run.record.best_of(best.trial)
     if best is None or not found:
@@ -177,7 +177,7 @@ def _winners_place(run: Run) -> tuple[str, int] | None:
 
 
 def _delete_checkpoints(run: Run, *, keep_best: bool, telling: bool) -> None:
-    """Word of each goes first, so that a process killed in between leaves nothing that the events don't know."""
+    """The events are written first, so that a process killed in between leaves nothing that the events don't know."""
     kept = _winners_place(run) if keep_best else None
     store, known = CheckpointStore(run.folder), run.record.trials
     found = [(trial, epoch) for trial in store.trials() for epoch in store.epochs(trial) if (trial, epoch) != kept]
@@ -198,7 +198,7 @@ def _delete_checkpoints(run: Run, *, keep_best: bool, telling: bool) -> None:
 
 
 def _delete_run(folder: Folder) -> None:
-    """All but run.json first, so that what is left of a run whose deletion was cut off is still seen as a run."""
+    """run.json goes last, so that the rest of a run whose deletion was interrupted is still found as a run."""
     for name in folder.folders():
         if name != LEASE:
             _delete_entry(folder, name)
@@ -215,7 +215,7 @@ def _delete_run(folder: Folder) -> None:
 
 
 def _delete_entry(folder: Folder, name: str) -> None:
-    """A folder with all in it; of a link the link alone."""
+    """Delete a folder with its content; of a link only the link."""
     path = folder.path / name if isinstance(folder, LocalFolder) else None
     if path is not None and path.is_symlink():
         path.unlink()
@@ -232,7 +232,7 @@ def sessions() -> list[Path]:
 
 
 def cache_entries(older_seconds: float | None = None) -> list[Path]:
-    """What is in tuner's cache and was not used for so long."""
+    """Entries of tuner's cache that were not used for this long."""
     folder = default_folder()
     if folder.is_symlink() or not folder.is_dir():
         return []

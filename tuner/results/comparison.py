@@ -1,4 +1,4 @@
-"""Several runs side by side: what each reached, what each had reached at equal cost, and how surely one is better."""
+"""Compares several runs: their best values, their values at equal cost, and how certain it is that one is better."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CAVEAT = "from one run each, which may be the other way round with another seed:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of the same metric, and the number of epochs that each of them has trained at least."""
+    """Runs with the same metric, and the number of epochs that each of them has trained at least."""
 
     runs: tuple[Run, ...]
     epochs: int
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per run: what it was, what it cost, its best value, and the best it had after `epochs` epochs.
+        """A row per run: its settings, its cost, its best value, and its best value after `epochs` epochs.
 
         Where winners have several seeds, also the mean over them with its standard error, and how many they are.
         """
@@ -70,7 +70,7 @@ class Comparison:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Runs that differ in their seed alone, together."""
+        """Runs that only differ in their seed, together."""
         return tuple(grouped(self.runs, self.names))
 
     @property
@@ -111,7 +111,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """Of the best group at equal cost from each other one, as far as they have several runs."""
+        """The differences of the best group at equal cost from each other one, if they have several runs."""
         known = {group.name: values for group in self.groups if (values := self._values(group))}
         ranked = sorted(known, key=lambda name: mean(known[name].values()), reverse=self.runs[0].mode == "max")
         mode, tested = self.runs[0].mode, sum(len(values) > 1 for values in known.values())
@@ -122,7 +122,9 @@ class Comparison:
 
     @property
     def conclusion(self) -> str:
-        """Who is better at equal cost, by how much, and how surely; one run of each says little, and is told so."""
+        """Which is better at equal cost, by how much, and how certain that is; with one run of each the sentence says
+        that this proves little.
+        """
         values = [(name, self._after(run)) for name, run in zip(self.names, self.runs, strict=True)]
         told = [(name, value) for name, value in values if value is not None]
         if not told:
@@ -147,7 +149,7 @@ class Comparison:
 
     @property
     def has_groups(self) -> bool:
-        """Whether some runs differ in their seed alone."""
+        """Whether some runs only differ in their seed."""
         return any(len(group.runs) > 1 for group in self.groups)
 
     def _of_one_group(self) -> str:
@@ -163,7 +165,7 @@ class Comparison:
 
     @staticmethod
     def _over_seeds(run: Run) -> dict[str, str]:
-        """What the winner's configuration comes to with its standard error, where it has several seeds."""
+        """The value of the winner's configuration with its standard error, if it has several seeds."""
         standing = run.record.standing_of(run.best.trial) if run.best else None
         if standing is None or standing.seeds < 2:
             return {}
@@ -175,7 +177,7 @@ class Comparison:
 
 
 def course(run: Run, epochs: int) -> list[float | None]:
-    """The best value that a run had after each epoch of all its trials, up to so many; None before the first value."""
+    """A run's best value after each epoch of all its trials, up to this many epochs; None before the first value."""
     better = max if run.mode == "max" else min
     found: list[float | None] = []
     best: float | None = None

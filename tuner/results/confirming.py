@@ -1,4 +1,4 @@
-"""`Run.confirm`: an order to a search that goes on, or a search of its own."""
+"""`Run.confirm`: an order to a search that goes on, or its own search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def confirm(run: Run, top: int | None, seeds: int | None, options: Mapping[str, Any]) -> Run:
-    """The run once its search has taken the order, or has confirmed; raises RunFolderError where it refuses.
+    """The run once its search has taken the order, or has confirmed; raises RunFolderError if it refuses.
 
     `options` are those of `tuner.confirm`, which a search that goes on has already.
     """

@@ -1,4 +1,4 @@
-"""What groups of runs had reached by the clock: the mean over seeds of the best value so far, and its error."""
+"""The best value so far of groups of runs against time: the mean over seeds, and its error."""
 
 from __future__ import annotations
 

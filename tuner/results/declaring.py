@@ -1,4 +1,4 @@
-"""The study of a run, from what its folder holds of it."""
+"""The study of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declared_study(run: Run, *, trust: bool) -> Study:
 
 
 def _from_json(folder: Folder) -> Study:
-    """It is data, of which nothing is executed, so that it may be anybody's."""
+    """It is data, and nothing in it is executed, so it may come from anybody."""
     try:
         return study_from_json(folder.read(STUDY_JSON))
     except (OSError, StudyError) as error:

@@ -1,4 +1,4 @@
-"""What a reader should take from a run: how sure its winner is, what failed, what it cost, what to try next."""
+"""The main findings of a run: how certain its winner is, failures, cost, and what to try next."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Certainty:
 
     `error` is the standard error of the winner's share of right answers, `difference` how far it is ahead and
     `difference_error` the standard error of that, as if both had been asked about images of their own: an upper bound,
-    as the same images are as hard for both. `equals` are the trials that may be as good as the winner by it.
+    as the same images are as hard for both. `equals` are the trials that, within this error, may be as good as the
+    winner.
     """
 
     images: int
@@ -103,16 +104,16 @@ def share_error(share: float, images: int) -> float:
 
 
 def failures(run: Run) -> list[Failure]:
-    """What failed and why, the most frequent first; different exceptions are different failures."""
+    """The failures and their causes, the most frequent first; different exceptions are different failures."""
     groups = failure_groups(run.record)
     return [Failure(g.cause, tuple(t.trial for t in g.trials), g.first, g.described) for g in groups]
 
 
 def advice(run: Run) -> list[Advice]:
-    """What the run says about the next one, the most promising first.
+    """Advice for the next run, the most promising first.
 
-    What it says of hyperparameters rests on values at full length, see `tuner.results.full_length`: that a trial was
-    stopped early makes its values low, whatever its hyperparameters are.
+    Advice about hyperparameters uses values at full length, see `tuner.results.full_length`: early stopping makes a
+    trial's values low, independent of its hyperparameters.
     """
     found = [*_going_on(run), *_borders(run), *_longer(run), *_noise(run), *_unimportant(run), *_failing(run)]
     if len(run.outcomes()[1]) >= FEWEST_TRIALS and run.info.get("study_file"):
@@ -155,7 +156,7 @@ def _going_on(run: Run) -> list[Advice]:
 
 
 def _better_than_earlier(run: Run, leader: TrialRecord | None, value: float, reached: float) -> bool:
-    """Whether later trials are better than the earlier ones, beyond what values vary over epochs by themselves.
+    """Whether later trials are better than the earlier ones by more than values vary between epochs.
 
     The earlier ones had reached their best before the last part of the search: a trial that is better after its last
     epoch than after its first says nothing of that.

@@ -15,7 +15,7 @@ from tuner.storage.locations import open_folder
 def load_run(path: str | Path = "runs") -> Run:
     """The run at a folder or URI, or the newest run under a storage folder.
 
-    Raises RunFolderError where there is none, or where a newer version of tuner wrote it.
+    Raises RunFolderError if there is none, or where a newer version of tuner wrote it.
     """
     folder = open_folder(path)
     try:

@@ -1,4 +1,6 @@
-"""What each trial reaches at full length: trials that early stopping ended are not compared by their short curves."""
+"""The value of each trial at full length, so that trials that were stopped early are not compared by their short
+curves.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ MOST_TRIALS = 2000  # more than any of the findings needs; an even choice of the
 AT_ONCE = 150  # trials in one model, beside as many of the longest ones
 DRAWS = 40  # of what short trials may reach
 SHARED, SHARED_LATE = 0.4, 0.5  # of the kernel: more of what is seen early may turn out otherwise than a search assumes
-OUTLIER = 4.0  # robust standard deviations, beyond which the model is told no more
+OUTLIER = 4.0  # robust standard deviations, at which values are clipped for the model
 
 
 @dataclass(frozen=True)
 class Outcomes:
     """Configurations and values at full length of the trials that reported, in their order; failed ones don't count.
 
-    `predicted` says which values are the model's: of trials that were shorter. `draws` are values that may be true
-    instead [draws, trials]: what the model can't know varies between them.
+    `predicted` says which values are the model's: of trials that were shorter. `draws` are other possible values
+    [draws, trials]: what the model can't know varies between them.
     """
 
     trials: tuple[str, ...]
@@ -47,7 +49,7 @@ def full_outcomes(run: Run) -> Outcomes:
 
 
 def full_importance(run: Run) -> tuple[Importance, ...]:
-    """The hyperparameters by how much they matter for what trials reach at full length, the first the most."""
+    """The hyperparameters by their importance for the value at full length, the most important first."""
     found = full_outcomes(run)
     return tuple(importance(run.space, found.configs, found.values, draws=found.draws))
 
@@ -84,10 +86,10 @@ def outcomes_at_full_length(record: RunRecord, space: Space, longest: int, rungs
 
 
 def reached_by(run: Run, config: Config) -> tuple[float, float] | None:
-    """What a new trial of this configuration would reach at full length, by the trials of the run: mean, deviation.
+    """The predicted value at full length of a new trial of this configuration: mean and deviation.
 
     Both in units of the metric; the deviation is what isn't known of the configuration, and what one trial differs from
-    another. None where the space has no such configuration, or nothing was reported.
+    another. None if the space has no such configuration, or nothing was reported.
     """
     space, told = run.space, _told_by(run.record)
     flat = space.flatten(space.project(config))
@@ -136,7 +138,7 @@ class _Model:
 
     @on_one_thread()
     def expected(self, places: npt.NDArray[np.int64]) -> Floats:
-        """What trials would reach after the last level [1 + DRAWS, places]: the mean, then draws."""
+        """The values of trials after the last level [1 + DRAWS, places]: the mean, then draws."""
         found = np.empty((DRAWS + 1, len(places)))
         for first in range(0, len(places), AT_ONCE):
             asked = places[first : first + AT_ONCE]
@@ -148,7 +150,7 @@ class _Model:
 
     @on_one_thread()
     def of_new(self, unit: Floats) -> tuple[float, float]:
-        """Mean and standard deviation of a trial that there isn't, given by its row of the encoding."""
+        """Mean and standard deviation of a trial that doesn't exist, given by its row of the encoding."""
         point = self._features.points(unit[None])
         near = np.argsort(((self._points - point) ** 2).sum(axis=1))[:AT_ONCE]
         rows = _rows(point, np.array([-1]), [self._levels[-1]], self._levels[-1])
@@ -181,7 +183,7 @@ class _Model:
 
 
 def _is_short(trial: TrialRecord, longest: int) -> bool:
-    """Whether it would have gone on; one that came to its end by itself is as long as it is."""
+    """Whether it would have gone on; one that ended by itself has its full length."""
     return trial.status != "completed" and trial.epoch < full_length(trial.config, longest)
 
 

@@ -1,4 +1,4 @@
-"""By how much a search's winner is better than what was there without the search."""
+"""By how much a search's winner is better than what one would have had without the search."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 WITHIN_80 = 1.2816  # standard deviations to each side that hold 80 % of a normal variable
 FIRST, START, DEFAULTS = "the first trial", "what the study starts from", "the trainer's own defaults"
-MANY_TIMES = 10.0  # from which a loss is said to be so many times lower
-NEAR = 0.02  # of a hyperparameter's range: so far from the default a value counts as it
+MANY_TIMES = 10.0  # a loss that is at least this many times lower is described so
+NEAR = 0.02  # of a hyperparameter's range: values this close to the default count as the default
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Gain:
 
     @property
     def amount(self) -> str:
-        """The gain as text, in two digits: no more are known; empty where there is none."""
+        """The gain as text, with two digits, as more aren't known; empty if there is none."""
         if self.trial is None:
             return f"{self.low:.2g} to {self.high:.2g}" if self.low > 0 else ""
         if self.times:
@@ -95,7 +95,7 @@ class Gains:
 
 
 def gains(run: Run) -> Gains | None:
-    """What the search gained; None without a winner.
+    """The gains of the search; None without a winner.
 
     Over the trial that was started first, the first configuration of the study's `start_from`, and the trainer's own
     defaults: by a trial that had them, or nearly; else by the model that importance rests on, where it can tell
@@ -166,7 +166,7 @@ def _lowest(domain: Domain | None) -> float:
 
 
 def _moved(run: Run) -> str:
-    """Which of the defaults are not what they are, as a range has no 0: in words."""
+    """The defaults that had to be replaced because a range has no 0, in words."""
     moved = [name for name in run.info.get("defaults") or {} if _is_below(run, name)]
     said = " and ".join(f"{short(_lowest(run.space.dimensions[name]))} for a {name} of 0" for name in moved)
     return f" (with {said}, which was not searched)" if moved else ""

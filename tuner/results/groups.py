@@ -1,4 +1,6 @@
-"""Runs that differ in their seed alone are a group: what groups reached at equal cost, and how surely one is better."""
+"""Runs that only differ in their seed are a group: the values of groups at equal cost, and how certain one is
+better.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Group:
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
-        """The studies' seeds; None where a run doesn't say."""
+        """The studies' seeds; None if a run doesn't say."""
         return tuple(run.info.get("seed") for run in self.runs)
 
 
@@ -62,7 +64,7 @@ class Difference:
 
     @property
     def sure(self) -> bool:
-        """Whether the difference is hardly one by chance: p below 0.05."""
+        """Whether the difference is significant: p below 0.05."""
         return self.p < SURE
 
     def __str__(self) -> str:
@@ -73,14 +75,14 @@ class Difference:
         told = f"{abs(self.difference):.3g} (95 % interval {self.low:.3g} to {self.high:.3g}; {how} {of}{pairs})"
         if self.sure:
             return f"{self.better} is better than {self.worse} by {told}"
-        return f"{self.better} and {self.worse} can't be told apart: {self.better} is ahead by {told}"
+        return f"{self.better} and {self.worse} can't be distinguished: {self.better} is ahead by {told}"
 
 
 def grouped(runs: Sequence[Run], names: Sequence[str]) -> list[Group]:
-    """Runs in groups that differ in their seed alone, in the order of their first runs; `names` are the runs'.
+    """Groups of runs that only differ in their seed, in the order of their first runs; `names` are the runs'.
 
-    What belongs to a study is what run.json records of it but for its seed, and the options that it was run with. Two
-    runs with the same seed are no two measurements of a group: they make a group each.
+    What belongs to a study is what run.json records of it except for its seed, and the options that it was run with.
+    Two runs with the same seed are not two independent measurements: each makes its own group.
     """
     found: dict[str, list[tuple[Run, str]]] = {}
     for run, name in zip(runs, names, strict=True):
@@ -103,7 +105,7 @@ def _declared(run: Run) -> str:
 
 
 def _labels(groups: Sequence[Sequence[Run]], first_names: Sequence[str]) -> list[str]:
-    """A short name for each group: what its algorithm is, where that tells them apart, else its first run's."""
+    """A short name for each group: its algorithm if that distinguishes the groups, else its first run's name."""
     for described in (
         [_algorithm(members[0].info.get("search")) for members in groups],
         [
@@ -160,9 +162,9 @@ def difference(
 
 @dataclass(frozen=True)
 class _Test:
-    """A mean difference, its standard error, its degrees of freedom, and the least that p can be.
+    """A mean difference, its standard error, its degrees of freedom, and the smallest possible p.
 
-    `least` counts where all values are alike: a metric of few images has few values, and their spread of 0 is chance.
+    `least` is used if all values are equal: a metric of few images has few possible values, so a spread of 0 is chance.
     """
 
     ahead: float
@@ -176,7 +178,7 @@ class _Test:
 
     @property
     def chance(self) -> float:
-        """Of a difference as large or larger, to either side, where there is none."""
+        """The chance of a difference at least this large, in either direction, if there is no true difference."""
         from scipy.special import stdtr
 
         if self.ahead == 0:
@@ -184,7 +186,7 @@ class _Test:
         return self.least if self._alike else float(2 * stdtr(self.freedom, -abs(self.ahead) / self.error))
 
     def within(self, outside: float) -> float:
-        """How far the truth may lie from `ahead`, but for a chance of `outside`."""
+        """How far the truth may lie from `ahead`, with a chance of `outside` that it lies farther away."""
         from scipy.special import stdtrit
 
         return 0.0 if self._alike else float(stdtrit(self.freedom, 1 - outside / 2)) * self.error

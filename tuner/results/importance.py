@@ -1,4 +1,4 @@
-"""How much each hyperparameter matters: functional analysis of variance on a forest; and what may be said of it."""
+"""How much each hyperparameter matters: functional analysis of variance on a forest; and a headline about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESAMPLED = 8000  # trials in all resamples together: of many trials, few resamp
 FEWEST_TRIALS = 4  # fewer say nothing
 FEWEST_TO_NAME = 12  # trials, before one hyperparameter is said to matter most
 LEADS = 0.62  # chance to lead that one needs to be named: see benchmarks/importance.py
-MAY_LEAD = 0.08  # chance to lead that one needs to be among those that can't be told apart
+MAY_LEAD = 0.08  # chance to lead that one needs to be named among several possible leaders
 MOST_RIVALS = 3  # of those that are named
 MOST_TRIALS = 2000  # more than the forest needs; a draw of them is taken
 PLACES = 512  # along a dimension
@@ -45,10 +45,10 @@ class Importance:
 
 @dataclass(frozen=True)
 class Headline:
-    """What may be said of what matters most.
+    """A headline about the most important hyperparameter.
 
-    `leader` is the hyperparameter that does, None where that can't be told; `rivals` are those that may, where they are
-    few; `text` says it in a sentence without its end.
+    `leader` is the most important hyperparameter, None if the trials can't show which it is; `rivals` are the
+    candidates, if they are few; `text` is the sentence without its end.
     """
 
     leader: str | None
@@ -57,7 +57,7 @@ class Headline:
 
 
 def headline(found: Sequence[Importance]) -> Headline:
-    """Which hyperparameter matters most, if the trials can tell: `found` as `importance` gives it.
+    """Which hyperparameter matters most, if the trials can show it; `found` is the result of `importance`.
 
     The first is named if its chance to lead is at least 62 %. How often that is right was measured on simulated
     searches with known truth, as users run them, on seeds that nothing was chosen on: see benchmarks/importance.py.
@@ -75,7 +75,7 @@ def headline(found: Sequence[Importance]) -> Headline:
     if first.trials < FEWEST_TO_NAME or not 1 < len(rivals) <= MOST_RIVALS:
         return Headline(None, (), f"Too few trials to tell which of {len(found)} hyperparameters matters most")
     together = ", ".join(rivals[:-1]) + f" and {rivals[-1]}"
-    return Headline(None, rivals, f"{together} can't be told apart")
+    return Headline(None, rivals, f"{together} can't be distinguished")
 
 
 def importance(
@@ -94,8 +94,8 @@ def importance(
     fewer than 4 trials, or where all values are the same.
 
     Values must be of one length of training: those of trials that were stopped early are first brought to full length,
-    see `tuner.results.full_length`. What is unsure in that is told by `draws`, values that may be true [draws, n], of
-    which each resample takes another one, and each chain of `chances_to_lead`.
+    see `tuner.results.full_length`. `draws` [draws, n] are other possible values that express the uncertainty of that:
+    each resample, and each chain of `chances_to_lead`, uses another draw.
     """
     names = [name for name, domain in space.dimensions.items() if domain.encodable]
     if len(values) < FEWEST_TRIALS or not names or np.ptp(values) == 0:

@@ -1,7 +1,7 @@
-"""Which hyperparameter may be the one that matters most, as far as the trials can tell.
+"""The chance of each hyperparameter to be the most important one, given the trials.
 
-Trees say what the trials say; where a search has not looked they say nothing of how unsure that is. A Gaussian process
-does: its effects vary from draw to draw there, so that none leads in most of them.
+Trees only reproduce the trials; they don't show how uncertain regions are where the search has no trials. A Gaussian
+process does: its effects vary from draw to draw there, so that none leads in most of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def chances_to_lead(units: Floats, options: list[int], draws: Floats, seed: int 
         draws: values that may be true [draws, n], a chain takes one of them
         seed: of all that is random
 
-    The process has a product of Matérn 5/2 kernels, one for each dimension with a length of its own (of options without
+    The process has a product of Matérn 5/2 kernels, one for each dimension with its own length (of options without
     an order: an exponential of whether they differ). Lengths and noise are drawn by Metropolis' rule in some short
     chains, effects jointly from the process, averaged over all other dimensions (functional analysis of variance, as by
     Oakley and O'Hagan 2004, Probabilistic sensitivity analysis of complex models).

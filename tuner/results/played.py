@@ -1,4 +1,4 @@
-"""The rest of a search, played by a clock of its own: with its early stopping, for trials as they may turn out."""
+"""Simulates the rest of a search with its own clock: its early stopping, for possible results of the trials."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 MOST_GAMES, FEWEST_GAMES, STAYS = 40, 4, 1500  # how often the rest is played: stays on workers in all games together
 MOST_TO_START = 500  # trials that are played; of more, the time is as much longer
-PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like so many trials; share of whole ones
-PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like so many trials that were seen
+PRIOR_LENGTHS, PRIOR_WHOLE = 4.0, 0.4  # what is expected of lengths counts like this many trials; share of whole ones
+PRIOR_TRIALS = 2.0  # what is expected of the time of epochs counts like this many trials that were seen
 PRIOR_SPREAD = 0.4  # of the logarithm of an epoch's time, between configurations that nobody has seen yet
 START_SPREAD = 0.3  # the same of a start's time
 NEAR, CHANGE = 0.3, 0.25  # standard deviations: of a new value from one that was seen; of a trial's from rung to rung
@@ -37,7 +37,7 @@ FAILS = -1  # in place of the epoch that a trial reaches
 
 @dataclass(frozen=True)
 class _Past:
-    """What became of a trial, as its early stopper was told it."""
+    """The history of a trial, as its early stopper got it."""
 
     time: float
     order: int  # of what happens at the same time
@@ -47,7 +47,7 @@ class _Past:
 
 
 class Rest:
-    """What is left of a search for a number of trials; `games` plays it."""
+    """The rest of a search up to a number of trials; `games` simulates it."""
 
     def __init__(self, record: RunRecord, ahead: Ahead, pace: Pace, generator: np.random.Generator, now: float) -> None:
         self._record, self._ahead, self._pace, self._generator, self._now = record, ahead, pace, generator, now
@@ -63,7 +63,7 @@ class Rest:
         self._luck, self._chances = 0.0, self._weights  # of a game: its new trials', and of the lengths
 
     def games(self, planned: int, workers: int) -> Floats:
-        """Seconds until all of `planned` trials have ended, each time another game."""
+        """Seconds until all of `planned` trials have ended, from one simulation after another."""
         to_start = max(0, planned - len(self._trials))
         played = min(to_start, MOST_TO_START)
         stays = 2 * played + len(self._trials)
@@ -158,7 +158,7 @@ class Rest:
         return int(self._generator.choice(self._lengths[possible], p=chances))
 
     def own_pace(self, trial: str) -> float | None:
-        """What an epoch of a trial takes, None where that isn't known."""
+        """What an epoch of a trial takes, None if that isn't known."""
         return self._pace.own.get(trial)
 
     def known(self, trial: str) -> TrialRecord | None:
@@ -180,7 +180,7 @@ class Rest:
 
 @dataclass
 class _Game:
-    """One way in which the rest may go. `paces` are seconds of an epoch that may be, `start` those of a start."""
+    """One simulation of the rest. `paces` are seconds of an epoch that may be, `start` those of a start."""
 
     rest: Rest
     stopper: EarlyStopper
@@ -209,7 +209,7 @@ class _Game:
         return self.clock
 
     def go_on(self, trial: TrialRecord, elapsed: float) -> None:
-        """A trial that runs: so long ago it was heard of last."""
+        """Continue a running trial that reported last this long ago."""
         self._meet(trial.trial)
         epoch = self._reached[trial.trial]
         start = self.start if not trial.epochs or trial.epochs[epoch].time < (trial.running_since or 0.0) else 0.0
@@ -292,7 +292,7 @@ def _stops(record: RunRecord, rungs: tuple[int, ...]) -> bool:
 
 
 def _past(record: RunRecord, rungs: tuple[int, ...]) -> Iterator[_Past]:
-    """What an early stopper was told of the trials."""
+    """The trials' histories as an early stopper got them."""
     for trial in record.trials.values():
         yield _Past(trial.started, 4, "start", trial.trial)
         pauses = [epoch.time for epoch in trial.epochs.values() if epoch.decision == "pause"]

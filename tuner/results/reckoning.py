@@ -1,4 +1,4 @@
-"""The time left as a display needs it: asked at any moment, reckoned seldom."""
+"""The time left for displays: it may be asked for at any moment, but is computed rarely."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from tuner.history.records import RunRecord
 from tuner.results.time_left import Ahead, TimeLeft, time_left
 
-SECONDS = 1.0  # between two reckonings, at least
+SECONDS = 1.0  # between two computations, at least
 SHARE = 0.02  # of the time, that is spent on them at most: a search may end a hundred trials a second
 
 
 @dataclass(frozen=True)
 class _Reckoned:
-    """What was found at a moment, in seconds since 1970, and for how many seconds it is good enough."""
+    """The result of a moment, in seconds since 1970, and for how many seconds it is good enough."""
 
     left: TimeLeft
     at: float
@@ -22,18 +22,18 @@ class _Reckoned:
 
 
 class Reckoning:
-    """The time left of one search; what was reckoned last runs on by the clock."""
+    """The time left of one search; between computations the last result counts down with the clock."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._last: _Reckoned | None = None
 
     def forget(self) -> None:
-        """What was reckoned is wrong: the limits have changed."""
+        """Forget the last result: the limits have changed."""
         self._last = None
 
     def left(self, record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-        """How long the search still takes from `now` on (seconds since 1970); None where nobody can know."""
+        """How long the search still takes from `now` on (seconds since 1970); None if nobody can know."""
         last = self._last
         if record.active_since is not None and last is not None and 0 <= now - last.at < last.holds:
             return last.left.after(now - last.at)

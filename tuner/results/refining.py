@@ -23,7 +23,7 @@ Kind = Literal["grid", "narrowed"]
 
 @dataclass(frozen=True)
 class Refinement:
-    """The next study, and the region that it stands on."""
+    """The next study, and the region from which it was made."""
 
     study: Study
     declared: Study  # the run's own
@@ -43,11 +43,11 @@ class Refinement:
         return text
 
     def text(self, path: Path) -> str:
-        """The text of the study file for that path; raises StudyError where it can't stand there."""
+        """The text of the study file for that path; raises StudyError if it can't stand there."""
         return self._text(self.study, path)
 
     def declared_text(self, path: Path) -> str:
-        """The run's own study written in the same way: what differs between both is what changes."""
+        """The run's own study as text in the same style, so that a comparison shows the changes."""
         return self._text(self.declared, path)
 
     def _text(self, study: Study, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A run as Python shows it: `repr` in one line, notebooks in a few and a table."""
+"""How Python shows a run: `repr` in one line, notebooks in a few lines and a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _won(run: Run) -> str:
 
 
 def search_failure(run: Run) -> SearchFailed | None:
-    """What to raise for a search that has ended without any successful trial; None for any other.
+    """The exception for a search that ended without any successful trial; None for any other search.
 
     One that was interrupted may still have some, unless it was an error that ended it.
     """

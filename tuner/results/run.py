@@ -1,4 +1,4 @@
-"""A run as its folder tells it."""
+"""A run, read from its folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ RunStatus = Literal["running", "finished", "interrupted", "failed"]
 
 
 class Run(Steerable):
-    """A run folder, read once; `load_run` makes one. Nothing here writes to it but orders, to `inbox/` alone.
+    """A run folder, read once; `load_run` makes one. Its methods write only orders, into `inbox/`.
     Long because it is what users read a run by: each method is a few lines that name where the work is done.
     """
 
@@ -100,7 +100,7 @@ class Run(Steerable):
 
     @property
     def status(self) -> RunStatus:
-        """What became of the run; one whose driver is gone without a word was interrupted."""
+        """The run's status; a run whose driver disappeared was interrupted."""
         status: RunStatus = self.info["status"]
         return "interrupted" if status == "running" and not self.alive else status
 
@@ -138,7 +138,7 @@ class Run(Steerable):
 
     @property
     def damages(self) -> list[str]:
-        """What can't be read of the files that were looked at so far: a sentence for each field, line and file."""
+        """The damaged parts of the files that were read so far: a sentence for each field, line and file."""
         torn = self._reading.torn
         cut_off = [torn] if torn is not None and not self.alive else []
         of_best = [wrong for _, wrong in self._scored.values() if wrong is not None]
@@ -180,7 +180,7 @@ class Run(Steerable):
         return configurations_table(self.record)
 
     def confirm(self, top: int | None = None, seeds: int | None = None, **options: Any) -> Run:
-        """`tuner.confirm` for this run, as it is then; a search that goes on has taken the order then."""
+        """`tuner.confirm` for this run; returns the run afterwards. A running search has then taken the order."""
         from tuner.results.confirming import confirm
 
         return confirm(self, top, seeds, options)
@@ -237,7 +237,7 @@ class Run(Steerable):
 
     @property
     def space(self) -> Space:
-        """The space that was searched, but for functions in it; an empty one where the run doesn't record it."""
+        """The space that was searched, without functions; an empty one if the run doesn't record it."""
         return self._space[0]
 
     @cached_property

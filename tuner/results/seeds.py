@@ -1,4 +1,4 @@
-"""Configurations that were trained under several seeds: what each came to, and how surely the best is better."""
+"""Configurations that were trained under several seeds: their values, and how certain it is that the best is better."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Repeated:
 
     @property
     def missing(self) -> str:
-        """What became of the other trials: "1 failed", "2 still run or wait"; empty where all came to their end."""
+        """The other trials' states: "1 failed", "2 still run or wait"; empty if all were trained to their end."""
         failed = sum(trial.status == "failed" for trial in self.trials)
         stopped = sum(trial.status == "stopped" for trial in self.trials)
         live = sum(trial.live for trial in self.trials)
@@ -76,7 +76,7 @@ def ahead(run: Run) -> Difference | None:
 
 
 def verdict(run: Run) -> str | None:
-    """Which configuration is best and how surely, in a sentence; None where none has several seeds."""
+    """Which configuration is best and how surely, in a sentence; None if none has several seeds."""
     known = [one for one in repeated(run) if len(one.values) > 1]
     if not known:
         return None
@@ -96,7 +96,7 @@ def verdict(run: Run) -> str | None:
 
 
 def _not_compared(run: Run, known: list[Repeated]) -> str:
-    """Which trials of one seed stand before the last of these, where there are any: how surely isn't told of them."""
+    """Names trials with one seed that rank above the last of these: for them the certainty is unknown."""
     order = [trial for trial, _ in run.record.ranked()]
     before = order[: order.index(known[-1].best)]
     alone = [trial.trial for trial in before if len(run.record.seeds_of(trial)) < 2]

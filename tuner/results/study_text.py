@@ -24,7 +24,7 @@ def study_text(study: Study, title: str, path: Path, trial_options: Mapping[str,
     """The text of a study file at `path` that declares the study; `title` is its docstring.
 
     What is the user's code (a training function, a model, a constraint) is imported from the file that declares it,
-    with `trial_options` laid over it (those of `Study.with_options` that change the trial). Raises StudyError where
+    with `trial_options` laid over it (those of `Study.with_options` that change the trial). Raises StudyError if
     that can't be: it needs to lie beside `path`, under a name that can be imported.
     """
     writer = _Writer(study, trial_options or {})
@@ -149,7 +149,7 @@ def _module_of(study: Study, path: Path) -> str:
             f"use -o {source.parent / path.name}, or copy {source.name} into the folder of the new study"
         )
     found = importlib.util.find_spec(source.stem) if source.stem.isidentifier() else None
-    if found is not None and is_beside_a_study(str(found.origin)):  # where a process of its own doesn't look
+    if found is not None and is_beside_a_study(str(found.origin)):  # where its own process doesn't look
         found = None
     if not source.stem.isidentifier() or (found is not None and found.origin != str(source)):
         raise StudyError(

@@ -1,4 +1,4 @@
-"""A run and one of its trials as plain data, for `--json`."""
+"""A run, or one of its trials, as plain data for `--json`."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _of_seeds(one: Repeated) -> dict[str, Any]:
 def _winner(run: Run) -> dict[str, Any] | None:
     """The winner; None without one.
 
-    `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over so many `seeds` where
-    its configuration was trained to the end under several, `error` the standard error of that, None where it isn't
+    `value` is what it is compared by, the mean `over_epochs` (the first and the last), or over this many `seeds` where
+    its configuration was trained to the end under several, `error` the standard error of that, None if it isn't
     known; `epoch` and `metrics` are those of its network. Where configurations have several trials, `repeated` lists
     them, the best first, and `verdict` says which is best and how surely. `refit` names the trial that trained it
     again on training and validation images together, whose network `best/` has and the test metrics are of; `own`

@@ -52,7 +52,7 @@ def trials_table(record: RunRecord) -> pd.DataFrame:
     running), losses, seed, configuration (counted from 0; trials of one number train the same configuration under
     different seeds), message, study_version (only where the study file was edited in mid-run: trials of version 2
     were trained, in part at least, as the edited one says), then `config/NAME` for each hyperparameter: NaN where the
-    trial hasn't it, None where it has the option None.
+    trial hasn't it, None if it has the option None.
     """
     metric = metric_column(record.metric)
     rows = [in_utf8(_trial_row(record, trial, metric)) for trial in record.trials.values()]

@@ -78,7 +78,7 @@ def repeats_of(record: RunRecord) -> int:
 
 
 def trained_again(record: RunRecord) -> str | None:
-    """Of whom the network in `best/` is, in a sentence; None where it is the winner's own."""
+    """A sentence about the trial whose network is in `best/`; None if it is the winner's own."""
     refit = shipped_refit(record)
     if refit is None:
         return None
@@ -90,7 +90,9 @@ def trained_again(record: RunRecord) -> str | None:
 
 
 def own_network(run: Run) -> str | None:
-    """What the winner's own network comes to where another ships, in a sentence; None where that isn't known."""
+    """A sentence about the test results of the winner's own network if `best/` has another one; None if they aren't
+    known.
+    """
     scored = run.scored(METRICS) or {}
     own = scored.get("refit", {}).get("own")
     if own is None or shipped_refit(run.record) is None:
@@ -102,11 +104,11 @@ def own_network(run: Run) -> str | None:
     if gain >= -CLEARLY * error:
         return f"{told} {points} {'behind' if gain < 0 else 'ahead'}"
     undo = command("refit", run.path, "--undo")
-    return f"{told} {points} behind, more than chance; its own network ships again by: {undo}"
+    return f"{told} {points} behind, more than chance; to use its own network again: {undo}"
 
 
 def epochs_spent(record: RunRecord) -> str:
-    """What the epochs went to: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early"."""
+    """How the epochs were used: "87 epochs: 58 in 6 trials trained to the end, 29 in 10 trials stopped early"."""
     spent: dict[str, list[int]] = {fate: [] for fate in FATES}
     for trial in record.trials.values():
         if trial.epochs:
@@ -116,7 +118,7 @@ def epochs_spent(record: RunRecord) -> str:
 
 
 def _fate(trial: TrialRecord) -> str:
-    """Which of FATES; one that was paused when a limit was reached had been found not good enough to go on."""
+    """Which of FATES; a trial that was paused when a limit was reached counts as stopped early."""
     if trial.status == "stopped":
         early = trial.ended_by in (None, "early_stopping") or trial.epochs[trial.epoch].decision == "pause"
         return "stopped early" if early else "cut off at the search's end"
@@ -150,7 +152,7 @@ def with_error(worth: Worth) -> str:
 
 
 def valued(worth: Worth) -> str:
-    """What a configuration is worth, for a table: with the error of the mean where it has several seeds."""
+    """The value of a configuration, for a table: with the error of the mean if it has several seeds."""
     return with_error(worth) if worth.seeds > 1 else short(worth.value)
 
 

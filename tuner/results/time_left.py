@@ -1,4 +1,4 @@
-"""How long a search still takes, with an 80 % interval: from its record, without asking anybody."""
+"""How long a search still takes, with an 80 % interval, from its record alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimeLeft:
     high: float
 
     def after(self, seconds: float) -> TimeLeft:
-        """What is left of it so much later."""
+        """The time left after this many more seconds."""
         return TimeLeft(*(max(0.0, value - seconds) for value in (self.low, self.middle, self.high)))
 
     def __str__(self) -> str:
@@ -49,10 +49,10 @@ class TimeLeft:
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a search sets out to do.
+    """The plan of a search.
 
     `rungs` are the epochs after which early stopping compares trials, of which one in `reduction_factor` goes on;
-    `workers` is how many trials run at once, None where only the record tells; `limits` are those of the budget by
+    `workers` is how many trials run at once, None if only the record tells; `limits` are those of the budget by
     their names; `devices` is what a running trial holds; `brackets` is true of HyperBand, whose brackets differ;
     `own_rule` of a scheduler that is neither it nor ASHA: there those that have ended say how long trials will be;
     `scored` where the winner is scored on a test split.
@@ -71,7 +71,7 @@ class Ahead:
 
 
 def ahead_of(run: Run) -> Ahead:
-    """What a run sets out to do, as its folder tells it."""
+    """The plan of a run, from its folder."""
     rungs = tuple(run.info.get("rungs") or ())
     scheduler = run.info.get("scheduler") or ""
     factor = reduction_factor(scheduler)
@@ -98,7 +98,7 @@ def has_own_rule(scheduler: str) -> bool:
 
 
 def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
-    """How long it takes from `now` (seconds since 1970) until the report is written; None where nobody can know.
+    """How long it takes from `now` (seconds since 1970) until the report is written; None if nobody can know.
 
     That is before the first epoch was reported by the present driver, after a pause or the end, and where no limit says
     how much is left. The rest of the search is played some tens of times by its own early stopping, see
@@ -121,7 +121,7 @@ def time_left(record: RunRecord, ahead: Ahead, now: float) -> TimeLeft | None:
 
 
 class _Futures:
-    """What may follow: each array has an entry for each of DRAWS futures."""
+    """Possible futures: each array has an entry for each of DRAWS futures."""
 
     def __init__(self, record: RunRecord, ahead: Ahead, pace: Pace, generator: np.random.Generator, now: float) -> None:
         self._record, self._ahead, self._pace, self._generator, self._now = record, ahead, pace, generator, now
@@ -131,7 +131,7 @@ class _Futures:
         self._new = self._known_epoch_seconds()
 
     def by_limit(self) -> list[Floats | None]:
-        """Seconds until each limit that can be foreseen."""
+        """Seconds until each limit that can be predicted."""
         limits, record = self._ahead.limits or {}, self._record
         found: list[Floats | None] = [None if self._ahead.trials is None else self._all_trials(self._ahead.trials)]
         rate = self._new / self._workers  # of the wall clock, for each epoch
@@ -183,7 +183,7 @@ class _Futures:
 
 
 def rounded(seconds: float) -> str:
-    """A time to no more digits than it has a meaning: 12 s, 4 min, 1 h 20 min."""
+    """A time with only meaningful digits: 12 s, 4 min, 1 h 20 min."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s" if seconds < 20 else f"{5 * round(seconds / 5)} s"
     if seconds < 90 * 60:

@@ -1,6 +1,6 @@
-"""A run's title: what a user calls it beside its study's name and the time of its start.
+"""A run's title: the user's name for it, beside its study's name and the time of its start.
 
-It lies in a file of its own, `title.txt`, which anybody who may write to the folder replaces as a whole, also while a
+It lies in its own file, `title.txt`, which anybody who may write to the folder replaces as a whole, also while a
 search runs; the folder keeps its name, so that links to it stay valid.
 """
 
@@ -36,7 +36,7 @@ def check_title(title: object) -> None:
 
 
 def read_title(folder: Folder) -> str | None:
-    """The run's title; None where it has none, or none that can be shown."""
+    """The run's title; None if it has none, or none that can be shown."""
     try:
         title = folder.read(TITLE_FILE).decode("utf-8").strip()
     except (OSError, ValueError, RunFolderError):

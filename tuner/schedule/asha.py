@@ -54,7 +54,7 @@ class ASHA(Scheduler):
             raise StudyError(f"ASHA.rule needs 'promote' or 'stop', got {shown(self.rule)}; use one of them")
 
     def advice(self, max_epochs: int) -> str | None:
-        """What a grace period of one epoch costs."""
+        """Warns of the cost of a grace period of one epoch."""
         return FIRST_EPOCH_ADVICE if self.grace_epochs == 1 and max_epochs > DEFAULT_GRACE_EPOCHS else None
 
     def rungs(self, max_epochs: int) -> list[int]:
@@ -89,7 +89,7 @@ class StoppingASHA(EarlyStopper):
 
 
 class _Rung:
-    """The trials that came to it, the best first, of equal ones the smaller id; and which of them still wait there."""
+    """The trials that reached it, the best first (of equal ones the smaller id), and those that still wait there."""
 
     def __init__(self) -> None:
         self.values: dict[str, float] = {}  # higher is better
@@ -104,7 +104,7 @@ class _Rung:
         insort(self._waiting, (-value, trial))
 
     def leave(self, trial: str) -> None:
-        """The trial waits here no more."""
+        """The trial no longer waits here."""
         if trial in self.values:
             place = (-self.values[trial], trial)
             at = bisect_left(self._waiting, place)
@@ -170,13 +170,13 @@ class PromotingASHA(EarlyStopper):
         return Decision.PAUSE
 
     def end(self, trial_id: str) -> None:
-        """Its values still count in the rungs; it is never promoted."""
+        """The trial is over: its values still count in the rungs, but it is never promoted."""
         self._climbing.discard(trial_id)
         for rung in self._rungs:
             rung.leave(trial_id)
 
     def restart(self, trial_id: str) -> None:
-        """It is on its way to the next rung again."""
+        """The trial runs again and is on its way to the next rung."""
         self._climbing.add(trial_id)
 
     def resumable(self) -> str | None:
@@ -188,7 +188,7 @@ class PromotingASHA(EarlyStopper):
         return self._last_survivor()
 
     def _last_survivor(self) -> str | None:
-        """Where too few reached the highest rung for a share of them to go on, and no more will: the best of them."""
+        """The best trial of the highest rung, if too few reached it for a share of them to go on, and no more will."""
         reached = [rung for rung in self._rungs if rung.values]
         if not reached or self._to_come or self._climbing or reached[-1].passed:
             return None
@@ -222,7 +222,7 @@ class PromotingASHA(EarlyStopper):
             self._to_come = 0
 
     def expect(self, trials: int | None) -> None:
-        """So many may still reach the first rung."""
+        """At most `trials` may still reach the first rung."""
         self._to_come = math.inf if trials is None else trials
 
     def _quota(self, reached: int) -> int:

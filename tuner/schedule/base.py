@@ -1,4 +1,4 @@
-"""What a scheduler is: a declaration in the study file, and the early stopper that it builds."""
+"""The base classes of schedulers: a declaration in the study file, and the early stopper that it builds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Decision(Enum):
 
 
 class EarlyStopper(ABC):
-    """Decides report by report; knows trials by id, and nothing of who runs them. A trial's epochs arrive in order."""
+    """Decides after each report; knows trials only by id. A trial's epochs arrive in order."""
 
     def start(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
         """A new trial was started."""
@@ -48,7 +48,10 @@ class EarlyStopper(ABC):
         """The rule itself; `value` is finite."""
 
     def end(self, trial_id: str) -> None:  # noqa: B027
-        """The trial is over: completed, failed, or stopped (by this object's decision too)."""
+        """The trial is over: completed, failed, or stopped (by this object's decision too).
+
+        Keep its values: others are still compared with them, and `restart` may follow.
+        """
 
     def restart(self, trial_id: str) -> None:  # noqa: B027 -- most need not know
         """The trial failed, which ended it, and runs again; epochs that were reported are not reported again."""
@@ -65,7 +68,7 @@ class EarlyStopper(ABC):
         """Whether new trials may still start; brackets that wait for more members close when none will."""
 
     def expect(self, trials: int | None) -> None:  # noqa: B027
-        """A limit was changed while the search runs: so many trials more will start at most, None for no limit."""
+        """A limit was changed while the search runs: at most this many more trials will start, None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,15 @@ class Scheduler(ABC):
         """Raise StudyError for settings that leave nothing to stop in trials of `max_epochs`."""
 
     def advice(self, max_epochs: int) -> str | None:
-        """What is allowed but costs more than one might think, in a sentence; None if there is nothing."""
+        """A sentence about a setting that is allowed but costly; None if there is none."""
         return None
 
     @abstractmethod
     def rungs(self, max_epochs: int) -> list[int]:
-        """Epochs after which trials may be paused or stopped, in order."""
+        """Epochs after which trials may be paused or stopped, in order.
+
+        Trials that can save do so at these epochs in any case, and the search's model uses the values there.
+        """
 
     @abstractmethod
     def build(self, *, mode: Mode, max_epochs: int, can_pause: bool, trials: int | None) -> EarlyStopper:

@@ -24,10 +24,11 @@ from tuner.schedule.base import (
 class HyperBand(Scheduler):
     """Successive halving in brackets that differ in how many trials they start and how long a grace they give.
 
-    Brackets are filled one after another, the one with the shortest grace first, and begin anew when all are full. A
-    bracket's trials pause at each of its rungs until all are there; the best 1/reduction_factor go on. Where trials
-    can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is that of the
-    first bracket and defaults to 3, less where trials are shorter: with the paper's 1 too much is decided by chance.
+    Brackets are filled one after another, the one with the shortest grace period first, and again from the first when
+    all are full. A bracket's trials pause at each of its rungs until all are there; the best 1/reduction_factor go on.
+    Where trials can't pause, each bracket stops its trials asynchronously instead (as ASHA does). `grace_epochs` is
+    that of the first bracket and defaults to 3, less where trials are shorter: with the paper's 1 too much is decided
+    by chance.
     """
 
     grace_epochs: int | None = None
@@ -107,7 +108,7 @@ class HyperBandStopper(EarlyStopper):
         if not self._can_pause:
             return self._stopper_of(bracket).report(trial_id, epoch, value)
         if epoch > bracket.next_rung and trial_id in bracket.values:
-            del bracket.values[trial_id]  # it was let go on although the rung is not closed: no rival any more
+            del bracket.values[trial_id]  # it went on although the rung is not closed, so it no longer competes
         if epoch < bracket.next_rung or trial_id not in bracket.open:
             return Decision.CONTINUE
         bracket.values[trial_id] = self._sign * value

@@ -51,7 +51,7 @@ class MedianStopper(EarlyStopper):
         self._means: dict[int, list[float]] = defaultdict(list)  # of all trials' values so far, by epoch, in order
 
     def _judge(self, trial_id: str, epoch: int, value: float) -> Decision:
-        """Compare the trial with the others that have come as far."""
+        """Compare the trial with the others that have trained as many epochs."""
         values = self._values[trial_id]
         if epoch in values:
             return Decision.CONTINUE

@@ -1,4 +1,4 @@
-"""What a search algorithm is: a declaration in the study file, and the searcher that it builds."""
+"""The base classes of search algorithms: a declaration in the study file, and the searcher that it builds."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ EndStatus = Literal["completed", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched, as a search algorithm receives it.
+    """The search problem that a search algorithm gets.
 
-    `trials` is the most that will be tried, None for no limit; a trial reports after each of `max_epochs` epochs at
-    most. `rungs` are the epochs at which early stopping compares trials, in order: values there are worth most.
+    `trials` is the largest number of trials, None for no limit; a trial reports after each of at most `max_epochs`
+    epochs. `rungs` are the epochs at which early stopping compares trials, in order: values there are worth most.
     """
 
     space: Space
@@ -40,7 +40,7 @@ class Problem:
 
 
 class Searcher(ABC):
-    """Proposes configurations for numbered trials and learns from their values; knows nothing of who runs them.
+    """Proposes configurations for numbered trials and learns from their values; it doesn't know how trials are run.
 
     Everything random in a suggestion comes from the study's seed, the trial's number and the attempt, so that the same
     history gives the same suggestion in any process.
@@ -78,7 +78,7 @@ class SearchAlgorithm(ABC):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Modules that `build` imports and that take a while, so that a driver can load them meanwhile."""
+        """Modules that `build` imports and that load slowly, so that a driver can load them while it waits."""
         return ()
 
     @property
@@ -96,7 +96,7 @@ class SearchAlgorithm(ABC):
 
 
 def require_finite(number: int, epoch: int, value: float) -> None:
-    """Raise ValueError for a value that is NaN or infinite: it says nothing a search could learn from."""
+    """Raise ValueError for a value that is NaN or infinite, from which a search can't learn."""
     if not math.isfinite(value):
         raise ValueError(
             f"a search needs finite values, got {shown(value)} from trial {number} at epoch {epoch}; "

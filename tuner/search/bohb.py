@@ -78,7 +78,7 @@ class BOHBSearcher(CurveSearcher):
     # Inside
 
     def _level(self) -> int | None:
-        """The highest epoch with enough trials to tell good from bad; None if there is none."""
+        """The highest epoch with enough trials to separate good from bad; None if there is none."""
         return next((level for level in reversed(self._levels) if len(self._ranked(level)) >= self._least + 2), None)
 
     def _ranked(self, level: int) -> list[int]:

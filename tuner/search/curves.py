@@ -1,4 +1,4 @@
-"""What model-based searchers keep of the trials: where each lies in the unit cube, and its curve."""
+"""The data of model-based searchers: each trial's point in the unit cube, and its curve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENOUGH = 20  # candidates that meet a constraint, best first
 
 
 class CurveSearcher(Searcher):
-    """Keeps the trials' points and curves, higher values better; what to suggest is left to its kinds."""
+    """Keeps the trials' points and curves, higher values better; subclasses decide what to suggest."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._space = problem, problem.space

@@ -1,4 +1,4 @@
-"""Configurations as the points that models compare."""
+"""Configurations as points, which models compare."""
 
 from __future__ import annotations
 

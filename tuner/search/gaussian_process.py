@@ -1,4 +1,4 @@
-"""A Gaussian process over learning curves: what a configuration reaches at any epoch, and how sure that is."""
+"""A Gaussian process over learning curves: the expected value of a configuration at any epoch, and its uncertainty."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ class CurveProcess:
     def believing(self, rows: Rows) -> CurveProcess:
         """The process given its own expectations at further rows, as for running trials (Ginsbourger et al. 2010).
 
-        What it expects stays as it was, exactly: only the doubt is less, so the factor alone grows, by a block.
+        The expectations stay exactly the same and only the uncertainty becomes smaller, so only the Cholesky factor
+        grows, by a block.
         """
         if not len(rows):
             return self

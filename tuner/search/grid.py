@@ -42,7 +42,7 @@ class Grid(SearchAlgorithm):
 
 
 class GridSearcher(Searcher):
-    """Suggests, of the configurations that no trial has, the one that adds most to what was seen.
+    """Suggests the configuration that adds most to those tried before.
 
     First comes balance: the values of each hyperparameter are used as equally often as can be. Among the equally
     balanced the one farthest from all that were tried wins (Gonzalez 1985, Clustering to Minimize the Maximum

@@ -1,4 +1,4 @@
-"""Memory of earlier studies: the configurations that did best there, chosen so that they cover each other's gaps."""
+"""Learning from earlier studies: the configurations that did best there, chosen so that they complement each other."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class History:
     Looks through the runs under the storage folder, or under `path`, of all studies or those named in `studies`. Taken
     are those with the same metric whose trials have at least half of this study's hyperparameters; the best
     configuration of each is a candidate, and up to `top` are tried first (half of the budget's trials at most), each
-    next one being that which helps most where those before it did badly (Wistuba et al. 2015, Sequential Model-Free
-    Hyperparameter Tuning). Test scores and failed trials are not looked at. `studies=()` takes none.
+    next one chosen because it does well in studies where those before it do badly (Wistuba et al. 2015, Sequential
+    Model-Free Hyperparameter Tuning). Test scores and failed trials are not used. `studies=()` takes none.
 
     `portfolio`: then start from what tuner's own studies found for the hyperparameters of `ImageClassifier`, which
     come with the package; without effect for other trials. Off unless asked for: nothing was measured on networks of
@@ -57,7 +57,7 @@ class History:
 
 
 def start_from_runs(given: History | None, *, history: bool, portfolio: bool | None) -> History | None:
-    """Where a study starts from with these choices laid over it; None for the portfolio leaves it as it is."""
+    """The study's starting point, changed by these options; None for the portfolio keeps the study's own setting."""
     found = given or History(studies=())
     kept = found if history else replace(found, studies=())
     kept = kept if portfolio is None else replace(kept, portfolio=portfolio)
@@ -108,7 +108,7 @@ class Learned:
 
 
 def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learned:
-    """What the earlier studies say about where to start this one."""
+    """The configurations from earlier studies to start this one from."""
     if problem.trials is not None:
         top = min(top, problem.trials // 2)
     memories = [_Memory.of(problem, study) for study in earlier if why_unfit(problem, study) is None]
@@ -122,7 +122,8 @@ def learn(problem: Problem, earlier: Sequence[EarlierStudy], top: int) -> Learne
 
 
 def greedy(regrets: Floats, top: int) -> list[int]:
-    """Up to `top` of the candidates, each next one that which helps most where those before it did badly.
+    """Up to `top` of the candidates, each next one chosen because it does well in studies where those before it do
+    badly.
 
     `regrets` [studies, candidates] are from 0 to 1.
     """
@@ -187,7 +188,7 @@ class _Memory:
         return cls(study.name, earlier, moved_inside(space, _best(problem, told).config), inside)
 
     def regrets(self, units: Floats) -> Floats:
-        """How far configurations [n, dimensions] are expected to stay behind the study's best: [n].
+        """How far configurations [n, dimensions] are expected to be behind the study's best: [n].
 
         0 is as good as the best, 1 as bad as half of all configurations, or worse.
         """

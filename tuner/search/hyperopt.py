@@ -53,7 +53,7 @@ class HyperOpt(SearchAlgorithm):
             raise StudyError(f"HyperOpt.gamma needs a share above 0, 1 at most, got {shown(self.gamma)}; use 0.25")
 
     def build(self, problem: Problem) -> Searcher:
-        """The searcher for one search; raises StudyError where the library is missing."""
+        """The searcher for one search; raises StudyError if the library is missing."""
         if find_spec("hyperopt") is None:
             raise StudyError(
                 "search=HyperOpt() needs the hyperopt package, which is missing; pip install 'tuner[train]'"
@@ -64,7 +64,7 @@ class HyperOpt(SearchAlgorithm):
 
 
 class HyperOptSearcher(Searcher):
-    """Keeps the trials as hyperopt's documents; every dimension is a label of its own.
+    """Keeps the trials as hyperopt's documents; every dimension is its own label.
 
     Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories
     by their index. A label is missing from the document of a trial in which its dimension is inactive, as hyperopt has

@@ -1,4 +1,5 @@
-"""What tuner takes from hyperopt, imported without what takes most of a second and isn't used, or only by its model.
+"""The parts of hyperopt that tuner uses, imported without modules that load slowly and aren't used, or only by the
+model.
 
 Unused is scipy.stats, of hyperopt's adaptive TPE. scipy.special serves the model alone, which the random configurations
 at a search's start do without. networkx serves hyperopt's check that its expressions have no circle, as ours have none:

@@ -48,7 +48,7 @@ class KernelDensity:
         return np.asarray(peak + np.log(np.exp(logs - peak[:, None]).mean(axis=1)))
 
     def sample(self, count: int, generator: np.random.Generator, *, widened: float = 1.0) -> Floats:
-        """Places [count, dimensions] drawn around the rows, with bandwidths so many times as wide."""
+        """Places [count, dimensions] drawn around the rows, with bandwidths this many times as wide."""
         centres = self._rows[generator.integers(len(self._rows), size=count)]
         uniform = generator.random(centres.shape)
         widths = np.maximum(self._bandwidths * widened, 1e-12)

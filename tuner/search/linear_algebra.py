@@ -1,4 +1,6 @@
-"""What models take from scipy.linalg, loaded without numpy.f2py, which scipy takes with all other names of numpy."""
+"""The functions of scipy.linalg that models use, loaded without numpy.f2py, which scipy would import with numpy's
+names.
+"""
 
 from tuner.deferring import deferred
 

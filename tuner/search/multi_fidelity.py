@@ -1,4 +1,4 @@
-"""Search with a Gaussian process that learns from every trial's curve, however short."""
+"""Search with a Gaussian process that learns from every trial's curve, also from short ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEIGHBOURS = 5  # the best trials, around which candidates are drawn
 STEPS = (0.03, 0.1, 0.2)  # how far from them, as shares of a dimension
 PER_STEP = 20
 CHANGED = 0.6  # chance that a dimension of a neighbour is changed
-DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits so many dimensions; it grows with the cube's diagonal
+DIMENSIONS_OF_LENGTH = 7  # the kernel's length scale suits this many dimensions; it grows with the cube's diagonal
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MultiFidelityGP(SearchAlgorithm):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What its algebra and its first points come from."""
+        """The modules for its linear algebra and its first points."""
         return ("tuner.search.linear_algebra", "tuner.search.special_functions", "threadpoolctl")
 
     def check(self, space: Space) -> None:
@@ -96,7 +96,7 @@ class _Observed:
 
 
 class Told:
-    """What the process is fitted to of each trial that has a curve, in the trials' order."""
+    """The data of each trial with a curve to which the process is fitted, in the trials' order."""
 
     def __init__(self, levels: tuple[int, ...]) -> None:
         self._levels = levels
@@ -146,7 +146,7 @@ class Told:
 
 
 class MultiFidelityGPSearcher(CurveSearcher):
-    """Builds a new model for each suggestion, from what is known then."""
+    """Builds a new model for each suggestion, from all results until then."""
 
     def __init__(self, problem: Problem, *, startup: int, candidates: int) -> None:
         super().__init__(problem)
@@ -195,7 +195,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return self._rank_candidates(number).improvement
 
     def expect(self, units: Floats) -> Floats:
-        """What configurations at units [n, dimensions] are expected to reach at the last epoch, scaled: [n]."""
+        """The expected values at the last epoch of configurations at units [n, dimensions], scaled: [n]."""
         with on_one_thread():
             return self._model(self._observations())[0].mean(self._places(units, self._problem.max_epochs))
 
@@ -257,7 +257,7 @@ class MultiFidelityGPSearcher(CurveSearcher):
         )
 
     def _newest(self) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-        """The last that is known of each trial: trials, epochs and values."""
+        """The newest value of each trial: trials, epochs and values."""
         newest = {trial: max(curve) for trial, curve in self._curves.items() if curve}
         values = [self._curves[trial][epoch] for trial, epoch in newest.items()]
         return np.array(list(newest), dtype=np.int64), np.array(list(newest.values()), dtype=float), np.array(values)
@@ -268,7 +268,9 @@ class MultiFidelityGPSearcher(CurveSearcher):
         return self._rows(unknown, self._levels[0])
 
     def _selection(self, observed: _Observed) -> npt.NDArray[np.int64]:
-        """All values of few trials; of many those of the farthest and best, and as many others from all over."""
+        """All values if the trials are few; of many, those of the farthest and best trials, and as many evenly chosen
+        others.
+        """
         count = len(observed.values)
         if count <= LARGEST_MODEL:
             return np.arange(count)

@@ -27,7 +27,7 @@ class Optuna(SearchAlgorithm):
 
     `sampler` is the name, `options` are for the class's constructor. TPE is multivariate and spreads parallel trials
     unless `options` say otherwise. A trial counts with the best value it has reported so far, also while it runs or is
-    paused. The sampler is made anew for each suggestion, seeded by study and trial, and receives all trials, so that a
+    paused. A new sampler is made for each suggestion, seeded by study and trial, and receives all trials, so that a
     search can be repeated and resumed; samplers that keep a state between suggestions (CMA-ES, quasi-Monte Carlo) are
     therefore not supported.
     """
@@ -89,7 +89,7 @@ class Optuna(SearchAlgorithm):
 
 
 class OptunaSearcher(CurveSearcher):
-    """Tells a fresh Optuna study all trials for each suggestion.
+    """Gives all trials to a fresh Optuna study for each suggestion.
 
     Numbers are searched in the unit cube of the space, which carries scale, quantisation and distribution; categories
     by their index. What is no part of a configuration is missing from its trial.
@@ -108,7 +108,7 @@ class OptunaSearcher(CurveSearcher):
         }
 
     def suggest(self, number: int, attempt: int = 0) -> Config | None:
-        """What the sampler makes of the trials so far; another attempt has another seed."""
+        """The sampler's suggestion after the trials so far; another attempt has another seed."""
         import optuna
 
         if not self._space.dimensions:

@@ -1,4 +1,4 @@
-"""What is known before a first study: the configurations that shipped studies suggest to start from.
+"""Configurations to start a first study from, suggested by studies that come with tuner.
 
 `portfolio.json` has the trials of studies of the trainer's own hyperparameters, on varied data and networks, with what
 benchmarks/portfolio.py found of how these matter.
@@ -68,7 +68,7 @@ class Portfolio:
     regrets: Floats
 
     def without(self, source: str) -> Portfolio:
-        """What is left without the studies on one data set."""
+        """The portfolio without the studies on one data set."""
         kept = [index for index, one in enumerate(self.study) if self.sources[one] != source]
         return Portfolio(
             *(self.space, self.kernel, self.studies, self.sources, self.kinds),
@@ -81,7 +81,7 @@ class Portfolio:
         return np.asarray(Features(self.space).points(units) / columns_of(self.space, self.kernel.lengths))
 
     def expected(self, configs: Sequence[Mapping[str, Any]], kinds: Collection[str]) -> Floats:
-        """How far configurations [n] are expected to stay behind in each study of these kinds: [studies, n]."""
+        """How far configurations [n] are expected to be behind the best in each study of these kinds: [studies, n]."""
         from tuner.search.gaussian_process import matern  # which loads scipy
         from tuner.search.linear_algebra import cho_factor, cho_solve
 
@@ -142,7 +142,8 @@ def suggested_by_portfolio(
     top: int,
     portfolio: Portfolio | None = None,
 ) -> tuple[Config, ...]:
-    """The configurations of a space that the shipped studies expect most of, each helping where others do badly.
+    """The most promising configurations of a space by the shipped studies; each does well in studies where the others
+    do badly.
 
     Args:
         problem: what is searched

@@ -1,4 +1,4 @@
-"""What is tried next: starting points first, then the searcher's suggestions, nothing twice."""
+"""Decides what is tried next: first the starting points, then the searcher's suggestions; nothing twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _START, _UNSEEN, _LEARNED = 1, 2, 3  # set apart the random streams that are dra
 
 
 class Proposals:
-    """A searcher as drivers and simulators use it: ask `suggest` for trial after trial, tell what became of them.
+    """A searcher for drivers and simulators: they call `suggest` for one trial after another, and pass on the results.
 
     First come the `starting_points`, then what was `learned` from earlier studies; either may be partial: what is
     missing is sampled.
@@ -54,7 +54,7 @@ class Proposals:
         return self._suggestion(number) if config is None else config
 
     def refuse(self, config: Config) -> None:
-        """Propose it no more: it can't be tried."""
+        """Don't propose it again: it can't be tried."""
         self._seen.add(self._space.key(config))
 
     def expected_improvement(self, number: int) -> float | None:
@@ -62,7 +62,7 @@ class Proposals:
         return None if self._starts else self._searcher.expected_improvement(number)
 
     def expect(self, trials: int | None) -> None:
-        """Suggest up to so many trials in all, None for no limit: it was changed while the search runs."""
+        """Suggest up to this many trials in all, None for no limit: it was changed while the search runs."""
         self._trials = trials
 
     def is_new(self, config: Config) -> bool:
@@ -106,7 +106,9 @@ class Proposals:
         return self._unseen(number)
 
     def _unseen(self, number: int) -> Config | None:
-        """Where the searcher only repeats itself: a random one, or else one of the rest of a finite space."""
+        """A new configuration if the searcher only repeats itself: a random one, or one of the rest of a finite
+        space.
+        """
         generator = self._generator(_UNSEEN, number)
         for _ in range(RANDOM_ATTEMPTS):
             config = self._space.sample(generator)

@@ -23,7 +23,7 @@ class Random(SearchAlgorithm):
     sobol: bool = True
 
     def check(self, space: Space) -> None:
-        """Every space will do. Raises StudyError for another `sobol` than True or False."""
+        """Every space is allowed. Raises StudyError if `sobol` is not True or False."""
         if not isinstance(self.sobol, bool):
             raise StudyError(f"Random.sobol needs True or False, got {shown(self.sobol)}; use one of them")
 
@@ -33,7 +33,7 @@ class Random(SearchAlgorithm):
 
 
 class RandomSearcher(Searcher):
-    """Draws the configuration of each trial from a generator of its own."""
+    """Draws the configuration of each trial from its own generator."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed = space, seed

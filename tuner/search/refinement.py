@@ -1,4 +1,4 @@
-"""Where a finished search was good: a narrower space around its best trials, or a grid there."""
+"""The good region of a finished search: a narrower space around its best trials, or a grid there."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _clean(value: float) -> float:
 
 
 def _natural_limits(domain: Float | Integer) -> Limits:
-    """How far a range may go on where nothing else is known: shares stay shares, counts stay counts, and so on."""
+    """The natural limits of a range if no others are known: shares stay shares, counts stay counts, and so on."""
     lowest = 0 if domain.low >= 0 else -math.inf
     if isinstance(domain, Integer) and domain.low >= 1:
         lowest = 1
@@ -179,7 +179,7 @@ def _fewer_options(domain: Choice, known: Floats, best: float, limits: Limits | 
 
 
 def _next_option(options: list[Any], index: int) -> Any:
-    """What goes on a list of numbers beyond the end at which the best lies: the same factor again, or the same step."""
+    """The next number of a list beyond the end at which the best lies: by the same factor, or the same step."""
     if index not in (0, len(options) - 1) or not all(is_number(option) for option in options):
         return None
     end, before = (options[0], options[1]) if index == 0 else (options[-1], options[-2])
@@ -194,7 +194,7 @@ def _choice(domain: Choice, options: list[Any]) -> Any:
 
 
 def _levels(domain: Domain, best: Any, count: int) -> list[Any]:
-    """So many values of a number, evenly over its range, the nearest to the best replaced by it; a choice's options."""
+    """Evenly spaced values of a number, of which the best value replaces the nearest; for a choice, its options."""
     if isinstance(domain, Choice):
         return list(domain.options)
     values = [domain.decode(unit) for unit in np.linspace(0, 1, count).tolist()]
@@ -207,7 +207,7 @@ def _levels(domain: Domain, best: Any, count: int) -> list[Any]:
 
 
 def _settled(space: Space, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries in the space's order, with the conditions that still decide something; what can't be, left out."""
+    """The entries in the space's order, with only the conditions that still matter; impossible entries are left out."""
     found: dict[str, Any] = dict(entries)
     for name in space.dimensions:
         if name not in found:

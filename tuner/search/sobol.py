@@ -1,4 +1,4 @@
-"""A scrambled Sobol sequence: the points of `scipy.stats.qmc.Sobol`, bit for bit, without what loading it takes.
+"""A scrambled Sobol sequence: the same points as `scipy.stats.qmc.Sobol`, bit for bit, without its slow import.
 
 scipy.stats is the larger half of what `check` would load. The direction numbers (Joe and Kuo 2008) come from the file
 that scipy brings along; where a version of scipy has it no more, its own class is asked. Scrambled by a random
@@ -31,7 +31,7 @@ class Sequence(Protocol):
 
 
 def sobol(dimensions: int, generator: np.random.Generator) -> Sequence:
-    """A sequence of so many dimensions; equal generators scramble equally."""
+    """A sequence of this many dimensions; equal generators scramble equally."""
     file = _file()
     return Scipys(dimensions, generator) if file is None else Sobol(_directions(file, dimensions), generator)
 
@@ -73,7 +73,7 @@ class Scipys:
 
 
 def _file() -> Path | None:
-    """The direction numbers, in scipy's folder; None where they are there no more."""
+    """The direction numbers, in scipy's folder; None if they are there no more."""
     found = find_spec("scipy")
     folders = (found and found.submodule_search_locations) or []
     return next((path for folder in folders if (path := Path(folder, DIRECTIONS)).is_file()), None)

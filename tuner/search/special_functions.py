@@ -1,6 +1,7 @@
-"""What models take from scipy.special, loaded without numpy.f2py, which scipy takes with all other names of numpy.
+"""The functions of scipy.special that models use, loaded without numpy.f2py, which scipy would import with numpy's
+names.
 
-A search loads it beforehand, while Ray starts; else it comes with the model's first suggestion.
+A search loads it while Ray starts; otherwise it is loaded with the model's first suggestion.
 """
 
 from tuner.deferring import deferred

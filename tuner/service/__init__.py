@@ -1,7 +1,7 @@
-"""A search service: takes study files, queues them, runs each in a driver of its own, and shows them.
+"""A search service: takes study files, queues them, runs each in its own driver, and shows them.
 
-The run folder stays the only truth about a search: the server starts drivers and reads what they write. What it knows
-beyond that (who submitted what, in which order, with which right) lies in one SQLite file in its data folder. It
+The run folder remains the only source about a search: the server starts drivers and reads what they write. Everything
+else that it knows (who submitted what, in which order, with which rights) is in one SQLite file in its data folder. It
 imports neither Ray nor torch, and never executes a study file itself.
 
     web         HTTP: routes, login, limits, streams; knows `Service` alone

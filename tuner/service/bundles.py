@@ -24,7 +24,7 @@ _DEEPEST = 16
 
 
 def check_bundle(submission: Submission, limits: Limits) -> None:
-    """Raise ServiceError for a bundle that is too large, lacks its study file, or has a name that leads out of it."""
+    """Raise ServiceError for a bundle that is too large, has no study file, or has a name that leads out of it."""
     files = submission.files
     if len(files) > limits.bundle_files:
         raise _too_large(f"at most {limits.bundle_files} files", f"{len(files)}")
@@ -58,7 +58,7 @@ def _check_size(study_file: bytes, limits: Limits) -> None:
 
 
 def digest_of(submission: Submission) -> str:
-    """What tells one submission from another, whatever the order of its files."""
+    """A digest that identifies a submission, independent of the order of its files."""
     found = hashlib.sha256()
     settings: dict[str, Any] = {name: value for name, value in vars(submission).items() if name != "files"}
     found.update(json.dumps(settings, sort_keys=True, default=str).encode())
@@ -86,7 +86,7 @@ def written(files: Mapping[str, bytes], within: Path) -> Path:
 
 
 def lay_out(new: Path, target: Path) -> None:
-    """Give a folder of `written` its name; what a submission that came to nothing left there goes."""
+    """Give a folder of `written` its name; files of an earlier submission that failed there are deleted."""
     remove(target)
     new.rename(target)
     for folder in (*_folders(target), target):

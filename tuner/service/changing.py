@@ -18,7 +18,9 @@ GOING_ON = ("running", "paused", "interrupted")  # trials that can
 def set_concurrency(
     connection: sqlite3.Connection, study: SubmittedStudy, concurrency: int, devices: Sequence[Device]
 ) -> None:
-    """For its next driver, with the devices that this asks for; one that wasn't checked yet gets those by its check."""
+    """Set it for the study's next driver, with the devices that this needs; before the check, the check sets the
+    devices.
+    """
     columns: dict[str, object] = {"options": {**study.options, "concurrency": concurrency}}
     if study.facts and not study.external:
         wanted = studies.wanted_devices(connection, study.id)

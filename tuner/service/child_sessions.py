@@ -1,4 +1,4 @@
-"""Processes of this machine that the service started: what belongs to one, what it holds, and its end."""
+"""Processes of this machine that the service started: their children, their memory, and how to end them."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def connect(url: str | None = None, token: str | None = None) -> Client:
 
 
 class Client:
-    """What a user does with a service. Every method raises `RequestError` where the service refuses or is away."""
+    """A user's access to a service. Every method raises `RequestError` if the service refuses or can't be reached."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -76,7 +76,7 @@ class Client:
         workers; a `Study` with such trials may be given itself.
 
         `options` are those of `tuner run` by their names, such as `{"trials": 40, "seed": 1}`. A submission with the
-        same `key` is taken once; by default each call is one of its own, also where it has to be sent again.
+        same `key` is accepted once; by default each call is a new submission, even if it has to be sent again.
         """
         body = {
             **_declared(study),
@@ -90,7 +90,7 @@ class Client:
         return RemoteStudy(self, self.ask("POST", "/studies", body, headers=headers))
 
     def check(self, study: str | Path | Study, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What the service finds of a study that isn't submitted: its facts."""
+        """Let the service check a study without submitting it; returns the facts."""
         found = self.ask("POST", "/studies:check", {**_declared(study), "options": dict(options or {})})
         facts: dict[str, Any] = found["facts"]
         return facts
@@ -105,7 +105,7 @@ class Client:
             yield RemoteStudy(self, found)
 
     def queue(self) -> list[dict[str, Any]]:
-        """Where each waiting study stands, why it waits, and when it may start."""
+        """Each waiting study's place, why it waits, and when it may start."""
         return list(self.pages("/queue"))
 
     def devices(self) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ class Client:
 
 
 class RemoteStudy:
-    """A study at a service; `record` is what the service said of it last."""
+    """A study at a service; `record` is the service's last answer about it."""
 
     def __init__(self, client: Client, record: Mapping[str, Any]) -> None:
         self._client = client
@@ -168,7 +168,7 @@ class RemoteStudy:
 
     @property
     def state(self) -> str:
-        """Where it stood when the service was asked last, such as "queued" or "running"."""
+        """Its state when the service was asked last, such as "queued" or "running"."""
         return str(self.record["state"])
 
     @property
@@ -195,7 +195,7 @@ class RemoteStudy:
         """Wait until the service has checked it; returns itself.
 
         Raises:
-            StudyError: the study is refused, as data that the service lacks, for the reason that the message says.
+            StudyError: the study is refused; the message says why, for instance missing data.
             TimeoutError: it is still being checked after `seconds`.
         """
         self._poll(lambda: self.state != "checking", seconds)
@@ -222,7 +222,7 @@ class RemoteStudy:
                     yield event
                 elif event.get("state") not in OVER:
                     first = False
-                elif first:  # said after all that was there when the stream began
+                elif first:  # comes after all events from before the stream began
                     return
                 else:
                     break  # what has come meanwhile is read by another stream
@@ -235,8 +235,8 @@ class RemoteStudy:
     def ask(self, worker: str) -> RemoteTrial | None:
         """The next trial of an external study for this program to run; None once the search is over.
 
-        Waits where nothing is to run now, also while the study is paused or waits. Whoever works at a time has a name
-        of its own: a `worker` that asks again gets the trial that it has.
+        Waits while there is nothing to run, also while the study is paused or waits. Workers that run at the same time
+        need different names: a `worker` that asks again gets the trial that it has.
         """
         return ask(self.request, worker)
 
@@ -279,7 +279,7 @@ class RemoteStudy:
     def download(self, file: str, target: str | Path) -> Path:
         """Save "report", "archive" (a tar of all files) or a figure such as "figures/curves" to a new file.
 
-        Raises StudyError where the file is there, or can't be written.
+        Raises StudyError if the file is there, or can't be written.
         """
         path = Path(target)
         with self._client.read(f"{self.path}/{file}") as answer:

@@ -21,7 +21,7 @@ LONGEST_ANSWER = 200_000_000
 
 
 class RequestError(StudyError):
-    """A service refused a request, or can't be reached; `status` is the answer's, None where there was none.
+    """A service refused a request, or can't be reached; `status` is the answer's, None if there was none.
 
     `retry_after` are the seconds after which the service takes it, where it says so.
     """
@@ -50,7 +50,7 @@ def request_for(url: str, method: str, body: Any, token: str | None) -> urllib.r
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A token must not follow an answer to another server."""
+    """A token must not be sent to another server by a redirect."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -59,7 +59,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 class Connection:
     """Requests to one service in the name of one token.
 
-    Raises StudyError for an address that can't be one, and for one over which a token would be read by others.
+    Raises StudyError for an invalid address, and for one over which others could read a token.
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -77,7 +77,7 @@ class Connection:
         query: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The answer's JSON; None where it has none. Raises RequestError."""
+        """The answer's JSON; None if it has none. Raises RequestError."""
         with self.open(method, path, body, query=query, headers=headers) as answer:
             content = answer.read(LONGEST_ANSWER)
         try:
@@ -111,7 +111,7 @@ class Connection:
         return answer
 
     def unreachable(self, error: Exception) -> RequestError:
-        """What is said of a server that doesn't answer."""
+        """The message about a server that doesn't answer."""
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             return RequestError(
@@ -136,7 +136,7 @@ def checked_url(url: str) -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of a server's address; None for what is none."""
+    """The parts of a server's address; None for an invalid one."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -155,7 +155,7 @@ def is_loopback(url: str) -> bool:
 
 
 def path_of(*parts: object) -> str:
-    """A path whose parts are written so that none of them leads elsewhere."""
+    """A path whose parts are escaped, so that none of them leads elsewhere."""
     return "".join("/" + quote(str(part), safe="") for part in parts)
 
 
@@ -165,7 +165,7 @@ def _query(query: Mapping[str, Any] | None) -> str:
 
 
 def _refused(status: int, answer: IO[bytes], url: str, again: str | None) -> RequestError:
-    """The service's own words, where the answer has some; `again` is the header Retry-After."""
+    """The service's own message if the answer has one; `again` is the header Retry-After."""
     seconds = float(again) if again is not None and again.isdecimal() else None
     try:
         problem = json.loads(answer.read(100_000))

@@ -1,4 +1,4 @@
-"""The service's own folder in a storage folder, which one server at a time works on."""
+"""The service's own folder in a storage folder; only one server at a time works on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = ".service"
 
 
 class DataFolder:
-    """`STORAGE/.service`: the database, bundles, what drivers are told and say, what is kept of runs, and the lock.
+    """`STORAGE/.service`: the database, bundles, files for and from drivers, caches of runs, and the lock.
 
     The lock is the kernel's and ends with the process that holds it, however that ends.
     """
@@ -33,7 +33,7 @@ class DataFolder:
         self._lock: int | None = None
 
     def make(self) -> None:
-        """Make the folders, which only this user may look into. Raises StudyError where that can't be done."""
+        """Make the folders, which only this user may look into. Raises StudyError if that can't be done."""
         try:
             for folder in (self.path, self.bundles, self.drivers):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class DataFolder:
             ) from error
 
     def lock(self) -> None:
-        """Hold it until `unlock` or the end of this process. Raises StudyError where another server works on it."""
+        """Hold it until `unlock` or the end of this process. Raises StudyError if another server works on it."""
         self.make()
         handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -73,11 +73,11 @@ class DataFolder:
         return self.bundles / str(study)
 
     def attempt(self, study: int, attempt: int) -> Path:
-        """Where a study's driver is told what to do, and says what it did."""
+        """The folder with a driver's task and its reports."""
         return self.drivers / f"{study}-{attempt}"
 
     def forget(self, study: int, *, bundle: bool) -> None:
-        """Delete what its drivers were told and said, and its `bundle` unless a run imports from there."""
+        """Delete the folders of its drivers, and its `bundle` unless a run imports from there."""
         for folder in self.drivers.glob(f"{study}-*"):
             shutil.rmtree(folder, ignore_errors=True)
         if bundle:

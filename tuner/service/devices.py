@@ -16,7 +16,7 @@ _STAT = Path("/proc/stat")
 
 
 def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Device, ...]:
-    """The GPUs and CPUs that this process may use; of each kind so many at most."""
+    """The GPUs and CPUs that this process may use; of each kind this many at most."""
     machine = this_machine()
     numbers = sorted(os.sched_getaffinity(0))[: machine.cpus][:cpus]
     named = [Device("gpu", index, gpu.uuid) for index, gpu in _numbered(read_gpus())]
@@ -25,17 +25,17 @@ def devices_here(cpus: int | None = None, gpus: int | None = None) -> tuple[Devi
 
 
 def devices_of_cluster(cpus: int, gpus: int) -> tuple[Device, ...]:
-    """So many of a cluster's, whichever they are: the cluster itself says which a trial gets."""
+    """Numbered devices of a cluster; which real device a trial gets is decided by the cluster."""
     return (*(Device("gpu", index) for index in range(gpus)), *(Device("cpu", index) for index in range(cpus)))
 
 
 def slots(count: int) -> tuple[Device, ...]:
-    """So many places for searches whose trials run elsewhere."""
+    """`count` places for searches whose trials run elsewhere."""
     return tuple(Device(EXTERNAL, index) for index in range(count))
 
 
 class DeviceWatch:
-    """How busy devices are: GPUs as their driver says, CPUs since the look before; from any thread."""
+    """How busy devices are: GPUs by their driver, CPUs since the last call; may be called from any thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[int, int]] = {}
@@ -44,7 +44,7 @@ class DeviceWatch:
     def uses(
         self, devices: Sequence[Device], holders: Sequence[SubmittedStudy], trials: Mapping[str, str]
     ) -> list[DeviceUse]:
-        """Each device with who has it; `trials` are those that run now, by the device as their run names it."""
+        """Each device with the study that has it; `trials` are the running trials by the device's name in their run."""
         owners = {(device.kind, device.index): study for study in holders for device in study.devices}
         with self._looking:
             busy = {"cpu": self._cpus(), "gpu": _gpus() if any(one.kind == "gpu" for one in devices) else {}}

@@ -1,4 +1,4 @@
-"""What users of the service did wrong: one exception, whose code says which kind, in the words of every other message.
+"""Mistakes of the service's users: one exception, whose code says which kind it is.
 
 Messages say the rule, what was got, and the fix, as all of tuner's do.
 """

@@ -1,4 +1,4 @@
-"""A running search as its events tell it: how far it is, and how long it will take."""
+"""A running search, from its events: its progress, and how long it will take."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuner.results.time_left import TimeLeft, ahead_of
 from tuner.service.model import Progress
 from tuner.service.records import Records
 
-RECKON_SECONDS = 5.0  # between two reckonings of the time left, at least
+RECKON_SECONDS = 5.0  # seconds between two computations of the time left, at least
 
 
 class Followed:
-    """One run, which one thread follows and any may ask. Raises RunFolderError where there is none yet."""
+    """One run, which one thread follows and any may ask. Raises RunFolderError if there is none yet."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
         run = load_run(path)
@@ -56,13 +56,13 @@ class Followed:
             self._left = self._reckoning.left(self._record, self._ahead, self._left_at)
 
     def close(self) -> None:
-        """Take the last words of a search that has ended, for those who look at it afterwards."""
+        """Read the last events of a search that has ended, for later viewers."""
         self.new()
         with self._using:
             self._record.close()
 
     def keep(self, records: Records) -> None:
-        """Keep what it came to, once it has ended: the next server needs no reading then."""
+        """When it has ended, store its record, so that the next server needn't read its events."""
         with self._reading, self._using:
             digest, sound = self._follower.digest, not self._follower.damages
         if sound:
@@ -70,7 +70,7 @@ class Followed:
 
     @property
     def has_come_on(self) -> bool:
-        """Whether it has trained since it is followed."""
+        """Whether it has trained an epoch since it is followed."""
         return self._record.epochs() > self._epochs_before
 
     @property
@@ -87,7 +87,7 @@ class Followed:
 
     @contextmanager
     def looking(self) -> Iterator[RunRecord]:
-        """Its record, which stays as it is for as long as the block takes: nothing long belongs there."""
+        """Its record, which doesn't change within the block; so the block must be short."""
         with self._using:
             yield self._record
 

@@ -1,4 +1,4 @@
-"""Opening what lies in a run's folder, where code of the study may have put anything: links, pipes, devices.
+"""Opens files in a run's folder, where code of the study may have put anything: links, pipes, devices.
 
 A path is opened component by component, each relative to the folder opened before it and without following links, so
 that nothing outside can be reached, also where somebody swaps a folder for a link meanwhile.

@@ -1,7 +1,7 @@
 """Files that a server keeps for the next one: a cache, of which any may be deleted at any time.
 
-They lie in the service's own folder. Who may write there could change what a page shows; so one that others than the
-server's user may write to counts for none, and so does one that is damaged.
+They are in the service's own folder. Anybody who can write there could change what a page shows, so a file that users
+other than the server's may write to is ignored, as is a damaged one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Kept:
-    """Those in a folder, by keys of any length; may be used from several threads and processes.
+    """The files in a folder, by keys of any length; may be used from several threads and processes.
 
-    At most so many are kept, those used last, and none where the disk is nearly full.
+    At most a fixed number is kept, those used last, and none if the disk is nearly full.
     """
 
     def __init__(self, folder: Path, free_bytes: int, most: int) -> None:
         self._folder, self._free_bytes, self._most = folder, free_bytes, most
 
     def find(self, key: str) -> bytes | None:
-        """What was kept under the key; None where there is nothing that can be used."""
+        """What was kept under the key; None if there is nothing that can be used."""
         path = self._path(key)
         try:
             content = _read(path)

@@ -14,7 +14,7 @@ _FROM_ZERO = ("external_at_once", "free_bytes")
 
 
 def limits_of(told: Iterable[str]) -> Limits:
-    """The limits with those that are told, each as NAME=VALUE. Raises StudyError."""
+    """The limits with those that were given, each as NAME=VALUE. Raises StudyError."""
     found: dict[str, float] = {}
     for each in told:
         name, _, text = each.partition("=")

@@ -1,4 +1,4 @@
-"""What a study file imports beside it, found without executing anything: what a client sends along."""
+"""The modules beside a study file that it imports, which a client sends along; found without executing anything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def bundle_of(study_file: str | Path) -> dict[str, bytes]:
 
     `import` anywhere in a file counts, in functions too, and `importlib.import_module` of a text; a name that is
     computed can't be seen. Of a package, its `__init__.py` and the modules that are imported. Modules of Python itself
-    and links that lead out of the folder are left out. Raises StudyError where the study file can't be read as Python.
+    and links that lead out of the folder are left out. Raises StudyError if the study file can't be read as Python.
     """
     file = Path(study_file)
     content = _read(file)
@@ -67,7 +67,7 @@ def _modules(path: PurePosixPath, content: bytes, *, first: bool) -> Iterator[tu
 
 
 def _base(package: tuple[str, ...], node: ast.ImportFrom) -> tuple[str, ...] | None:
-    """The parts of the module after `from`; None where it leads out of the folder."""
+    """The parts of the module after `from`; None if it leads out of the folder."""
     named = tuple(node.module.split(".")) if node.module else ()
     if not node.level:
         return named

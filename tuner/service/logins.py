@@ -15,7 +15,7 @@ SERVER, TOKEN = "TUNER_SERVER", "TUNER_TOKEN"  # environment variables that come
 
 
 def server_of(url: str | None) -> str:
-    """The address that was given, or of $TUNER_SERVER, or of the last login. Raises StudyError where there is none."""
+    """The address that was given, or of $TUNER_SERVER, or of the last login. Raises StudyError if there is none."""
     found = url or os.environ.get(SERVER) or _read().get("server")
     if not found:
         raise StudyError("a command for a service needs its address, got none; log in first: tuner login URL")
@@ -23,7 +23,7 @@ def server_of(url: str | None) -> str:
 
 
 def token_of(url: str) -> str | None:
-    """The token for a service: of $TUNER_TOKEN, or of the login; None where there is neither."""
+    """The token for a service: of $TUNER_TOKEN, or of the login; None if there is neither."""
     found = os.environ.get(TOKEN) or _read().get("tokens", {}).get(url)
     return str(found) if found else None
 
@@ -49,7 +49,7 @@ def _file() -> Path:
 def _read() -> dict[str, Any]:
     try:
         found = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # logging in again writes it anew
+    except (OSError, ValueError):  # logging in again writes a new one
         return {}
     sound = isinstance(found, dict) and isinstance(found.get("tokens", {}), dict)
     return found if sound else {}

@@ -1,4 +1,4 @@
-"""What the service knows of: studies and their states, users and their roles, devices."""
+"""The service's data model: studies and their states, users and their roles, devices."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Role(StrEnum):
 
     VIEWER = "viewer"  # look
     WORKER = "worker"  # ask and tell
-    SUBMITTER = "submitter"  # submit, and steer one's own studies: running code as the server's user
+    SUBMITTER = "submitter"  # submit, and steer your own studies: running code as the server's user
     ADMIN = "admin"  # everybody's studies, users, devices
 
 
 @dataclass(frozen=True)
 class User:
-    """Somebody who may use the service; `weight` is their share of the devices beside others'."""
+    """A user of the service; `weight` is their share of the devices compared with other users."""
 
     id: int
     name: str
@@ -84,7 +84,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a study needs to run: so many devices of a kind at once, and at least so many."""
+    """The devices that a study needs: `count` of a kind at once, and at least `least`."""
 
     kind: str = "cpu"
     count: int = 1
@@ -103,7 +103,7 @@ class Submission:
     files: Mapping[str, bytes]
     priority: int = 0  # -10 to 10; above 0 for admins
     preemptible: bool = False  # paused for studies of a higher priority, goes on later
-    devices: int | None = None  # so many at once; None: what the study's file says, at most all
+    devices: int | None = None  # this many at once; None: what the study's file says, at most all
     after: tuple[int, ...] = ()  # ids of studies that must have finished first
     options: Mapping[str, Any] = field(default_factory=dict)
     external: bool = False  # `main` is a study in JSON, whose trials workers ask for
@@ -162,7 +162,7 @@ class Position:
     study: int
     position: int
     reason: str
-    start: float | None  # seconds since 1970, predicted; None where nothing can be said
+    start: float | None  # seconds since 1970, predicted; None if nothing can be said
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True)
 class Change:
-    """Something that viewers should look at again: a study in a new state, or with new events ("progress")."""
+    """Something that viewers should read again: a study in a new state, or with new events ("progress")."""
 
     study: int
     kind: Literal["state", "progress", "priority", "deleted"]

@@ -1,4 +1,6 @@
-"""One run, whoever drives it, as the only study of a service that does nothing but show it: `tuner show --web`."""
+"""One run as the only study of a service that only shows it: `tuner show --web`. It doesn't matter who drives the
+run.
+"""
 
 from __future__ import annotations
 
@@ -81,10 +83,10 @@ class OneRun(Service):
         return self._run_followed
 
     def ended(self, study: int) -> Followed | None:
-        """The search once none works on it, as it was read for the page's first answer."""
+        """The search after its driver has ended, as it was read for the page's first answer."""
         self.study(study)
         if self._run_ended is not None and self._run_ended.new():
-            self._run_ended = None  # something has happened since: it is read anew
+            self._run_ended = None  # something has happened since: it is read again
         return self._run_ended
 
     # The thread
@@ -107,7 +109,7 @@ class OneRun(Service):
                 self._listeners.tell(Change(STUDY, "progress", self._study.state))
 
     def _stamp(self, run: Run) -> tuple[object, ...]:
-        """What is different once a driver begins or ends."""
+        """A value that changes when a driver begins or ends."""
         return run.status, run.folder.modified(RUN_FILE)
 
     def _read(self, run: Run) -> SubmittedStudy:

@@ -1,4 +1,4 @@
-"""Orders to the search of a study: put into its run's inbox, and told of in the service's words."""
+"""Orders to the search of a study: puts them into its run's inbox, and words the answers for the service."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.service.errors import Code, ServiceError
 from tuner.service.model import State, SubmittedStudy, User
 
 _NO_MORE = (State.CANCELLED, State.REFUSED)
-_ENDED_TRIALS = ("stop",)  # orders that mean nothing to a search that begins anew
+_ENDED_TRIALS = ("stop",)  # orders that mean nothing to a search that starts again
 
 
 def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
@@ -44,7 +44,7 @@ def ordered(study: SubmittedStudy, run: Run | None, verb: str, arguments: Mappin
 
 def _going_on(study: SubmittedStudy) -> str:
     if study.state in _NO_MORE:
-        return "submit it anew"
+        return "submit it again"
     if study.state is State.FINISHED:
         return f"`tuner set @{study.id} --trials N` goes on with it"
     return "wait for its devices" if study.state is State.QUEUED else f"`tuner resume @{study.id}` goes on with it"

@@ -1,4 +1,4 @@
-"""What follows from a driver's end: the study's next state, and why; a function of what is known of both."""
+"""The study's next state after its driver's end, and why; a pure function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAUSED = "paused by "  # of run.json's `interrupted_by`, see `tuner.lifecycle.o
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What run.json says of a search whose driver is gone."""
+    """What run.json says about a search whose driver has ended."""
 
     status: str
     interrupted_by: str | None = None
@@ -26,7 +26,7 @@ class RunEnd:
 
 @dataclass(frozen=True)
 class Next:
-    """The state that a study comes to, with the columns that change; None for a cancelled one, which stays so."""
+    """The study's next state, with the columns that change; None for a cancelled study, which stays cancelled."""
 
     state: State | None
     action: str
@@ -34,7 +34,7 @@ class Next:
 
 
 def after(study: SubmittedStudy, look: Look, run: RunEnd | None, log: str, now: float) -> Next:
-    """What becomes of a study whose driver is gone; `log` is the end of what that printed."""
+    """The next state of a study whose driver has ended; `log` is the end of the driver's output."""
     if study.state is State.CANCELLED:
         return Next(None, "ended")
     if run is not None and run.status == "finished":
@@ -56,14 +56,14 @@ def after(study: SubmittedStudy, look: Look, run: RunEnd | None, log: str, now: 
 
 
 def unreadable(study: SubmittedStudy, why: str, now: float) -> Next:
-    """What becomes of a study of whose driver nothing can be read; `resume` tries again."""
+    """The next state of a study whose driver left nothing that can be read; `resume` tries again."""
     if study.state is State.CANCELLED:
         return Next(None, "ended")
     return Next(State.FAILED, "failed", {"reason": f"what its driver left can't be read: {why}", "ended": now})
 
 
 def _may_pass(look: Look, run: RunEnd | None) -> bool:
-    """Whether an error may be gone next time: one that is no fault of the study, or another driver that still works."""
+    """Whether an error may not occur again: it is not the study's fault, or another driver still works on the run."""
     kind = look.ended.error[0] if look.ended is not None and look.ended.error is not None else ""
     return kind in ("TunerError", "KeyboardInterrupt") or (run is not None and run.driven)
 

@@ -1,4 +1,4 @@
-"""What long runs add up to, kept from one server to the next: reading 200,000 events takes seconds, this a part of one.
+"""Records of long runs, stored for the next server: reading 200,000 events takes seconds, a record a part of a second.
 
 A record is found by the digest of the very log that it was folded from, which is read each time; so one of another log,
 another metric or another version is never taken. The files hold JSON: a bad one can't be executed.
@@ -26,7 +26,7 @@ class Records:
         self._kept = Kept(folder, free_bytes, MOST_RECORDS)
 
     def find(self, digest: str, metric: str, mode: str) -> RunRecord | None:
-        """The record of the log with this digest; None where none is kept that can be used."""
+        """The record of the log with this digest; None if none is kept that can be used."""
         key = _key(digest, metric, mode)
         content = self._kept.find(key)
         if content is None:
@@ -38,7 +38,9 @@ class Records:
             return None
 
     def keep(self, record: RunRecord, digest: str, still: Callable[[], bool]) -> None:
-        """Write the record of a log down, if it is a long one; it counts if it is `still` that log's afterwards."""
+        """Store the record of a log if the log is long; it is only valid if it is `still` that log's record
+        afterwards.
+        """
         key = _key(digest, record.metric, record.mode)
         if record.epochs() < FEWEST_EPOCHS or self._kept.has(key):
             return

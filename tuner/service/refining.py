@@ -28,7 +28,7 @@ class NextStudy:
 
 
 def next_study(service: Service, study: int, kind: Kind) -> NextStudy:
-    """Refine a study's run. Raises ServiceError where it has none yet, too few trials, or its file is gone."""
+    """Refine a study's run. Raises ServiceError if it has none yet, too few trials, or its file is gone."""
     found = service.study(study)
     bundle = service.folder.bundle(study)
     if found.run is None or not found.main or not bundle.is_dir():

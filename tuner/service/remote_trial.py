@@ -15,12 +15,12 @@ from tuner.service.connection import RequestError
 Answer = Literal["continue", "stop", "pause"]
 Value = float | Mapping[str, Any]
 Send = Callable[[str, str, Any], Any]  # a method, what follows a study's address, and a body: the answer
-PATIENCE_SECONDS = 600.0  # that a server may be away, as one that is started anew
+PATIENCE_SECONDS = 600.0  # that a server may be away, for instance while it restarts
 AGAIN_SECONDS, LONGEST_WAIT = 1.0, 30.0
 
 
 class RemoteTrial:
-    """A trial to run now. A thread keeps it meanwhile, until it is over or forgotten.
+    """A trial to run now. A thread renews its lease until it is over or no longer referenced.
 
     Attributes:
         id: its name in the run
@@ -29,7 +29,7 @@ class RemoteTrial:
         seed: of its random numbers
         epochs: to train it to, unless an answer says otherwise before
         from_epoch: the last epoch that is done
-        checkpoint: where the state after that epoch lies, as it was reported; None where nothing was
+        checkpoint: where the state after that epoch lies, as it was reported; None if nothing was
         rungs: epochs after which early stopping compares it
         attempt: how often it was handed out
     """
@@ -69,7 +69,7 @@ class RemoteTrial:
         return self._tell("heartbeat")
 
     def complete(self, value: Value | None = None) -> None:
-        """Say that it has come to its end, with a last epoch's `value` that wasn't reported. Raises RequestError."""
+        """Say that it is complete, with the `value` of a last epoch if that wasn't reported. Raises RequestError."""
         self._tell("complete", **({} if value is None else {"metrics": value}))
 
     def fail(self, error: str | BaseException, cause: str = "error") -> None:
@@ -99,7 +99,7 @@ def ask(send: Send, worker: str) -> RemoteTrial | None:
 
 
 def persistently(send: Callable[[], Any]) -> Any:
-    """The answer, at last: sent again where a server says when, and for ten minutes where there is none."""
+    """The answer; sends the request again when a server says so, and for ten minutes if no server answers."""
     tries, until = 0, time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

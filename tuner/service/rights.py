@@ -16,7 +16,7 @@ def has(user: User, role: Role) -> bool:
 
 
 def require(user: User, role: Role, what: str) -> None:
-    """Raise ServiceError unless the user may do `what`, which takes the role."""
+    """Raise ServiceError unless the user has the role that `what` needs."""
     if not has(user, role):
         got = f"{user.name!r}, who is disabled" if user.disabled else f"{user.name!r}, who is {_article(user.role)}"
         raise ServiceError(Code.FORBIDDEN, f"{what} needs the role {role}", got, "ask an admin")
@@ -28,7 +28,7 @@ def require_own(user: User, study: SubmittedStudy, what: str) -> None:
     if study.user_id != user.id and not has(user, Role.ADMIN):
         raise ServiceError(
             Code.FORBIDDEN,
-            f"{what} needs a study of one's own, or the role {Role.ADMIN}",
+            f"{what} needs a study of your own, or the role {Role.ADMIN}",
             f"study {study.id} of {study.user!r}",
             "ask its owner or an admin",
         )

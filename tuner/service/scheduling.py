@@ -24,7 +24,7 @@ _FAILED = (State.REFUSED, State.FAILED, State.CANCELLED)
 
 @dataclass(frozen=True)
 class Share:
-    """What a user has used lately, in device-hours, and the weight of their share."""
+    """A user's recent use, in device-hours, and the weight of their share."""
 
     device_hours: float = 0.0
     weight: float = 1.0
@@ -37,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Foresight:
-    """What is known of times: when running studies will end (seconds since 1970), how long waiting ones take."""
+    """Known times: when running studies will end (seconds since 1970), and how long waiting ones take."""
 
     ends: Mapping[int, float] = field(default_factory=dict)
     lasts: Mapping[int, float] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done now; `hopeless` studies can never start, each with a sentence that says why."""
+    """What to do now; `hopeless` studies can never start, each with a sentence that says why."""
 
     starts: tuple[Start, ...] = ()
     pauses: tuple[Pause, ...] = ()
@@ -135,7 +135,7 @@ class _Pool:
         self.reasons: dict[int, str] = {}
 
     def fill(self, line: Sequence[SubmittedStudy]) -> None:
-        """Decide about those that could start, the first in line first."""
+        """Decide about the studies that could start, the first in line first."""
         for place, study in enumerate(line):
             if study.demand.least > self._size:
                 has = devices_in_words(self._size, self._kind)
@@ -155,7 +155,7 @@ class _Pool:
                 self.reasons[study.id] = self._why_behind(study, self._first.id)
 
     def foreseen(self, left: Iterable[SubmittedStudy], reasons: Mapping[int, str]) -> dict[int, float]:
-        """When each of those that are left starts, one after the other, as far as it is known what it waits for."""
+        """When each of the remaining studies is expected to start, one after another, as far as this can be known."""
         free, found = len(self._free), dict[int, float]()
         ends = list(self._releases.values())
         heapq.heapify(ends)
@@ -233,7 +233,7 @@ class _Pool:
 
 
 def _hopeless(study: SubmittedStudy, known: Mapping[int, SubmittedStudy]) -> str | None:
-    """Why a study that comes after others never will; None if it may."""
+    """Why a study that comes after others will never start; None if it may."""
     for each in study.after:
         if each not in known or known[each].state in _FAILED:
             state = known[each].state if each in known else "deleted"
@@ -242,7 +242,7 @@ def _hopeless(study: SubmittedStudy, known: Mapping[int, SubmittedStudy]) -> str
 
 
 def _not_yet(study: SubmittedStudy, known: Mapping[int, SubmittedStudy], now: float) -> str | None:
-    """Why a study can't start now, whatever is free; None if it could."""
+    """Why a study can't start now even if devices are free; None if it could."""
     unfinished = [each for each in study.after if known[each].state is not State.FINISHED]
     if unfinished:
         names = ", ".join(map(str, unfinished))

@@ -1,4 +1,4 @@
-"""What the routes call: every change of a study passes here, is written with its author, and then carried out."""
+"""Called by the routes: every change of a study goes through here, is written with its author, and then carried out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Service:
         executor: Executor | None = None,
         passed: Mapping[str, str] | None = None,
     ) -> None:
-        """`devices` are those of this machine unless given; `passed` goes to drivers, secrets among it."""
+        """`devices` are those of this machine unless it is given; `passed` goes to drivers, secrets among it."""
         self.folder = DataFolder(storage)
         self.limits = limits or Limits()
         self.folder.make()
@@ -95,7 +95,7 @@ class Service:
     # The service itself
 
     def start(self) -> None:
-        """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError where another serves."""
+        """Take the lock, adopt the drivers that run, and work until `close`. Raises StudyError if another serves."""
         self.folder.lock()
         self._working = True
         self._checks.start()
@@ -120,7 +120,7 @@ class Service:
         self.close()
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Be told of every change after it was stored, in the thread that made it; returns what ends that."""
+        """Call `listener` after every stored change, in the thread that made it; returns a function that ends this."""
         return self._listeners.add(listener)
 
     def backup(self, file: str | Path) -> None:
@@ -140,7 +140,7 @@ class Service:
         return self._changed(study, "state")
 
     def check(self, submission: Submission, by: User) -> Mapping[str, Any]:
-        """What the check finds of a study that isn't submitted: its facts. Takes up to a minute; keeps nothing.
+        """Check a study without submitting it: returns its facts. Takes up to a minute; stores nothing.
 
         Raises ServiceError: `refused` with `tuner check`'s own message.
         """
@@ -193,7 +193,7 @@ class Service:
         return Page(tuple(found[:size]), str(found[size - 1].id) if len(found) > size else None)
 
     def queue(self) -> list[Position]:
-        """Where each waiting study stands, the next one first."""
+        """The place of each waiting study, the next one first."""
         return list(self._supervisor.planned().positions)
 
     def devices(self) -> list[DeviceUse]:
@@ -222,7 +222,7 @@ class Service:
         return self._supervisor.progress(study) or stored
 
     def followed(self, study: int) -> Followed | None:
-        """The search of a study that runs now, as its events tell it; None where none runs."""
+        """The search of a study that runs now, as its events tell it; None if none runs."""
         return self._supervisor.followed(study)
 
     def ended(self, study: int) -> Followed | None:
@@ -277,7 +277,7 @@ class Service:
     ) -> SubmittedStudy:
         """Change its priority, limits of its budget by their names (a finished one goes on), or trials at once.
 
-        A search that runs is told by an order, whose answer is an event of the run.
+        A running search gets an order, whose answer is an event of the run.
         """
         given = {name: value for name, value in (limits or {}).items() if value is not None}
         if priority is None and not given and concurrency is None:
@@ -294,7 +294,9 @@ class Service:
         return self._changed(study, "priority" if priority is not None and not given else "state")
 
     def try_(self, study: int, by: User, config: Mapping[str, Any]) -> Answer:
-        """Run a trial with this configuration next; what it lacks is sampled. Answers at once, "sent" or "waiting"."""
+        """Run a trial with this configuration next; missing hyperparameters are sampled. Answers at once: "sent" or
+        "waiting".
+        """
         return self._steer(study, by, "try", {"config": dict(config)})
 
     def stop_trial(self, study: int, by: User, trial: str | int) -> Answer:
@@ -302,7 +304,7 @@ class Service:
         return self._steer(study, by, "stop", {"trial": trial})
 
     def note(self, study: int, by: User, text: str, trial: str | int | None = None) -> Answer:
-        """Write something down about a study's run, or about one of its trials."""
+        """Write a note about a study's run, or about one of its trials."""
         return self._steer(study, by, "note", {"text": text, "trial": trial})
 
     def delete(self, study: int, by: User) -> None:
@@ -336,11 +338,11 @@ class Service:
         concurrency: int | None,
         by: User,
     ) -> None:
-        """Limits of a study that waits are kept for its driver; one that runs is told."""
+        """Set limits: for a waiting study they are stored for its driver, a running one gets an order."""
         told = {**limits, **({} if concurrency is None else {"concurrency": concurrency})}
         if study.state in (State.REFUSED, State.CANCELLED, State.ENDING):
             raise ServiceError(
-                Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it anew"
+                Code.CONFLICT, "limits need a study that goes on", f"one that is {study.state}", "submit it again"
             )
         changing.check_above(study, limits)
         if study.devices and study.run is not None:
@@ -363,7 +365,7 @@ class Service:
         return answer
 
     def _order(self, study: SubmittedStudy, verb: str, arguments: Mapping[str, Any], by: User) -> Answer:
-        """Tell the study's search. Raises ServiceError where there is none, or it takes none now."""
+        """Send the study's search an order. Raises ServiceError if no search runs, or it takes no orders now."""
         return ordered(study, self.run(study.id), verb, arguments, by)
 
     def _page(self, limit: int | None, cursor: str | None) -> tuple[int, int | None]:

@@ -14,13 +14,15 @@ from tuner.service.model import OVER, State, SubmittedStudy, User
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: where it leads from each state that it is for, the states in which it is done already, and a fix."""
+    """A verb: the next state for each state in which it is allowed, the states in which it is already done, and a
+    fix.
+    """
 
     name: str
     leads: Mapping[State, State]
     done: frozenset[State]
     fix: str
-    told: str = ""  # in messages; its name unless given
+    told: str = ""  # in messages; its name unless it is given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "told", self.told or self.name)

@@ -110,7 +110,7 @@ def check_options(options: Mapping[str, Any], *, external: bool = False) -> None
 
 
 def _inserted(connection: sqlite3.Connection, submission: Submission, by: User, limits: Limits, now: float) -> int:
-    """The new row's id; raises ServiceError where the queue is full."""
+    """The new row's id; raises ServiceError if the queue is full."""
     _check_counts(connection, by, limits)
     _check_after(connection, submission.after)
     name = str(submission.options.get("name") or _declared_name(submission))

@@ -1,7 +1,7 @@
-"""Keeps drivers as the queue wants them: starts, follows, pauses and ends them, in one thread.
+"""Starts, follows, pauses and ends drivers as the queue requires, in one thread.
 
-Nothing of it lasts in memory: what a study waits for stands in the database, what a driver does in its folders. So a
-server that is started after another was killed goes on where that one was, with the drivers that it finds.
+All lasting state is outside of its memory: that of studies in the database, that of drivers in their folders. So a
+server that starts after another was killed goes on where that one was, with the drivers that it finds.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tuner.service.troubles import Tell, Troubles
 from tuner.storage.locations import open_folder
 
 LOOK_SECONDS = 0.3  # between two passes
-PLAN_SECONDS = 2.0  # after which a plan is made anew though nothing changed but the time
-PLAN_SHARE = 4.0  # so many times as long as a plan took no other is made: a long queue takes a fifth of the thread
+PLAN_SECONDS = 2.0  # after which a new plan is made although only time has passed
+PLAN_SHARE = 4.0  # this many times as long as a plan took no other is made: a long queue takes a fifth of the thread
 PATIENCE_SECONDS = 60.0  # after which a driver that was told to pause is interrupted, and once more later killed
 TYPICAL_SECONDS = 30.0  # between looks at how long studies take
 LOG_END_BYTES = 4_000
-ENDED_LATELY = 4  # searches that are kept in memory: reading a long one anew takes seconds
+ENDED_LATELY = 4  # searches that are kept in memory: reading a long one again takes seconds
 _ORDERS = {State.PAUSING: "pause", State.ENDING: "stop"}
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Supervisor:
         self._thread.start()
 
     def come(self) -> None:
-        """Something changed that it should look at."""
+        """Wake it up: something has changed."""
         self._come.set()
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Supervisor:
         return self._followed.get(study)
 
     def ended(self, study: int) -> Followed | None:
-        """The search of a study that ended here lately, to its end; None where something has happened since."""
+        """The search of a study that ended here lately, to its end; None if something has happened since."""
         followed = self._ended_lately.get(study)
         if followed is not None and followed.new():
             self._ended_lately.pop(study, None)
@@ -173,7 +173,7 @@ class Supervisor:
             self._order(study, look)
 
     def _explain(self, study: SubmittedStudy, problem: str | None) -> None:
-        """Say why nothing newer is known of a study that runs, or that this is over."""
+        """Store why nothing newer is known of a running study, or that this is over."""
         with self._database.changing() as connection:
             studies.update(connection, study.id, reason=problem)
         self._tell(study.id, "state")
@@ -210,7 +210,7 @@ class Supervisor:
         self._tell(study.id, "progress")
 
     def _tell_best(self, study: SubmittedStudy, followed: Followed) -> None:
-        """Tell webhooks of a best value that is new here; whether it was told before, the database knows."""
+        """Send webhooks a best value that is new to this server; the database knows whether it was sent before."""
         found = followed.progress()
         if found.best is not None and self._best.get(study.id) != found.best:
             with self._database.changing() as connection:
@@ -218,7 +218,7 @@ class Supervisor:
             self._best[study.id] = found.best
 
     def _foretell(self, study: SubmittedStudy, followed: Followed) -> None:
-        """Note when its end is expected: at its start and at each doubling of its time."""
+        """Note the study's expected end: at its start and at each doubling of its time."""
         now, left = self._clock(), followed.progress().left
         if left is None or study.started is None or study.state is not State.RUNNING:
             return
@@ -229,7 +229,7 @@ class Supervisor:
                 foretold.note(connection, study.id, now, now + left[0], now + left[2])
 
     def _order(self, study: SubmittedStudy, look: Look) -> None:
-        """Tell a driver once what is wanted of it; where it doesn't obey in time, less kindly."""
+        """Send a driver an order once; if it doesn't obey in time, interrupt it, then kill it."""
         verb, waited = _ORDERS[study.state], self._clock() - study.changed
         given = (study.id, study.attempt, verb)
         if look.run is not None and given not in self._ordered:
@@ -272,7 +272,7 @@ class Supervisor:
             self._troubles.tried(study.id, "keep its results", partial(followed.keep, self._records))
 
     def _following(self, study: SubmittedStudy, look: Look) -> Next:
-        """What becomes of a study whose driver is gone; it doesn't keep its devices though nobody can tell."""
+        """The next state of a study whose driver has ended; its devices are freed even if this fails."""
         try:
             folder = self._folder.attempt(study.id, study.attempt)
             log = self._runs(study).log(folder, LOG_END_BYTES).decode(errors="replace")
@@ -285,7 +285,7 @@ class Supervisor:
             return unreadable(study, describe_error(error), self._clock())
 
     def _close(self, study: SubmittedStudy, followed: Followed, columns: dict[str, object]) -> None:
-        """Take the last words of a search, and what it came to."""
+        """Read the last events of a search, and store its result."""
         followed.close()
         self._tell_best(study, followed)
         self._best.pop(study.id, None)
@@ -319,7 +319,9 @@ class Supervisor:
         self._tell(study, "state")
 
     def _start(self, start: Start) -> None:
-        """Say in the database that a driver starts, then start it: one that nobody knows of would be worse."""
+        """Write into the database that a driver starts, then start it: an unknown driver would be worse than a missing
+        one.
+        """
         with self._database.changing() as connection:
             now = self._clock()
             study = studies.get(connection, start.study)
@@ -336,7 +338,7 @@ class Supervisor:
             self._runs(study).start(self._task(study, start.devices), folder)
         except OSError as error:  # too many processes, or a full disk
             self._troubles.warn(study.id, f"its driver could not be started: {describe_error(error)}")
-        except Exception as error:  # what nobody foresaw: it counts as a death, too
+        except Exception as error:  # an unexpected error: it counts as a death, too
             _log.exception("study %d: its driver could not be started", study.id)
             note_end(folder, f"it could not be started: {describe_error(error)}")
 
@@ -358,7 +360,7 @@ class Supervisor:
 
 
 def _run_end(path: str | None) -> RunEnd | None:
-    """What the run folder says of its search; None where there is none."""
+    """What the run folder says about its search; None if there is no run folder."""
     if path is None:
         return None
     with suppress(RunFolderError):

@@ -1,4 +1,4 @@
-"""Who is told of changes: the streams of the web part, and whoever else subscribes."""
+"""The listeners of changes: the streams of the web part, and other subscribers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """Those who are told; from any thread."""
+    """Functions that are called with each change; may be used from any thread."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
         self._changing = threading.Lock()
 
     def add(self, listener: Listener) -> Callable[[], None]:
-        """Tell this one, too; returns what ends that."""
+        """Call this one, too; returns a function that removes it."""
         with self._changing:
             self._listeners.append(listener)
 
@@ -32,7 +32,7 @@ class Listeners:
         return leave
 
     def tell(self, change: Change) -> None:
-        """Call each of them; one's trouble is no other's."""
+        """Call each of them; an error of one doesn't affect the others."""
         with self._changing:
             listeners = list(self._listeners)
         for listener in listeners:

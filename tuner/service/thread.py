@@ -27,7 +27,7 @@ class ServerThread:
         return self._ended.wait(seconds)
 
     def end(self, wake: Callable[[], None] = lambda: None) -> None:
-        """Ask it to end, and wait until it has; `wake` ends a wait of its own."""
+        """Ask it to end, and wait until it has; `wake` ends its own wait."""
         self._ended.set()
         wake()
         if self._thread.is_alive():

@@ -1,4 +1,6 @@
-"""What goes wrong with one study: it holds up no other, its owner sees it, and it is tried again, ever later."""
+"""Handles errors of one study: other studies go on, its owner sees them, and the step is tried again with longer
+waits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ Tell = Callable[[int, Literal["state", "progress"]], None]
 
 @dataclass(frozen=True)
 class Trouble:
-    """A step that failed for a reason that nobody foresaw: in words, how often, and until when it is left alone."""
+    """A step that failed unexpectedly: the reason, how often, and until when it isn't tried again."""
 
     words: str
     times: int
@@ -46,16 +48,16 @@ class Troubles:
         work: Callable[[], None],
         expected: tuple[type[Exception], ...] = (OSError, TunerError),
     ) -> None:
-        """Do a step for a study, unless it went wrong a moment ago. No error leaves this.
+        """Do a step for a study, unless it failed a moment ago. Never raises.
 
-        What is `expected` may be over at the next pass already, and is only warned of.
+        An `expected` error may be over at the next pass, and is only logged as a warning.
         """
         if self.rests(study, step):
             return
         try:
             work()
         except ServiceError as error:
-            if error.code is not Code.CONFLICT:  # somebody changed it meanwhile: the next pass sees that
+            if error.code is not Code.CONFLICT:  # somebody changed the study meanwhile: the next pass sees that
                 self.warn(study, str(error))
         except expected as error:
             self.warn(study, describe_error(error))
@@ -65,26 +67,26 @@ class Troubles:
         self._standing.pop((study, step), None)
 
     def tried(self, study: int, step: str, work: Callable[[], None]) -> None:
-        """Do a step that comes once. No error leaves this."""
+        """Do a step that comes once. Never raises."""
         try:
             work()
         except Exception:
             _log.exception("study %d: the server failed to %s", study, step)
 
     def rests(self, study: int, step: str) -> bool:
-        """Whether it went wrong a moment ago."""
+        """Whether it failed a moment ago, so that it has to wait."""
         known = self._standing.get((study, step))
         return known is not None and time.monotonic() < known.until
 
     def of(self, study: int) -> str | None:
-        """What its owner is told of the steps that fail now."""
+        """The sentence for its owner about the steps that fail now."""
         for (one, step), trouble in list(self._standing.items()):
             if one == study:
                 return _told(step, trouble.words)
         return None
 
     def forget(self, study: int) -> None:
-        """Its driver is gone, and with it what failed."""
+        """Forget the failures of a driver that has ended."""
         for key in [key for key in list(self._standing) if key[0] == study]:
             self._standing.pop(key, None)
 
@@ -107,7 +109,7 @@ class Troubles:
             self._say(study, _told(step, words))
 
     def _say(self, study: int, reason: str) -> None:
-        """To its owner, where no other reason matters more, and into its history."""
+        """Tell its owner, if no other reason is more important, and write it into the study's history."""
         try:
             with self._database.changing() as connection:
                 if studies.get(connection, study).state in _EXPLAINED:

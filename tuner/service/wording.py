@@ -1,4 +1,4 @@
-"""What a study has come to, in a few words, for pages and commands alike."""
+"""The result of a study in a few words, for pages and commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search spaces: domains, and the mapping of names to them that is searched. Imports nothing but numpy."""
+"""Search spaces: domains, and mappings from names to domains. Imports only numpy."""
 
 from tuner.space.choices import Choice, GridSearch
 from tuner.space.constructors import (

@@ -44,7 +44,7 @@ class Choice(Domain):
         return list(self.options)
 
     def index(self, value: Any) -> int | None:
-        """Where the value stands in the list; None if it doesn't."""
+        """The value's position in the list; None if it isn't in it."""
         exact = self._positions.get(canonical(value))
         if exact is not None:
             return exact

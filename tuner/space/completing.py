@@ -1,4 +1,4 @@
-"""Drawing what a configuration lacks: random values, and what `sample_from` functions make of the others."""
+"""Fills in missing parts of a configuration: random values, and results of `sample_from` functions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class Sampler:
         self._dimensions, self._conditions, self._unflatten = dimensions, conditions, unflatten
 
     def complete(self, given: Mapping[str, Any], generator: np.random.Generator) -> dict[str, Any]:
-        """What is given, by dotted names, with what is missing drawn such that what is given is active.
+        """The given values, by dotted names, and drawn values for the missing ones, such that all given ones are
+        active.
 
-        Raises SpaceError where a function fails.
+        Raises SpaceError if a function fails.
         """
         flat = dict(given)
         demanded = self._conditions.demanded(flat)
@@ -83,7 +84,7 @@ class Sampler:
 
 
 class NotSampled(KeyError, AttributeError):  # noqa: N818 -- a state, for the loop that resolves functions
-    """A `sample_from` function asked for what the configuration doesn't have, or not yet."""
+    """A `sample_from` function asked for a value that the configuration doesn't have, or doesn't have yet."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)

@@ -74,7 +74,7 @@ class ConditionGraph:
         return left
 
     def check_together(self, flat: Mapping[str, Any], where: str) -> None:
-        """Raise SpaceError where the named dimensions exclude each other."""
+        """Raise SpaceError if the named dimensions exclude each other."""
         for other, allowed in self.demanded(flat).items():
             if not allowed:
                 names = [name for name in flat if other in self._demanded_by(name)]

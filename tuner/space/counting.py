@@ -61,7 +61,7 @@ class FiniteSpace:
         return sum(times * self._count(rest, {**flat, name: value}) for value, times in self._told_apart(name))
 
     def _told_apart(self, name: str) -> list[tuple[Any, int]]:
-        """The values that conditions ask of a dimension, once each; then one for all others, as often."""
+        """The values of a dimension that conditions mention, once each; then one for all others, with their number."""
         domain = self._dimensions[name]
         asked = {canonical(value): value for value in map(domain.coerce, self._conditions.asked_of(name))}
         others = int(domain.size) - len(asked)

@@ -1,4 +1,4 @@
-"""What one hyperparameter may be, whatever its kind: the kinds are in `numeric`, `choices` and `functions`.
+"""The base class of domains; the kinds are in `numeric`, `choices` and `functions`.
 
 Users write them with the constructors of `tuner.space.constructors`.
 """

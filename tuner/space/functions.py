@@ -1,4 +1,4 @@
-"""Hyperparameters that a function makes of the others."""
+"""Hyperparameters that a function computes from the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.space.values import plain
 
 @dataclass(frozen=True)
 class SampleFrom(Domain):
-    """Whatever a function makes of the rest of the configuration; takes no part in encoding.
+    """A value that a function computes from the rest of the configuration; it is not part of the encoding.
 
     A function that draws random numbers of its own draws them outside of the study's seed.
     """
@@ -38,7 +38,7 @@ class SampleFrom(Domain):
             )
 
     def resolve(self, config: dict[str, Any]) -> Any:
-        """What the function makes of the configuration, as plain values; it may also take no argument."""
+        """The function's result for the configuration, as plain values; the function may also take no argument."""
         return plain(self.function(config) if self._takes(1) else self.function())
 
     def _takes(self, arguments: int) -> bool:

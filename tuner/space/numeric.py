@@ -228,7 +228,7 @@ class Integer(_Range):
         return min(max(math.floor(value / step + 0.5), first), last) * step
 
     def _edges(self) -> tuple[float, float]:
-        """Half a step beyond the first and last value, so that every value has a bin of its own."""
+        """Half a step beyond the first and last value, so that every value has its own bin."""
         step = int(self.q or 1)
         first, last = (multiple * step for multiple in self._steps())
         return (max(first - step / 2, first / 2) if self.log else first - step / 2), last + step / 2

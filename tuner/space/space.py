@@ -103,7 +103,7 @@ class Space:
         """The configuration with what is missing sampled and the constants filled in.
 
         What is missing is drawn such that what is given is part of the configuration and the constraint holds;
-        `sample_from` functions may use each other's values. Raises SpaceError where a function fails, or the constraint
+        `sample_from` functions may use each other's values. Raises SpaceError if a function fails, or the constraint
         holds for none of many draws.
         """
         sampler = Sampler(self.dimensions, self._conditions, self.unflatten)
@@ -120,7 +120,7 @@ class Space:
         )
 
     def allows(self, config: Config) -> bool:
-        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError where it fails."""
+        """Whether the constraint, if any, holds for a whole configuration. Raises SpaceError if it fails."""
         if self.constraint is None:
             return True
         try:
@@ -161,7 +161,7 @@ class Space:
         return self.unflatten(result)
 
     def project(self, config: Config) -> Config:
-        """What of a configuration of another version of this space fits here; constants are this space's."""
+        """The part of a configuration of another version of this space that fits here; constants are this space's."""
         flat = self.flatten(config)
         kept = {
             n: self.dimensions[n].coerce(v)
@@ -242,7 +242,7 @@ class Space:
         yield from filter(self.allows, configs)
 
     def key(self, config: Config) -> str:
-        """A text that two configurations share exactly where they are the same to a trial."""
+        """A text that two configurations share exactly if they are the same for a trial."""
         return canonical({name: self._coerce(name, value) for name, value in self.flatten(config).items()})
 
     def flatten(self, config: Mapping[str, Any]) -> dict[str, Any]:

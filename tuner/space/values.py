@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
 def canonical(value: Any) -> str:
     """A text that equal values share and others don't: 1, 1.0 and True differ, a list and a tuple don't.
 
-    The same in any process, but for lambdas, local functions and objects whose repr is their address; so it doesn't
+    The same in any process, except for lambdas, local functions and objects whose repr is their address; so it doesn't
     say which of several study files of one name a function is from.
     """
     value = plain(value)

@@ -1,1 +1,1 @@
-"""Where a run lies: folders on disks and in object stores, what survives a crash, who may write."""
+"""Where runs are stored: folders on disks and in object stores, crash-safe writing, and who may write."""

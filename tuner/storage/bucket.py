@@ -1,4 +1,4 @@
-"""What lies under a URI of an object store, and its bytes: names, sizes and ETags, which pyarrow doesn't tell."""
+"""The objects under a URI of an object store: names, sizes, contents, and ETags, which pyarrow doesn't provide."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stored:
     Attributes:
         name: from the prefix that was listed, with / between its parts
         size: in bytes
-        etag: changes with the content; None where the store has none
+        etag: changes with the content; None if the store has none
     """
 
     name: str
@@ -46,7 +46,7 @@ class Stored:
 class Bucket:
     """A bucket of an object store (s3, gs, abfs), read below one prefix or at one object.
 
-    Endpoint and account are found as for a run's folder. Methods raise StoreProblem where the store refuses, has no
+    Endpoint and account are found as for a run's folder. Methods raise StoreProblem if the store refuses, has no
     such thing, or can't be reached for two minutes (at once where it never was).
     """
 
@@ -171,7 +171,7 @@ def _told(bucket: Bucket) -> Iterator[None]:
 
 
 def _short(text: str) -> str:
-    """The first line of what a library says, without XML; the store's own word for it where there is one."""
+    """The first line of a library's error, without XML; the store's own code if there is one."""
     code, status = _CODE.search(text), _STATUS.search(text)
     line = text.partition("\n")[0].partition("<")[0].rstrip(" :-")
     if status:

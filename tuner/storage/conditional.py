@@ -1,7 +1,7 @@
-"""Objects written only where there is none yet, which pyarrow's file systems can't; obstore can (conditional PUT).
+"""Writes an object only if it doesn't exist yet (conditional PUT), by obstore; pyarrow's file systems can't do this.
 
 Accounts are found where pyarrow finds them: in the URI, the AWS_… variables, the shared credentials file, the role of
-the machine. What only the AWS command line knows (single sign-on) needs the boto3 package beside.
+the machine. Accounts that only the AWS command line knows (single sign-on) need the boto3 package, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than wh
 def create_object(uri: str, path: str, content: bytes, filesystem: FileSystem) -> bool:
     """Write the object at `path`, which begins with its bucket, unless it is there; whether this call wrote it.
 
-    Raises UnconditionalStore where that can't be had, and RunFolderError where the store refuses.
+    Raises UnconditionalStore if that can't be had, and RunFolderError where the store refuses.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError

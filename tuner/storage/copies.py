@@ -1,4 +1,5 @@
-"""Objects of a store, copied into this machine's cache once: whole or absent, resumed after a kill, one process at it.
+"""Copies objects of a store into this machine's cache once: complete or absent, resumed after a kill, one process at a
+time.
 
     CACHE/objects/URI'S KEY/VERSION/files/…        what was copied, never changed afterwards
                            /VERSION/manifest.json  names, sizes and ETags; a version is a digest of these
@@ -44,7 +45,7 @@ _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 @dataclass(frozen=True)
 class Listing:
-    """What a URI stands for at one moment.
+    """The objects under a URI at one moment.
 
     Attributes:
         uri: of a prefix, or of one object
@@ -72,7 +73,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Copy:
-    """Where a version of what lies at a URI is, or will be, on this machine; without a version the one copied last."""
+    """The place on this machine of a version of a URI's objects; without a version, of the one that was copied last."""
 
     uri: str
     version: str | None = None
@@ -138,7 +139,7 @@ def listed_alone(uri: str) -> Listing:
 
 
 def check_room(listing: Listing) -> None:
-    """Raise StoreProblem where this machine's cache has no room for what isn't there yet."""
+    """Raise StoreProblem if this machine's cache has no room for what isn't there yet."""
     copy = Copy(listing.uri, listing.version)
     if not copy.is_present:
         there = sum(path.stat().st_size for path in _files_of(copy.base / f"{PARTIAL}{listing.version}"))
@@ -148,7 +149,7 @@ def check_room(listing: Listing) -> None:
 def fetch(listing: Listing) -> Copy:
     """Copy all of it, unless that was done; other processes that want it meanwhile wait.
 
-    Raises StoreProblem where the store can't give it, or the cache can't take it; what was copied stays for the next
+    Raises StoreProblem if the store can't give it, or the cache can't take it; what was copied stays for the next
     try.
     """
     copy = Copy(listing.uri, listing.version)

@@ -1,4 +1,4 @@
-"""Writes to a disk that are whole or absent, also after a power cut and on a network file system."""
+"""Writes files completely or not at all, also with a power cut and on a network file system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def written_beside(target: Path, content: bytes) -> Iterator[Path]:
 
 
 def linked(temporary: Path, target: Path, content: bytes) -> bool:
-    """A link is whole or absent, and made by one process alone, on NFS too."""
+    """A link appears completely or not at all, and only one process can make it, also on NFS."""
     try:
         os.link(temporary, target)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Where a run lies: a folder on a disk here, or on an object store (object_folder.py), with the same few verbs."""
+"""The folder of a run: on a disk, or on an object store (object_folder.py), with the same few methods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Folder(ABC):
 
     @abstractmethod
     def read_at_most(self, name: str, most: int) -> bytes:
-        """The first `most` bytes of what anybody may have put there; raises OSError for what is no regular file."""
+        """The first `most` bytes of a file that may come from anybody; raises OSError if it is not a regular file."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
@@ -58,7 +58,7 @@ class Folder(ABC):
 
     @abstractmethod
     def create(self, name: str, content: bytes) -> bool:
-        """Write the file unless it is there; whether it was this call that wrote it.
+        """Write the file unless it exists; returns whether this call wrote it.
 
         Of several callers, on any machines, exactly one gets True. `content` is one that no other
         caller writes.
@@ -133,7 +133,7 @@ class LocalFolder(Folder):
         return self.path.name
 
     def inside(self, name: str) -> Path:
-        """The path of a file or folder in this one; raises RunFolderError where it would lie elsewhere."""
+        """The path of a file or folder in this one; raises RunFolderError if it would lie elsewhere."""
         path = self.path / inner_name(name, self.uri)
         if not _leads_into(path, self.path):
             raise _outside(name, self.uri)
@@ -233,7 +233,7 @@ class LocalFolder(Folder):
 
 
 def inner_name(name: str, uri: str) -> str:
-    """The name, which is one inside the folder at `uri`; raises RunFolderError where it isn't."""
+    """The name, which is one inside the folder at `uri`; raises RunFolderError if it isn't."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise _outside(name, uri)

@@ -1,4 +1,4 @@
-"""Which process it is, and whether it lives: more than a number that another process may have by now."""
+"""Identifies a process by more than its number, which another process may have by now, and says whether it lives."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CLOCK_SLACK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process among all that ever ran; what the system doesn't tell is None.
+    """A unique identity of a process; fields that the system doesn't provide are None.
 
     A number means something only within the boot and the PID namespace it was given in: containers of a machine share
-    its boot but not their processes. The start is what tells a process from an earlier one with its number.
+    its boot but not their processes. The start time distinguishes a process from an earlier one with the same number.
     """
 
     pid: int

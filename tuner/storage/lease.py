@@ -1,4 +1,4 @@
-"""Who drives a run now: a lease in its folder, which one process at a time holds and renews.
+"""The lease in a run's folder: only one process at a time holds and renews it, and drives the run.
 
 The lease is the file of the highest number in `lease/`. A process takes it by creating the next number, which the
 storage grants to one alone (a hard link on a disk and on NFS, a conditional PUT on an object store), and deletes the
@@ -54,7 +54,7 @@ class Holder:
         return self.process.pid
 
     def lives(self) -> bool | None:
-        """Whether it still drives the run; None if that can't be found out from here."""
+        """Whether it still drives the run; None if that can't be known from here."""
         if self.released:
             return False
         if self.process == ProcessIdentity.current() and self.process.start is not None:
@@ -158,7 +158,7 @@ def held(folder: Folder, *, take_over: bool = False, pace: Pace | None = None) -
     A process that is suspended right after it asked `lost` can still write when it is woken; nothing but the storage
     could prevent that.
 
-    Raises RunFolderError where another process holds it, or the folder can't be written to.
+    Raises RunFolderError if another process holds it, or the folder can't be written to.
     """
     lease, ousted = _take(folder, take_over, pace or Pace())
     try:
@@ -207,7 +207,7 @@ def _take(folder: Folder, take_over: bool, pace: Pace) -> tuple[Lease, _Entry | 
 
 
 def _taken(folder: Folder, take_over: bool, pace: Pace) -> tuple[Lease, _Entry | None]:
-    """Try until this process has the lease, or another one is seen to."""
+    """Try until this process has the lease, or sees that another one has it."""
     entry = _newest(folder)
     to_oust = entry if take_over and entry is not None and entry.lives() is not False else None
     while True:
@@ -243,7 +243,7 @@ def _created(folder: Folder, number: int, pace: Pace) -> Lease | None:
 
 
 def _await_end(folder: Folder, entry: _Entry, pace: Pace) -> None:
-    """Return once the holder is dead or its lease has run out; raises RunFolderError where it lives."""
+    """Return once the holder is dead or its lease has run out; raises RunFolderError if it lives."""
     lives = entry.lives()
     if lives is None:
         left = pace.expire_seconds - _age(folder, entry)

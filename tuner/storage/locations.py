@@ -1,4 +1,4 @@
-"""Where folders are found and what is allowed there: opening one by its path or URI, writing, running its code."""
+"""Opens folders by path or URI, and checks whether their files may be written and their code may be run."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _missing(folder: Folder) -> list[Path]:
 def fetched_file(folder: Folder, name: str, target: Path) -> Path:
     """A local path of the file: its own, or that of a copy in the folder `target`.
 
-    Raises RunFolderError where it can't be read.
+    Raises RunFolderError if it can't be read.
     """
     if isinstance(folder, LocalFolder):
         return folder.inside(name)

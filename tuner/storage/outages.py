@@ -1,4 +1,4 @@
-"""An object store that answers no more for a while is waited for, rather than the search ended."""
+"""Waits for an object store that doesn't answer for a while, so that the search doesn't end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _PASSING = re.compile(
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
     r"|HTTP error|status code: (5\d\d|429)|error decoding response body"
 )
-_answered: set[str] = set()  # stores that have answered to this process: a wrong address is told at once
+_answered: set[str] = (
+    set()
+)  # stores that have answered before; errors of others, such as a wrong address, are raised at once
 _lock = threading.Lock()
 Method = TypeVar("Method", bound=Callable[..., Any])
 

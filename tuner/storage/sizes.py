@@ -1,4 +1,4 @@
-"""How many bytes lie at a path, and how many its disk has left."""
+"""The size of files at a path, and the free space of its disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _entry_bytes(entry: os.DirEntry[str]) -> int:
 
 
 def disk_of(path: Path) -> Disk | None:
-    """The file system that a path lies on, or will once it is there; None where the system doesn't say."""
+    """The file system that a path lies on, or will once it is there; None if the system doesn't say."""
     there = next((each for each in (path, *path.parents) if each.exists()), None)
     if there is None:
         return None

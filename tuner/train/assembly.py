@@ -66,7 +66,7 @@ class Parts:
 
     @property
     def best_module(self) -> nn.Module:
-        """What is validated and kept: the network, or the moving average of its weights."""
+        """The module that is validated and saved: the network, or the moving average of its weights."""
         return self.module if self.average is None else self.average.module
 
     @property
@@ -76,11 +76,11 @@ class Parts:
 
     @property
     def feed(self) -> Feed:
-        """What an epoch goes over now."""
+        """The feed of the present epoch."""
         return self.feeds.of_epoch(head_alone=self.fine_tuning.only_the_head_learns, probing=self.fine_tuning.probing)
 
     def open_stages(self, count: int) -> None:
-        """Let so many stages learn, if they don't yet."""
+        """Let this many stages learn, if they don't yet."""
         for group in parameter_groups(self.fine_tuning.open(count), self.chosen["weight_decay"]):
             self.optimizer.add_param_group(group)
             self.strategy.parameters_changed()
@@ -177,7 +177,7 @@ def _objective(splits: Splits, chosen: dict[str, Any], device: torch.device) -> 
 def _remembered(
     trial: ImageClassifier, chosen: dict[str, Any], splits: Splits, device: torch.device, *, whole: bool
 ) -> RememberedSeconds | None:
-    """What is known of steps like this trial's; None if nothing is measured, or the model is the user's own."""
+    """Remembered times of steps like this trial's; None if nothing was measured, or the model is the user's own."""
     if device.type != "cuda" or not isinstance(trial.model, str):
         return None
     sizes = splits.channels, splits.image_size, len(splits.classes)

@@ -82,7 +82,7 @@ class Progress:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint into `folder`, which may hold an older one; a crash can't pass a part off as the whole.
 
-    Raises OSError where it can't be written.
+    Raises OSError if it can't be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / INDEX).unlink(missing_ok=True)
@@ -159,7 +159,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 
 def _write_text(path: Path, text: str) -> None:
-    """All or nothing: beside, then renamed."""
+    """Completely or not at all: written to another name, then renamed."""
     beside = path.with_suffix(".part")
     with beside.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -179,7 +179,7 @@ def _mark(path: Path) -> dict[str, Any]:
 
 
 def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
-    """Let a trainer go on from the first checkpoint that is whole and fits; what is wrong with those before it.
+    """Let a trainer go on from the first checkpoint that is complete and fits; returns the problems of those before it.
 
     With none it starts from its beginning. Of several processes all call it, and process 0 alone reaches the files.
     """
@@ -188,12 +188,12 @@ def load_first_whole(trainer: Any, candidates: Sequence[Path]) -> list[str]:
         problem = _go_on_from(trainer, candidate)
         if problem is None:
             break
-        problems.append(f"a checkpoint is passed over: {problem}")
+        problems.append(f"a checkpoint is skipped: {problem}")
     return problems
 
 
 def _go_on_from(trainer: Any, candidate: Path) -> str | None:
-    """What is wrong with a checkpoint, None if the trainer goes on from it."""
+    """The problem with a checkpoint; None if the trainer goes on from it."""
     group = trainer.group
     checkpoint, problem = group.told(_try_to_read(candidate) if group.rank == 0 else [None, None])
     if checkpoint is None:

@@ -1,4 +1,4 @@
-"""What can be wrong with a trial: its model's answers, the number of its images, its loss."""
+"""Checks of a trial: its model's outputs, the number of its images, its loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_outputs(module: nn.Module, trial: ImageClassifier, splits: Splits) -> 
 
 
 def check_images(images: int, least: int) -> None:
-    """Raise TrialError where several devices, which need `least` training images, have too few between them."""
+    """Raise TrialError if several devices, which need `least` training images, have too few between them."""
     if images < least > LEAST_BATCH:
         raise TrialError(
             f"devices that share each batch need {LEAST_BATCH} training images each, {least} in total, "

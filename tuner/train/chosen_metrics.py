@@ -16,7 +16,7 @@ from tuner.trial.metrics import ChosenMetric, NamedMetric, RecallAtPrecision
 
 
 def values_of(chosen: Iterable[ChosenMetric], logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Tensor:
-    """What logits [N, C] for labels [N] come to by each of M metrics: [M] float32 on the logits' device."""
+    """The values of M metrics for logits [N, C] and labels [N]: [M] float32 on the logits' device."""
     labels = labels.to(logits.device)
     with torch.inference_mode(), _without_warnings():
         probabilities = logits.float().softmax(1)

@@ -57,7 +57,7 @@ class CompiledNetwork:
         return self._compiled(images)
 
     def release(self) -> None:
-        """Give back what compiling took, in memory and processes; the network is compiled anew if it is used again."""
+        """Release the memory and processes of compiling; the network is compiled again if it is used again."""
         if self._compiled is not None:
             self._compiled = None
             release_compiler()

@@ -2,7 +2,7 @@
 
 So an epoch means the same as in other trials, to early stopping, checkpoints and the search: after it every network has
 seen its training images as often, and what is reported is the mean over the parts. What comes in between is as if each
-network were a trial of its own, with a seed of its own.
+network were its own trial, with its own seed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SUMMED = ("seconds", "oom_retries")
 HIGHEST = ("memory_peak_bytes", "memory_bytes", "memory_reserved_bytes", "device_memory_bytes")
 LOWEST = ("micro_batch_size",)
 NORMAL_90 = 1.645  # standard errors to either side of a mean that 90 % lie within
-STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of so many values
+STUDENT_90 = {2: 6.314, 3: 2.920}  # the same by Student's t, of this many values
 
 
 def told_error(values: Sequence[float]) -> float:
-    """What is told as the standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
+    """The reported standard error of a metric's mean over the k parts of a cross-validation; NaN for none.
 
     The mean plus and minus 1.645 of it is a 90 % interval. It is that of `corrected_error`: quantiles of Student's t
     made the interval too wide in `benchmarks/folds.py`, except with two or three parts, whose spread tells too little.
@@ -57,7 +57,7 @@ def corrected_error(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """What one epoch of each network came to."""
+    """The results of one epoch of each network."""
 
     each: tuple[EpochResult, ...]
 
@@ -115,7 +115,7 @@ class CrossValidation:
         return CrossValidated(tuple(trainer.run_epoch() for trainer in self.trainers))
 
     def halve_micro_batch(self, times: int) -> None:
-        """As if memory had run out so often."""
+        """As if memory had run out this often."""
         for trainer in self.trainers:
             trainer.halve_micro_batch(times)
 
@@ -168,9 +168,10 @@ class CrossValidation:
 def trainer_of(
     trial: ImageClassifier, config: dict[str, Any], *, seed: int = 0, **how: Any
 ) -> Trainer | CrossValidation:
-    """What trains a trial: one network, or one for each part of its cross-validation; arguments as those of `Trainer`.
+    """The trainer of a trial: for one network, or for one per part of its cross-validation; arguments as those of
+    `Trainer`.
 
-    The networks start from the same weights where these are given. Each has a seed of its own, by the trial's and its
+    The networks start from the same weights where these are given. Each has its own seed, by the trial's and its
     part.
     """
     if not trial.folds:

@@ -1,4 +1,4 @@
-"""Fetching what a trial needs and this machine hasn't: from the servers of its publishers, and from object stores."""
+"""Downloads missing data and weights of a trial: from the servers of their publishers, and from object stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.trial.models import PublishedWeights
 from tuner.trial.stored import StoredFolder, check_unchanged, images_at, told_of_data, told_of_weights, weights_at
 
 _looked_through: set[StoredFolder] = set()  # by this process: copies whose files all have their sizes
-SILENCE_SECONDS = 10.0  # a server that sends nothing for so long is taken for unreachable
+SILENCE_SECONDS = 10.0  # a server that sends nothing for this long is taken for unreachable
 
 
 def download_missing(trial: ImageClassifier) -> None:
@@ -43,7 +43,7 @@ def download_missing(trial: ImageClassifier) -> None:
 def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
     """The file that training starts from, out of an object store copied into this machine's cache unless it is there.
 
-    None for random weights. Raises WeightsError where it can't be copied.
+    None for random weights. Raises WeightsError if it can't be copied.
     """
     uri, version = trial.stored_weights, dict(trial.copies).get(trial.stored_weights or "")
     if uri is None or Copy(uri, version).is_whole:
@@ -57,7 +57,7 @@ def fetch_stored_weights(trial: ImageClassifier) -> Path | None:
 def fetch_images(folder: StoredFolder) -> StoredFolder:
     """Copy images of an object store into this machine's cache unless they are there: once, and whole or not at all.
 
-    Returns the folder with the version that was copied. Raises DataError where they can't be copied, or where the store
+    Returns the folder with the version that was copied. Raises DataError if they can't be copied, or where the store
     has other ones now.
     """
     if folder in _looked_through or folder.copy.is_whole:

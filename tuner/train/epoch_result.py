@@ -1,4 +1,4 @@
-"""What a trainer tells of an epoch, and of the whole trial."""
+"""A trainer's results of an epoch, and notes about the whole trial."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tuner.train.evaluation import Metrics
 
 @dataclass(frozen=True)
 class EpochResult:
-    """What one epoch came to.
+    """The results of one epoch.
 
     Attributes:
         epoch: finished epochs, this one included
         train_loss: mean over the epoch's images of what was minimised
-        validation: what the answers to the validation split are worth; None where all its images are trained on
+        validation: metrics on the validation split; None if all its images are trained on
         learning_rate: of the epoch's last step, for layers without pretrained weights
         seconds: training and validation
         images_per_second: training images per second of training
@@ -27,7 +27,7 @@ class EpochResult:
             several devices that of the fullest one
         memory_bytes: held at the epoch's end, likewise
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not; NaN on the CPU
-        device_utilisation: share of the time in which the GPU was busy, with whoever's work; NaN on the CPU
+        device_utilisation: share of the time in which the GPU was busy, with any program's work; NaN on the CPU
         device_memory_bytes: used on the whole GPU at the epoch's end; NaN on the CPU
     """
 

@@ -1,4 +1,4 @@
-"""A model's answers to a split, and what they are worth."""
+"""A model's predictions for a split, and their metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOP = 5
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a model's answers to a split are worth.
+    """The metrics of a model's predictions for a split.
 
     Attributes:
         loss: mean cross-entropy
@@ -90,16 +90,16 @@ class Evaluator:
                 torch.cuda.empty_cache()
 
     def metrics(self, module: nn.Module, split: Split, normalise: Callable[[Tensor], Tensor]) -> Metrics:
-        """What the model's answers are worth."""
+        """The metrics of the model's predictions."""
         return metrics_of(self.logits(module, split, normalise), split.labels)
 
     def halve(self, times: int) -> None:
-        """Ask about half as many images at once, so often."""
+        """Ask about half as many images at once, this often."""
         self._halvings += times
 
     @contextmanager
     def at_most(self, images: int) -> Iterator[None]:
-        """Within it so many images at once, which memory was enough for before; large ones on the CPU fewer."""
+        """Within it this many images at once, which memory was enough for before; large ones on the CPU fewer."""
         self._most = images
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a frozen backbone makes of every image, computed once and kept for all trials of this machine.
+"""Features: the output of a frozen backbone for every image, computed once and stored for all trials of this machine.
 
 While nothing before the head learns and the images come unchanged, the head's inputs are the same in every epoch of
 every trial: training on them gives what training on the images gives, without the backbone.
@@ -121,7 +121,7 @@ class _Extraction:
         return {WHOLE: whole.split} | ({WHOLE_MIRRORED: whole.split} if self._mirrored else {})
 
     def array(self, part: str) -> np.ndarray:
-        """What the head gets for each image of a part: [N, features] float32."""
+        """The head's input for each image of a part: [N, features] float32."""
         split, normalise = self.parts[part], self._splits.normalisation
         with _Headless(self._network) as backbone:
             features = self._evaluator.logits(backbone, split, normalise)

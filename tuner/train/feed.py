@@ -1,4 +1,4 @@
-"""What an epoch goes over: images through the whole network, or the features that stand for them through the head."""
+"""The training data of an epoch: images through the whole network, or their stored features through the head."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Prepare(Protocol):
 
 @dataclass(frozen=True)
 class Feed:
-    """What goes through which part of the network: images through all of it, or features through the head.
+    """The data and the part of the network for it: images through all of it, or features through the head.
 
     Attributes:
         whole: whether it is all of the network

@@ -26,7 +26,7 @@ class FineTuning:
     """
 
     def __init__(self, network: Network, hyperparameters: dict[str, Any], epochs: int) -> None:
-        """Of a trial of so many epochs; nothing learns yet."""
+        """Of a trial of this many epochs; nothing learns yet."""
         self._network = network
         self._kind: str = hyperparameters["finetune"]
         self._every: int = hyperparameters["unfreeze_every"]

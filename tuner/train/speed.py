@@ -1,4 +1,4 @@
-"""What a trial of one kind costs on this machine: a few real steps on a few of its images, and how many there are."""
+"""The cost of a trial of one kind on this machine, from a few real steps on a few of its images and their number."""
 
 from __future__ import annotations
 

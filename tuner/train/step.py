@@ -1,4 +1,4 @@
-"""One step of the optimizer, in parts that fit into memory: a batch too big for it is halved, never given up."""
+"""One step of the optimizer, in parts that fit into memory: a batch that is too big is halved, not refused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class TrainingStep:
     """Takes steps on batches; when memory runs out it takes the same step again in micro-batches half the size.
 
     Gradients of micro-batches are accumulated, so the batch size of the optimizer stays what the configuration says.
-    What only made steps faster gives its memory back first. The micro-batch stays small until there was room for twice
-    of it for a while, see `Raising`; in a group, for the rest of the trial. Batch norm alone sees a difference, see
-    `batch_norm`.
+    Techniques that only make steps faster release their memory first. The micro-batch stays small until there was room
+    for twice of it for a while, see `Raising`; in a group, for the rest of the trial. Batch norm alone sees a
+    difference, see `batch_norm`.
 
     Attributes:
         micro_batch_size: images that go through the network at once, once memory has run out
@@ -148,7 +148,7 @@ class TrainingStep:
         return self.micro_batch_size >= self._whole or len(micro_batches(largest, self.micro_batch_size)) == 1
 
     def _weight(self, targets: Tensor) -> Tensor | int:
-        """What the group's whole batch is divided by for its mean."""
+        """The divisor for the mean over the group's whole batch."""
         weight = self._objective.weight(targets)
         if self._group.size == 1:
             return weight

@@ -40,12 +40,12 @@ Remembered = Callable[[bool], RememberedSeconds | None]
 class Stepping:
     """Takes a trial's steps.
 
-    While the whole network is trained, and while its head alone is trained on features, the way is chosen anew each.
+    For training the whole network, and for training only its head on features, the way is chosen separately.
 
     Attributes:
         loss: [] float64 on the device, the sum of the losses of an epoch's images so far
         path: how the last step was taken
-        notes: what was found of the ways, in sentences
+        notes: the results about the ways, in sentences
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Stepping:
             average: of the weights
             module: the whole network
             device: where it is
-            batch_size: images of a step, but for the last one of an epoch
+            batch_size: images of a step, except for the last one of an epoch
             alone: whether this process and device train by themselves; of several each step is taken eagerly
             path: how to take steps without measuring, where that is possible; None to measure
             remembered: what is known of steps through the whole network (True) or through its head (False)
@@ -108,7 +108,7 @@ class Stepping:
 
     @property
     def notes(self) -> list[str]:
-        """What was found of the ways, in sentences."""
+        """The results about the ways, in sentences."""
         return [note for choice in self._choices.values() for note in choice.notes]
 
     def take(
@@ -152,21 +152,21 @@ class Stepping:
             eagerly()
 
     def forget_recording(self) -> None:
-        """Record anew before the next step: tensors were replaced."""
+        """Record again before the next step: tensors were replaced."""
         if self._recorder is not None:
             self._recorder.release()
         self._static = self._static_of = None
         self._warm = 0
 
     def _release(self, path: str) -> None:
-        """Give back what a way of taking steps needed that isn't taken any more."""
+        """Release the resources of a way of taking steps that isn't used any more."""
         if path == GRAPH:
             self.forget_recording()
         elif path == COMPILED:
             self._network.release()
 
     def close(self) -> None:
-        """Give back what outlives a trial in its process: recorded and compiled code, processes that compiled it.
+        """Release what would outlive the trial in its process: recorded and compiled code, and compiler processes.
 
         Steps may be taken further, eagerly.
         """

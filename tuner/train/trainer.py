@@ -1,4 +1,4 @@
-"""One trial's training, epoch by epoch; knows nothing of who runs it."""
+"""One trial's training, epoch by epoch; independent of the code that runs it."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Trainer:
                     self._check_loss(float(self.parts.loss), "training")
 
     def halve_micro_batch(self, times: int) -> None:
-        """Let as few images through the network at once as if memory had run out so often."""
+        """Let as few images through the network at once as if memory had run out this often."""
         self.parts.evaluator.halve(times)
         step = self.parts.training_step
         halved = max(1, self.parts.strategy.part_of(self.parts.chosen["batch_size"]) // 2**times)
@@ -210,7 +210,7 @@ class Trainer:
         self.parts.stepping.close()
 
     def validate(self) -> Metrics:
-        """What the model's answers to the validation split are worth."""
+        """The model's metrics on the validation split."""
         with memory_errors("validation with one image at a time", SMALLER_MODEL):
             if self.parts.feed.whole:
                 return self.evaluate(self.parts.feed.validation)
@@ -219,7 +219,7 @@ class Trainer:
             return self._metrics(head, feed.validation, [feed.normalise])
 
     def evaluate(self, split: Split) -> Metrics:
-        """What the model's answers to any split of images are worth; takes no more memory than a training step."""
+        """The model's metrics on any split of images; takes no more memory than a training step."""
         self.parts.optimizer.zero_grad(set_to_none=True)
         steps = STEPS_AT_ONCE if self.parts.fine_tuning.everything_learns else 1
         with self.parts.evaluator.at_most(steps * self.parts.training_step.micro_batch_size):
@@ -267,7 +267,7 @@ class Trainer:
         self.epoch, self.step = progress.epoch, progress.step
 
     def batches(self, epoch: int) -> list[Tensor]:
-        """Indices of an epoch's batches in an order of its own; a last one too small for the group joins another."""
+        """Indices of an epoch's batches in its own order; a last one too small for the group joins another."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, ORDER, epoch))
         order = torch.randperm(len(self.splits.train), generator=generator)
         size = self.parts.chosen["batch_size"]

@@ -2,7 +2,7 @@
 
 It takes as long to import as torch itself, 1.4 CPU seconds, and 250 MB of each process. Two things load it by the way
 (torch 2.15, torchvision 0.29): torchvision, for one question, and optimizers, whose methods keep themselves out of
-compiled code. Where another version does so elsewhere, it is loaded as ever.
+compiled code. Where another version does so elsewhere, it is loaded as usual.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trial is, declared: an image classifier to fine-tune, or a function of the user's. Imports no torch."""
+"""Declarations of trials: an image classifier to fine-tune, or a user's function. Imports no torch."""
 
 from tuner.errors import StudyError, shown
 from tuner.trial.base import Trial
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def as_trial(trial: object) -> Trial:
-    """The trial that a study file means: a `Trial` as it is, a function wrapped.
+    """The trial of a study file: a `Trial` as it is, a function wrapped.
 
     Raises:
         StudyError: it is neither.

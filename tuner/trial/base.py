@@ -1,4 +1,4 @@
-"""What a trial is, to the rest of tuner."""
+"""The base class of trials."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Trial(ABC):
-    """What every trial of a study does with its configuration; a frozen declaration that starts nothing.
+    """The declaration of a study's trials; it is frozen and starts nothing.
 
     A new kind of trial is a frozen dataclass that says here what can be known without doing any work, and a class that
-    does the work, a `tuner.worker.implementation.Implementation`. Nothing else needs to know it: what isn't said
-    has a default, that of a trial which nothing is known of.
+    does the work, a `tuner.worker.implementation.Implementation`. Nothing else has to be changed for it: each method
+    has a default, for a trial about which nothing is known.
 
     Attributes:
         kind: what messages call such a trial, as in "the function 'train'"
-        implementation: "module:Class" of what does the work; imported by whoever needs work done, so that a
-            declaration loads neither torch nor Ray
+        implementation: "module:Class" that does the work; only imported where work is done, so that a declaration loads
+            neither torch nor Ray
         uses_gpu: whether a trial gets a GPU without being asked to, where there is one
         is_code: whether it does what the user's code says and nothing else: then only runs of the same code, by
             `source_fingerprint`, say anything about its hyperparameters
@@ -96,12 +96,14 @@ class Trial(ABC):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """What of the declaration is the user's code, which other processes can't import: a class of the user's own."""
+        """The parts of the declaration that are the user's code, which other processes can't import: a class of the
+        user's own.
+        """
         return () if type(self).__module__.startswith("tuner.") else (type(self),)
 
     @property
     def known_hyperparameters(self) -> Mapping[str, Hyperparameter]:
-        """What a configuration may hold, by name, with ranges and defaults; those that aren't known are missing."""
+        """The known hyperparameters of a configuration, by name, with ranges and defaults; unknown ones are missing."""
         return {}
 
     @property
@@ -122,11 +124,13 @@ class Trial(ABC):
         """Raise StudyError if a configuration of `space` can't work."""
 
     def within(self, space: Space) -> Self:
-        """The same trial, told which space its configurations come from."""
+        """The same trial, with the space from which its configurations come."""
         return self
 
     def notices(self, space: Space, max_epochs: int) -> list[str]:
-        """What can work but is hardly meant so, in sentences: for `check`, and for the start of a search."""
+        """Sentences about settings that are allowed but probably not intended, for `check` and the start of a
+        search.
+        """
         return []
 
     def check_files(self) -> None:
@@ -168,14 +172,14 @@ class Trial(ABC):
         return
 
     def look(self) -> FolderHeaders | None:
-        """What the headers of the trial's images tell within seconds; None where these aren't files of their own.
+        """What the headers of the trial's images show within seconds; None if the images aren't separate files.
 
-        Raises DataError where they aren't laid out as they must be.
+        Raises DataError if they aren't laid out as they must be.
         """
         return None
 
     def reads(self) -> str | None:
-        """What is looked through before the first trial, in words; None where that takes no time."""
+        """The data that is read before the first trial, in words; None if that takes no time."""
         return None
 
     def fingerprint(self) -> str | None:
@@ -192,12 +196,12 @@ class Trial(ABC):
     def source_fingerprint(self) -> str | None:
         """16 hexadecimal digits that change with the code of a trial that is nothing but the user's code.
 
-        None where it can't be read, and for trials that can be compared by their hyperparameters.
+        None if it can't be read, and for trials that can be compared by their hyperparameters.
         """
         return None
 
     def identity(self) -> dict[str, str]:
-        """What has to be the same for two trials of one configuration to be comparable, in words by name."""
+        """The properties that must be equal for two trials of one configuration to be comparable, in words by name."""
         return {}
 
     def with_options(self, *, weights: str | None = None, data_dir: str | None = None) -> Self:

@@ -1,4 +1,4 @@
-"""What an image classifier reads: which files these are, where they lie, and what has to be brought here first."""
+"""The files that an image classifier reads, where they are, and which have to be downloaded first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trial that tuner brings along: fine-tuning an image classifier."""
+"""The built-in trial: fine-tuning an image classifier."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ImageClassifier(ReadsFiles, Trial):
         candidates: the models that the space has, set by the study.
         copies: versions of what is copied from object stores, by URI, set when a search starts.
 
-    Long because it answers all that can be known of such trials without torch; its checks are modules beside it.
+    Long because it answers every question about such trials that needs no torch; its checks are in other modules.
     """
 
     kind: ClassVar[str] = "image classifier"
@@ -125,7 +125,7 @@ class ImageClassifier(ReadsFiles, Trial):
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """All of them, but none that shares the networks of a cross-validation out."""
+        """All of them; none for a cross-validation, whose networks can't be spread over devices."""
         return () if self.folds else tuple(STRATEGIES)
 
     @property
@@ -272,7 +272,7 @@ class ImageClassifier(ReadsFiles, Trial):
         return Framing(facts.image_size(preferred)) if preferred or facts.min_size > 1 else None
 
     def asked_size(self, config: Mapping[str, Any]) -> int | None:
-        """The image size that a configuration has; None where it leaves it to data and weights."""
+        """The image size that a configuration has; None if it leaves it to data and weights."""
         return None if config.get("image_size") is None else int(config["image_size"])
 
     def check(self, space: Space) -> None:

@@ -1,4 +1,4 @@
-"""What a data set is, to the rest of tuner: which files it is made of, and what can be known of them without torch."""
+"""The base class of data sets: their files, and what can be known about them without torch."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Source(ABC):
         return tuple((str(path), path.stat().st_mtime_ns) for path in self.files(data_dir))
 
     def class_names(self) -> tuple[str, ...] | None:
-        """The names that a quick look finds, in the order of the labels; None where it takes more."""
+        """The names that a quick look finds, in the order of the labels; None if it takes more."""
         return None
 
     def count_classes(self) -> int | None:
-        """How many classes a quick look finds; None where it takes more."""
+        """How many classes a quick look finds; None if it takes more."""
         return self.classes
 
 

@@ -13,7 +13,7 @@ from tuner.trial.base import Trial
 
 @dataclass(frozen=True)
 class External(Trial):
-    """A trial that is handed out by `tuner.Search` and run by whoever asks for it.
+    """A trial that is handed out by `tuner.Search` and run by the program that asks for it.
 
     `name` says what is run: a search learns from earlier runs of the same name alone. Raises StudyError for a name that
     is no text, or empty.

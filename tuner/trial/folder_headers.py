@@ -1,4 +1,6 @@
-"""What headers and file sizes tell of a folder of images, in seconds and without torch: what `tuner check` shows."""
+"""Facts about a folder of images from headers and file sizes, in seconds and without torch; `tuner check` shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ NAMED = 3  # examples in a sentence
 SPLITS = ("train", "validation", "test")
 FOLDERS = {"train": "train/", "validation": "val/", "test": "test/"}
 FEW = 50  # images of a split, below which its figures are coarse
-UNEVEN = 10  # the largest class has so many times the images of the smallest
+UNEVEN = 10  # the largest class has this many times the images of the smallest
 
 Place = tuple[str, str, Path]  # split, class, file
 
@@ -30,7 +32,7 @@ class FolderHeaders:
     """A folder of images as its files' names, sizes and headers tell it.
 
     Attributes:
-        counts: images by class and split, but for those whose headers say that they can't be read
+        counts: images by class and split, except for those whose headers say that they can't be read
         opened: images whose headers were read
         sizes: width and height of the smallest, the middle and the largest of these; None without any
         modes: how many of these have which of Pillow's modes, such as RGB and L
@@ -64,7 +66,7 @@ class FolderHeaders:
 
 
 def folder_headers(folder: Folder, *, validation: Validation = None, identical: bool = True) -> FolderHeaders:
-    """Look at a folder of images; raises DataError where it isn't laid out as a class per subfolder.
+    """Look at a folder of images; raises DataError if it isn't laid out as a class per subfolder.
 
     `validation` is the study's; `identical=False` leaves out the search for identical files, for those who decode them
     all.
@@ -186,7 +188,7 @@ def _duplicates(folder: Folder, places: list[Place]) -> Iterator[str]:
     if across:
         yield f"{_images(len(across))} in two classes: {_listed(across)}; delete the wrong ones"
     if leaks:
-        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; the later split's figures are too good by them"
+        yield f"{_images(len(leaks))} in two splits: {_listed(leaks)}; they make the later split's metrics too good"
 
 
 def _same_content(places: list[Place]) -> Iterator[list[Place]]:

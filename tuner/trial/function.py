@@ -39,7 +39,7 @@ class FunctionTrial(Trial):
         return (self.function,)
 
     def identity(self) -> dict[str, str]:
-        """The function's name: its code may be mended."""
+        """The function's name only, because its code may be corrected."""
         return {"trial": self.name}
 
     def source_fingerprint(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What a hyperparameter is: the values that it may have, and what is said of others."""
+"""A hyperparameter: its allowed values, and the messages about others."""
 
 from __future__ import annotations
 

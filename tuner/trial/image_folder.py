@@ -1,4 +1,4 @@
-"""Image files in folders, a class per subfolder: what is there, and what of it can't be taken for an image."""
+"""Image files in folders, a class per subfolder: the images, and the files that can't be images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.errors import DataError
 from tuner.trial.data_source import Source, digest
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # passed over like hidden files, without a word
+OF_FILE_MANAGERS = frozenset({"thumbs.db", "desktop.ini", "icon\r"})  # silently skipped, like hidden files
 
 ImageFiles = dict[str, dict[str, list[Path]]]  # split ("train" | "validation" | "test") -> class -> files, all sorted
 
@@ -137,7 +137,7 @@ class Folder(Source):
         return Found({split: classes for split, classes in images.items() if classes}, tuple(_sorted(left_out)))
 
     def relative(self, path: Path) -> str:
-        """A path as it is told: from the folder, with / between its parts."""
+        """A path for messages: relative to the folder, with / between its parts."""
         return path.relative_to(self.path).as_posix()
 
     def _check_classes(self, images: ImageFiles, left_out: list[LeftOut]) -> None:

@@ -30,7 +30,7 @@ def most_pixels() -> int:
 
 @contextmanager
 def most_pixels_alone() -> Iterator[int]:
-    """`most_pixels`, which within the block is looked at by whoever opens images, and not Pillow's own limit."""
+    """`most_pixels`; within the block this limit applies when images are opened, and not Pillow's own."""
     from PIL import Image
 
     limit, before = most_pixels(), Image.MAX_IMAGE_PIXELS
@@ -42,7 +42,7 @@ def most_pixels_alone() -> Iterator[int]:
 
 
 def too_large(pixels: int, limit: int) -> str:
-    """What is wrong with an image of so many pixels, after "it"."""
+    """What is wrong with an image of this many pixels, after "it"."""
     return f"has {pixels:,} pixels, more than the {limit:,} that are read ({MAX_PIXELS_VARIABLE} sets the limit)"
 
 

@@ -1,4 +1,4 @@
-"""What a trial says of the memory that a configuration takes, before it is tried."""
+"""The memory that a configuration needs, estimated before it is tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What image classifiers report: the metrics of every epoch, and those of the user's choice. Imports no torch."""
+"""The metrics of image classifiers: those of every epoch, and those that the user chooses. Imports no torch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ChosenMetric(ABC):
 
     @abstractmethod
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Raise StudyError where it is about a class that isn't one of these."""
+        """Raise StudyError if it is about a class that isn't one of these."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class RecallAtPrecision(ChosenMetric):
         return f"recall_of_{plain}_at_precision_{self.precision:g}"
 
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Raise StudyError where there is no such class."""
+        """Raise StudyError if there is no such class."""
         if self.of not in classes:
             raise StudyError(
                 f"RecallAtPrecision needs a class of the data, got of={self.of!r}; {did_you_mean(self.of, classes)}"
@@ -171,7 +171,7 @@ def chosen_metrics(given: object) -> tuple[ChosenMetric, ...]:
 
 
 def check_classes(chosen: Iterable[ChosenMetric], classes: Sequence[str]) -> None:
-    """Raise StudyError where one is about a class that isn't one of these."""
+    """Raise StudyError if one is about a class that isn't one of these."""
     for metric in chosen:
         metric.check_classes(classes)
 
@@ -187,7 +187,7 @@ def directions(chosen: Iterable[ChosenMetric], *, with_errors: bool = False) -> 
 
 
 def how_to_report(metric: str) -> str | None:
-    """The end of a message about a metric that is known, but wasn't chosen; None where it isn't known."""
+    """The end of a message about a metric that is known, but wasn't chosen; None if it isn't known."""
     name = _plain(metric)
     name = OTHER_WORDS.get(name, name)
     if name not in NAMED:

@@ -1,4 +1,4 @@
-"""What of a study with an image classifier can work, but is hardly meant so."""
+"""Settings of a study with an image classifier that are allowed but probably not intended."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _of_augmentation(space: Space) -> Iterator[str]:
     if changing and _values(space, "finetune") == ["head"]:
         yield (
             f"{changing[0]} changes the images in every epoch, so finetune='head' runs the whole network each time; "
-            "without it, what the frozen layers make of an image is computed once"
+            "without it, the frozen layers' features are computed once"
         )
 
 
@@ -86,7 +86,7 @@ def _of_the_images(trial: ImageClassifier, space: Space) -> Iterator[str]:
         return
     if first.published is None and first.weights_file is not None and own is None:
         yield (
-            f"nothing is known of what {first.weights_file} expects, so images come at {pixels} pixels; set "
+            f"it is unknown what {first.weights_file} expects, so images are resized to {pixels} pixels; set "
             "image_size to what it was trained with"
         )
     elif first.published is not None and own and pixels > own:

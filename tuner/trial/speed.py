@@ -1,4 +1,4 @@
-"""What a trial of one kind costs on a machine, as it was measured there."""
+"""The measured cost of a trial of one kind on a machine."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def kind_of(chosen: Mapping[str, Any]) -> str:
 
 
 def _switch(chosen: Mapping[str, Any], name: str) -> str:
-    """A word is told with its name, a number is not."""
+    """A word is written with its name, a number is not."""
     return f"{name}={chosen[name]}" if isinstance(chosen[name], str) else name

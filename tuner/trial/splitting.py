@@ -82,7 +82,7 @@ def check_splitting(source: Source, validation: object, group: object) -> None:
 
 
 def check_given(validation: Validation, name: str, *, has_own: bool) -> None:
-    """Raise DataError where the data has a validation split of its own and another is asked for, or the reverse."""
+    """Raise DataError if the data has its own validation split and another is asked for, or the reverse."""
     if isinstance(validation, Joined):
         validation = validation.cut
     if validation == OWN and not has_own:

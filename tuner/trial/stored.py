@@ -1,4 +1,4 @@
-"""Images and weights in an object store: what is there, and where this machine's copy of it lies or will lie."""
+"""Images and weights in an object store, and the place of this machine's copy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StoredFolder(Folder):
 
     Attributes:
         uri: of the prefix
-        version: of the copy; None where nothing has been copied yet
+        version: of the copy; None if nothing has been copied yet
     """
 
     uri: str = ""
@@ -86,7 +86,7 @@ class StoredFolder(Folder):
 
 @dataclass(frozen=True)
 class StoredFacts:
-    """What a store has for a study, without a download.
+    """Facts about a study's data or weights in a store, without a download.
 
     Attributes:
         uri: of data or weights
@@ -121,7 +121,7 @@ class StoredFacts:
 
 
 def images_at(uri: str) -> Listing:
-    """The images below a prefix now; raises DataError where it has none or can't be read."""
+    """The images below a prefix now; raises DataError if it has none or can't be read."""
     from tuner.storage.copies import listed
 
     with told_of_data(uri):
@@ -137,7 +137,7 @@ def images_at(uri: str) -> Listing:
 
 
 def weights_at(uri: str) -> Listing:
-    """The object with weights; raises WeightsError where it isn't there or can't be read."""
+    """The object with weights; raises WeightsError if it isn't there or can't be read."""
     from tuner.storage.copies import listed_alone
 
     with told_of_weights(uri):
@@ -145,7 +145,7 @@ def weights_at(uri: str) -> Listing:
 
 
 def check_stored(listings: Sequence[Listing], copies: Copies) -> None:
-    """Raise DataError where a listing isn't the version that `copies` names, or this machine has no room for it."""
+    """Raise DataError if a listing isn't the version that `copies` names, or this machine has no room for it."""
     from tuner.storage.copies import check_room
 
     versions = dict(copies)
@@ -205,7 +205,7 @@ def _is_image(name: str) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    """As a folder's files are passed over without a word."""
+    """As a folder's files are skipped silently."""
     parts = PurePosixPath(name).parts
     return any(part.startswith((".", "__")) for part in parts) or parts[-1].lower() in OF_FILE_MANAGERS
 

@@ -1,9 +1,9 @@
-"""A run shown in Weights & Biases, by a process of its own that reads the run folder: `mirror_command` starts it.
+"""A run shown in Weights & Biases, by its own process that reads the run folder: `mirror_command` starts it.
 
-Nothing of it touches the search: it follows the events that the driver writes, and a server that is slow or dead costs
-what W&B would have shown and no more. A trial is a W&B run of the study's project, in one group with the others of its
-search: its configuration, its metrics by epoch, its status as a tag. One more run, the summary, has the table of
-trials, the plots, the report and the winner as an artifact. What a server can't take is kept for `wandb sync`.
+It doesn't affect the search: it follows the events that the driver writes, and if a server is slow or dead, only the
+display in W&B is missing. A trial is a W&B run of the study's project, in one group with the others of its search: its
+configuration, its metrics by epoch, its status as a tag. One more run, the summary, has the table of trials, the plots,
+the report and the winner as an artifact. What a server can't take is kept for `wandb sync`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def mirror_command(folder: Folder, mode: WandbMode) -> list[str]:
 
 
 class Mirror:
-    """Tells W&B of a run's events, from where an earlier mirror of the run left off."""
+    """Sends a run's events to W&B, from where an earlier mirror of the run stopped."""
 
     def __init__(self, run: Run, mode: WandbMode, directory: Path) -> None:
         self._run, self._mode, self._directory = run, mode, directory
@@ -104,7 +104,7 @@ class Mirror:
         self._run.folder.write(STATE, json.dumps(state).encode())
 
     def finish(self, run: Run) -> None:
-        """End what is open, and tell of the run as a whole; `run` is read anew."""
+        """End the open W&B runs, and write the summary; `run` is read again."""
         for trial_id in list(self._shown):
             self._close(self._record.trials[trial_id])
         self._mark_best()
@@ -138,7 +138,7 @@ class Mirror:
             self._open(trial).log({**metrics, "epoch": epoch}, step=epoch)
 
     def _tell_notes(self, trial: TrialRecord) -> None:
-        """What users wrote about a trial, which may have ended."""
+        """Send users' notes about a trial, which may have ended."""
         self._open(trial).notes = self._notes(trial)
         if trial.ended is not None:
             self._close(trial)
@@ -169,7 +169,7 @@ class Mirror:
         del self._shown[trial.trial]
 
     def _outcome(self, trial: TrialRecord, status: str) -> dict[str, Any]:
-        """How the trial ended; of one that was tried again, also that what is known of a failure holds no more."""
+        """How the trial ended; for one that was tried again, also that an earlier failure no longer applies."""
         found, failed = self._record.best_of(trial.trial), trial.status == "failed"
         outcome: dict[str, Any] = {
             "status": status,
@@ -190,7 +190,7 @@ class Mirror:
         return tuple(dict.fromkeys([*own, *hashtags(self._record.steered.notes_of(trial.trial)), *given]))
 
     def _alert(self, shown: wandb.Run, trial: TrialRecord) -> None:
-        """W&B tells whoever asked for it of the first failure of each kind."""
+        """Let W&B alert its users of the first failure of each kind."""
         reason = next(group for group in failure_groups(self._record) if trial in group.trials)
         if reason.first is trial and trial.trial not in self._alerted:
             self._alerted.add(trial.trial)
@@ -237,7 +237,7 @@ class Mirror:
         return wandb.init(mode="offline", **options)
 
     def _summarise(self, run: Run) -> None:
-        """The run that stands for the whole search."""
+        """Write the W&B run for the whole search."""
         import wandb
 
         kept = ("metric", "mode", "seed", "search", "scheduler", "budget", "trial", "machine", "versions", "git_commit")
@@ -260,7 +260,7 @@ class Mirror:
         shown.finish(exit_code=1 if run.status == "failed" else 0)
 
     def _read_state(self) -> tuple[int, str | None, str | None]:
-        """How many events an earlier mirror told, whom it marked as the best trial, and where W&B shows the search."""
+        """How many events an earlier mirror sent, which trial it marked as the best, and where W&B shows the search."""
         try:
             state = json.loads(self._run.folder.read(STATE))
             best, url = state.get("best"), state.get("url")

@@ -1,4 +1,6 @@
-"""The process that shows a search in Weights & Biases: started with the search, and waited for only so long."""
+"""The process that shows a search in Weights & Biases: it starts with the search, which waits for it only a limited
+time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ END_SECONDS, INTERRUPTED_SECONDS = 60.0, 6.0  # that the end of a search waits u
 
 
 def wandb_mode(asked: str | None) -> Wandb:
-    """What was asked for; by default online where the user is logged in, else off. Raises StudyError."""
+    """The requested mode; by default online if the user is logged in, else off. Raises StudyError."""
     if asked is None:
         return "online" if logged_in() and os.environ.get("WANDB_MODE") not in ("offline", "disabled") else "off"
     if asked not in CHOICES:
@@ -43,7 +45,7 @@ class MirrorProcess:
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 mirror_command(folder, mode),
-                stdin=subprocess.PIPE,  # its end says that the search is over, or its driver gone
+                stdin=subprocess.PIPE,  # when it closes, the search is over or its driver has ended
                 stdout=file,
                 stderr=file,
                 env=python_environment(),
@@ -86,5 +88,5 @@ class MirrorProcess:
 
 
 def sync_command(run_folder: Path) -> str:
-    """What sends W&B's files of a run to the server, those that it has already left out."""
+    """The command that sends W&B's files of a run to the server, without those that it already has."""
     return f"wandb sync --yes {shlex.quote(str(run_folder / FOLDER))}/*run-*"

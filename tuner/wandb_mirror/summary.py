@@ -1,4 +1,4 @@
-"""What the W&B run that stands for a whole search shows: tables, figures in sections, the report, and the winner."""
+"""The content of the W&B run for a whole search: tables, figures in sections, the report, and the winner."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def add_winner(shown: wandb.Run, run: Run) -> None:
 
 
 def alert_about(shown: wandb.Run, run: Run) -> None:
-    """W&B tells whoever asked for it of a search that did not end well."""
+    """Let W&B alert its users of a search that did not end well."""
     if run.status in ("failed", "interrupted"):
         done = trials_and_repeats(run.record)
         level = "ERROR" if run.status == "failed" else "WARN"
@@ -142,7 +142,7 @@ def _mistakes(run: Run) -> wandb.Table | None:
 
 
 def _image(encoded: str) -> wandb.Image | None:
-    """A PNG in base64; None where it is damaged."""
+    """A PNG in base64; None if it is damaged."""
     import wandb
     from PIL import Image
 
@@ -155,7 +155,7 @@ def _image(encoded: str) -> wandb.Image | None:
 
 
 def _orders(run: Run) -> wandb.Table | None:
-    """What users told the search while it ran, and what became of it."""
+    """Users' orders to the search while it ran, and their results."""
     import wandb
 
     rows = [

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-REPORT = "tuner_report"  # the one entry of what a worker reports to Ray
+REPORT = "tuner_report"  # the only key of a worker's reports to Ray
 
 
 @dataclass(frozen=True)
 class Assignment:
     """What the driver sends to the worker of one trial, as the config of a Ray trial.
 
-    `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these, and none later, as an
-    epoch that nobody knows would be missing. `save_epochs` are epochs after which the scheduler may pause the trial, so
-    that a checkpoint must be there; `to_beat` is the best worth of the trials that were trained to their end: an epoch
-    below it can't be the winner's; `halvings` says how often a worker was killed for the memory that this trial took.
-    `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its share of the
-    GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had found, and where
-    it goes on after its last epoch, for a checkpoint of that one (`keep_last`).
-    `refit_epochs` are those of the winner's refit, which trains on training and validation images together and ends
-    before the schedule does where that is of more `epochs`.
-    A trial without a report for `hung_seconds` is killed. Nodes of a cluster that was `joined` may be drained.
+    `reported` epochs of the trial are recorded: it goes on from the newest checkpoint of these and not from a later
+    one, because an unrecorded epoch would then be missing. `save_epochs` are epochs after which the scheduler may pause
+    the trial, so that a checkpoint must be there; `to_beat` is the best worth of the trials that were trained to their
+    end: an epoch below it can't be the winner's; `halvings` says how often a worker was killed for the memory that this
+    trial took. `device` is the GPU that it shares with others, as CUDA_VISIBLE_DEVICES takes it, and `gpus` then its
+    share of the GPU's memory; None if Ray has chosen the GPUs. A replay asks for the `step_path` that the trial had
+    found, and where it goes on after its last epoch, for a checkpoint of that one (`keep_last`). `refit_epochs` are
+    those of the winner's refit, which trains on training and validation images together and ends before the schedule
+    does where that is of more `epochs`. A trial without a report for `hung_seconds` is killed. Nodes of a cluster that
+    was `joined` may be drained.
     """
 
     trial: str

@@ -1,8 +1,8 @@
-"""How a worker process of Ray's begins: a program that Ray starts by its path, in place of its own `setup_worker.py`.
+"""The start of Ray's worker processes: a program that Ray starts by its path, in place of its own `setup_worker.py`.
 
-Ray's imports Ray to see what `runtime_env` a worker is for, and then begins anew, through a shell, as another Python
-that imports Ray again. Where a worker is for none, as those of a search are, this one goes on in the same process; else
-it leaves the work to Ray's.
+Ray's imports Ray to see what `runtime_env` a worker is for, and then starts again, through a shell, as another Python
+that imports Ray again. If a worker needs none, as in a search, this program goes on in the same process; otherwise it
+starts Ray's program.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _uncollected(load: Callable[[list[str]], None]) -> Callable[[list[str]], Non
     def load_all(names: list[str]) -> None:
         with no_collecting():
             load(names)
-        gc.freeze()  # what is there now stays: no later look goes over it
+        gc.freeze()  # later collections skip all objects that exist now
 
     return load_all
 

@@ -1,4 +1,4 @@
-"""Modules beside a study file on their way to other machines: which they are, and where a worker finds them.
+"""Modules beside a study file that other machines need: finds them, sends them, and lets workers import them.
 
 Ray's runtime environment brings copies to every node. A node that has the same files where the driver has them, as on a
 shared disk, uses those instead: what they read from beside themselves is there.
@@ -24,7 +24,8 @@ LEFT_OUT = "__pycache__"
 
 
 def modules_beside(trial: Trial) -> dict[Path, list[str]]:
-    """What the trial's code imports from beside its study files or the program: files and packages, by their folders.
+    """The modules that the trial's code imports from the folders of its study files or of the program: files and
+    packages, by folder.
 
     Followed through the modules themselves, imports inside functions too. A package travels whole.
     """
@@ -42,7 +43,7 @@ def modules_beside(trial: Trial) -> dict[Path, list[str]]:
 
 
 def runtime_environment(trial: Trial) -> dict[str, Any] | None:
-    """What `ray.init` takes so that the modules are on every node; None where there are none."""
+    """The runtime environment for `ray.init` that brings the modules to every node; None if there are none."""
     beside = modules_beside(trial)
     if not beside:
         return None
@@ -63,7 +64,7 @@ def extend_import_path(folders: Iterable[str], environment: Mapping[str, str] = 
 
 
 def digest(folder: Path, names: Sequence[str]) -> str | None:
-    """Of the Python files of modules and packages in a folder; None where one is missing or can't be read."""
+    """Of the Python files of modules and packages in a folder; None if one is missing or can't be read."""
     total = hashlib.sha256()
     try:
         for name in names:

@@ -1,10 +1,10 @@
-"""Whether this worker's node is about to go: Ray was told so by `ray drain-node`, a cloud's notice, or SIGTERM."""
+"""Whether this worker's node is being drained: by `ray drain-node`, a cloud's notice, or SIGTERM."""
 
 from __future__ import annotations
 
 import time
 
-LOOK_SECONDS = 1.0  # between two questions to the cluster, which are asked where an epoch ends
+LOOK_SECONDS = 1.0  # between two requests to the cluster, which are made at the end of an epoch
 
 
 class DrainWatch:

@@ -1,4 +1,4 @@
-"""What a process of a trial prints on another node, brought to the log of the trial's worker.
+"""Brings the output of a trial's process on another node to the log of the trial's worker.
 
 The process prints into a connection to the worker; a thread there hands on what comes to the pipe of the trial's log.
 """
@@ -38,7 +38,7 @@ class FarOutput:
         self._thread.start()
 
     def close(self) -> None:
-        """The process was killed: what it printed before is handed on, and waited for."""
+        """The process was killed: wait until its earlier output has been passed on."""
         self._closed.set()
         self._thread.join(SECONDS_FOR_THE_LAST)
 
@@ -52,7 +52,7 @@ class FarOutput:
             os.close(self._pipe)
 
     def _connected(self) -> Connection[bytes, bytes] | None:
-        """The connection of the process; None where none came in time."""
+        """The connection of the process; None if none came in time."""
         until = time.monotonic() + self._seconds
         with self._server as server:
             server.settimeout(LOOK_SECONDS)

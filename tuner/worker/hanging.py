@@ -1,9 +1,9 @@
-"""Kills the process of a trial that hangs, and says first what its threads were doing.
+"""Kills the process of a trial that hangs, after writing the stacks of its threads.
 
 The watch is a thread of the C library's (`faulthandler.dump_traceback_later`), so that it also works where the trial
 hangs in C code and keeps Python from running, and needs no driver. On object storage, which it can't write to, and
 where other processes train the trial, a Python thread comes before it; where that can't run, the process is killed
-without a word of what these did.
+without a record of what these did.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class HangWatch:
         self._show: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """The time begins, anew if it had begun."""
+        """Start the time, or start it again."""
         if self._seconds is None:
             return
         self.stop()
@@ -96,7 +96,7 @@ class HangWatch:
     def _kill(self) -> None:
         if self._file is None:
             return
-        with suppress(Exception):  # whatever keeps it from being told, the process is killed
+        with suppress(Exception):  # the process is killed even if the stacks can't be written
             self._tell(self._file)
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""What does the work that a trial declares, imported only by who needs work done."""
+"""The base class of the code that does a trial's work; only imported where work is done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER = ("ray.tune",)  # what every worker imports to run a trial
 
 @dataclass(frozen=True)
 class DataLook:
-    """What is found of a study's data before its first trial.
+    """The findings about a study's data before its first trial.
 
     Attributes:
         record: as `data.json` in the run's folder has it
@@ -62,20 +62,20 @@ class Implementation(ABC, Generic[T]):
         return
 
     def look(self, trial: T, config: dict[str, Any], *, split_seed: int) -> DataLook | None:
-        """What there is to say of the data that trials like the one of `config` read; None if nothing is known.
+        """The findings about the data that trials like the one of `config` read; None if nothing is known.
 
-        In the driver, while Ray starts; raises DataError where no trial can work on it.
+        In the driver, while Ray starts; raises DataError if no trial can work on it.
         """
         return None
 
     def check_splits(self, trial: T, config: dict[str, Any], *, stages: int, splits: Sequence[Any]) -> None:
-        """Raise StudyError where a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
+        """Raise StudyError if a pipeline can't split the model of `config` into `stages`, for one of `splits`."""
         return
 
     def memory_estimator(
         self, trial: T, *, epochs: int, split_seed: int, device: str, free_bytes: float
     ) -> Callable[[dict[str, Any]], MemoryEstimate]:
-        """What says how much memory a configuration takes on a device, before it is tried; runs on a worker.
+        """The object that estimates the memory of a configuration on a device before it is tried; runs on a worker.
 
         Args:
             trial: whose configurations they are
@@ -96,17 +96,17 @@ class Implementation(ABC, Generic[T]):
         return None
 
     def cost_kind(self, trial: T, config: dict[str, Any]) -> str:
-        """What configurations have in common whose trials cost as much, in words; empty where nobody knows."""
+        """A name for configurations whose trials cost the same, in words; empty if that isn't known."""
         return ""
 
     def begin_measuring(self, threads: int) -> None:
-        """Load what `speed` needs; in a process of its own."""
+        """Load what `speed` needs; in its own process."""
         return
 
     def speed(
         self, trial: T, config: dict[str, Any], *, epochs: int, split_seed: int, device: str, seconds: float
     ) -> Speed | None:
-        """What a trial of this configuration costs, measured in this process for about so many seconds.
+        """The cost of a trial of this configuration, measured in this process for about `seconds`.
 
         `epochs` is the budget's length of a trial, `device` "cuda" or "cpu". Nothing is downloaded for it.
         None if it can't be known.
@@ -139,7 +139,7 @@ class Implementation(ABC, Generic[T]):
     def beside_own(
         self, trial: T, config: dict[str, Any], *, refitted: Path, own: Path, split_seed: int, device: str
     ) -> dict[str, float] | None:
-        """What the winner's `own` network and its refit come to on the same test images; None where nothing is known.
+        """The results of the winner's `own` network and its refit on the same test images; None if nothing is known.
 
         Runs as `score` does, where the winner was trained again on training and validation images together.
         """
@@ -147,7 +147,7 @@ class Implementation(ABC, Generic[T]):
 
 
 def implementation_of(trial: Trial) -> Implementation[Any]:
-    """What does the trial's work; raises StudyError where `Trial.implementation` names no such class."""
+    """The object that does the trial's work; raises StudyError if `Trial.implementation` names no such class."""
     named = getattr(trial, "implementation", None)
     try:
         found = resolve_name(named or "") if not str(named).startswith(STUDY_MODULE) else None

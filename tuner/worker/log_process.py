@@ -1,4 +1,4 @@
-"""A program that writes what a trial prints into its log, beside the worker that runs the trial.
+"""A program that writes a trial's output into its log; it runs beside the trial's worker.
 
 It reads pipes that stand for the trial's standard output and error, so that a worker which is killed, hangs, or never
 lets another thread run still leaves what it printed. It runs by itself, with the standard library alone, in a few
@@ -39,12 +39,12 @@ _GAP = re.compile(rb"[0-9T:Z-]{20} tuner \| ([0-9,]+)" + LEFT_OUT)
 
 
 def stamp(what: str) -> bytes:
-    """What a line begins with: the time, and an epoch or "tuner"."""
+    """The beginning of a line: the time, and an epoch or "tuner"."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {what} | ".encode()
 
 
 def mark_of(token: bytes, epoch: int) -> bytes:
-    """What the pipe brings where an epoch begins."""
+    """The mark in the pipe where an epoch begins."""
     return token + b"%0*d" % (DIGITS, min(epoch, 10**DIGITS - 1))
 
 
@@ -84,7 +84,7 @@ def _gap(content: bytes) -> re.Match[bytes] | None:
 
 
 class Log:
-    """A trial's log, to which lines are added; a file that can't be written to costs what it can't take."""
+    """A trial's log, to which lines are added; if the file can't be written to, only these lines are lost."""
 
     def __init__(self, path: str, opening: str) -> None:
         self._path, self._opening = path, opening
@@ -160,7 +160,7 @@ class Log:
             self._unwritten += len(lines) + (skipped or 0)
 
     def _lines(self) -> bytes:
-        """What waits, each line with its beginning."""
+        """The waiting lines, each with its beginning."""
         parts = []
         for source, begin, text in self._pending:
             if self._unfinished != source:
@@ -349,7 +349,7 @@ class Recorder:
                     break
 
     def _answer(self) -> bool:
-        """Do what the messages that have come say; False where there will be none any more."""
+        """Do what the messages that have come say; False if there will be none any more."""
         while select.select([self._control], [], [], 0)[0]:
             try:
                 text, pipes, _, _ = socket.recv_fds(self._control, 2**16, 1)

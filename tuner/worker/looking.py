@@ -1,4 +1,4 @@
-"""Has a process of its own look at the images of a study before its first trial, so that the driver loads no torch."""
+"""Lets a separate process look at the images of a study before its first trial, so that the driver loads no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = "tuner.train.data.looking"
 
 
 def look_apart(task: Mapping[str, Any]) -> DataLook | None:
-    """What is found, None if the process died: its trials then say what is wrong.
+    """The findings; None if the process died: the trials then show what is wrong.
 
     Args:
         task: "trial", fields of an image classifier that name the data and its cut, "seed" of the cut, and "framing",

@@ -1,4 +1,4 @@
-"""What trials cost on this machine, measured by as many processes at once as trials run: `tuner check --cost`.
+"""Measures the cost of trials on this machine, with as many processes as trials run at once: `tuner check --cost`.
 
 Each is `python -m tuner.worker.measuring`: it takes the trial and what to measure, pickled, on its standard input, and
 answers with a line of JSON when it is ready and one for each configuration. It ends when its input does.
@@ -29,11 +29,11 @@ PROGRAM = "tuner.worker.measuring"
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found.
+    """The results.
 
     Attributes:
         ready_seconds: until the processes had loaded what they need
-        speeds: of each configuration, None where it isn't known
+        speeds: of each configuration, None if it isn't known
         problems: of those, why
     """
 
@@ -54,7 +54,7 @@ def measure_apart(
     seconds: float,
     tell: Callable[[str], None] = lambda said: None,
 ) -> Measured:
-    """What trials of these configurations cost where `processes` of them train at once.
+    """The cost of trials of these configurations while `processes` of them train at once.
 
     Args:
         trial: whose configurations they are

@@ -1,4 +1,4 @@
-"""What a trial prints while it runs here: into its log, from whatever process or library of it.
+"""A trial's output while it runs here: it goes into the trial's log, from all its processes and libraries.
 
 The file descriptors 1 and 2 are led into a pipe for the trial's time, so that child processes and C libraries are heard
 too. A process beside this one, `log_process`, reads the pipe and writes the log; without it, as where no process can be
@@ -39,14 +39,14 @@ _LINE_BUFFERED = 1  # _IOLBF
 
 
 class Output:
-    """Where one stay of a trial on this worker prints to; `epoch` says which one it trains."""
+    """The output of one stay of a trial on this worker; `epoch` is the epoch that it trains."""
 
     def __init__(self, process: LogProcess | None, token: bytes) -> None:
         self._process, self._token, self._epoch = process, token, 1
         self._pipes: list[int] = []
 
     def pipe(self, name: str) -> int | None:
-        """What a child process should print into, if its lines are to carry the name; None where nothing is kept."""
+        """What a child process should print into, if its lines are to carry the name; None if nothing is kept."""
         if self._process is None:
             return None
         reading, writing = os.pipe()
@@ -121,11 +121,11 @@ class LogProcess:
         return bool(control.poll(0))
 
     def tell(self, message: dict[str, Any], pipes: list[int] | None = None) -> None:
-        """Send a message; raises OSError where the process is gone, or doesn't read within seconds."""
+        """Send a message; raises OSError if the process is gone, or doesn't read within seconds."""
         socket.send_fds(self._control, [json.dumps(message).encode()], pipes or [])
 
     def ask(self, what: str) -> bool:
-        """Send a question and wait for its answer; False where none comes within seconds."""
+        """Send a question and wait for its answer; False if none comes within seconds."""
         self._asked += 1
         with suppress(OSError):
             self.tell({what: self._asked})

@@ -1,4 +1,4 @@
-"""Where this worker runs a trial: host, process, and the devices that the trial has."""
+"""The host, the process and the devices on which this worker runs a trial."""
 
 from __future__ import annotations
 

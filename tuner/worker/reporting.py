@@ -1,4 +1,4 @@
-"""What a trial tells the driver, and its checkpoints: written into the run folder, and found there again."""
+"""A trial's reports to the driver, and its checkpoints, which are written to and read from the run folder."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class WorkerSession:
             try:
                 yield epoch, self._store.fetch(self._assignment.trial, epoch, self._temporary / f"{epoch:06d}")
             except TrialError as error:
-                self.notes.append(f"a checkpoint is passed over: {error}")
+                self.notes.append(f"a checkpoint is skipped: {error}")
 
     def _write(self, epoch: int, fill: Fill) -> tuple[list[int], list[tuple[int, str]]]:
         """The epoch if its checkpoint could be written, or the epoch and why not; a trial goes on without one."""

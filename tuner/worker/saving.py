@@ -1,4 +1,4 @@
-"""When a trial's checkpoints are written, and how: behind its back wherever the search can wait for them.
+"""When and how a trial's checkpoints are written: in the background wherever the search doesn't need them at once.
 
 A checkpoint that a scheduler may pause the trial on is written before its epoch is reported. One that is kept because
 its epoch may be the winner's, or because the worker might die, is copied in memory and written by a thread while
@@ -108,7 +108,7 @@ class BackgroundWriter:
         self._thread: threading.Thread | None = None
 
     def announce(self, trial: str, *, replaceable: bool = False) -> bool:
-        """A checkpoint of the trial will be submitted, for which `flush` waits; False where there is no need for it."""
+        """A checkpoint of the trial will be submitted, for which `flush` waits; False if there is no need for it."""
         with self._changed:
             if replaceable and trial in self._jobs:
                 return False

@@ -26,10 +26,10 @@ def train_on_several(trial: ImageClassifier, assignment: Assignment, worker: Wor
     """Train with a process for each device, and report as one process does.
 
     Where one has too little memory, all go on from the last checkpoint with micro-batches half the size, or without a
-    pass over whole batches for batch norm's statistics if it was that which didn't fit. Whatever ends the trial ends
+    passes over whole batches for batch norm's statistics if it was that which didn't fit. Whatever ends the trial ends
     its processes.
 
-    Raises TrialLost where a process died, as when it is killed; else what a process raised.
+    Raises TrialLost if a process died, as when it is killed; else what a process raised.
     """
     count = int(assignment.gpus or assignment.cpus)
     halvings, first_pass_fits = assignment.halvings, True

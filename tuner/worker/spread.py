@@ -1,4 +1,4 @@
-"""Processes of a trial that lie in bundles of their own, on whichever nodes of the cluster these are.
+"""Processes of a trial that each run in their own bundle, on any nodes of the cluster.
 
 An actor in each bundle starts the process, which connects back to the trial's worker; it is killed with the actor.
 """
@@ -210,7 +210,7 @@ def own_address() -> str:
 
 
 def _interface() -> dict[str, str]:
-    """What tells gloo and NCCL by which network interface the other nodes are reached."""
+    """Environment variables that name, for gloo and NCCL, the network interface to the other nodes."""
     name = interface_of(own_address())
     return {} if name is None else {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}  # not a prefix
 

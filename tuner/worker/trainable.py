@@ -1,7 +1,7 @@
 """The worker's side: run one trial inside a Ray actor that was, and will be, used for others.
 
 A worker imports torch once and then runs trial after trial. Nothing of one trial reaches the next: `clean_process` puts
-the process back, and a user's function is unpickled anew for each trial, so that its module globals are fresh too.
+the process back, and a user's function is unpickled again for each trial, so that its module globals are fresh, too.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _verb(assignment: Assignment) -> str:
 
 
 def _check_context() -> None:
-    """Raise TrialLost where an earlier trial, which swallowed the error, left the GPU unusable for this process."""
+    """Raise TrialLost if an earlier trial, which swallowed the error, left the GPU unusable for this process."""
     error = dead_context()
     if error is not None:
         raise TrialLost(f"an earlier trial left its worker's GPU unusable ({describe_error(error)})") from error

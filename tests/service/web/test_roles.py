@@ -1,4 +1,4 @@
-"""Every operation of the API by every role, on one's own study and on another's."""
+"""Every operation of the API by every role, on your own study and on another's."""
 
 from collections.abc import Iterator
 from typing import Any

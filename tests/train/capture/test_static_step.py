@@ -84,7 +84,7 @@ def test_recorded_steps_are_the_eager_ones_bit_for_bit(
     assert run(static) == expected
     assert_same(plain, static)
     assert plain.snapshot().scalars == static.snapshot().scalars
-    recorded_so_often = {"gradual": (3, 6), "lp-ft": (2, 9)}  # each stage that opens is recorded anew
+    recorded_so_often = {"gradual": (3, 6), "lp-ft": (2, 9)}  # each stage that opens is recorded again
     if config.get("finetune") in recorded_so_often:
         assert (recorder.done.count("record"), recorder.done.count("replay")) == recorded_so_often[config["finetune"]]
     else:

@@ -115,7 +115,7 @@ def test_a_trial_of_functions_alone_trains(colours: ImageClassifier) -> None:
 
 
 class Drawn(torch.utils.data.Dataset[Any]):
-    """Three classes that differ in brightness, every image drawn anew whenever it is asked for."""
+    """Three classes that differ in brightness; every image is drawn again whenever it is asked for."""
 
     targets = tuple(index % 3 for index in range(24))
 

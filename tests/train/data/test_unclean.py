@@ -58,8 +58,8 @@ def test_what_was_left_out_is_listed_with_its_reason(unclean: Path) -> None:
         "dog/cut off.jpg (it is cut off), and 6 more; data.json in the run's folder lists them all"
     )
     assert found.notices[1] == (
-        "a class needs 3 images to be trained, validated and tested on, got 1 of 'fox', which is for training: no figure "
-        "says anything of it; add images, or remove the class"
+        "a class needs 3 images to be trained, validated and tested on, got 1 of 'fox', which is for training: no metric "
+        "covers it; add images, or remove the class"
     )
 
 
@@ -155,7 +155,7 @@ def test_images_in_two_classes_and_on_two_sides_are_named(tmp_path: Path) -> Non
         "1 image lies in two classes: train/green/copy.png = train/red/4 again.png; no model can get both right, so delete the "
         "wrong one",
         "2 images lie in train/ and in test/: train/green/0.png = test/green/0.png, train/green/1.png = test/green/1.png; "
-        "figures of test are too good by them",
+        "they make the metrics of test too good",
     )
 
 
@@ -195,7 +195,7 @@ def test_a_class_that_no_split_has_images_of_is_named(tmp_path: Path) -> None:
         (root / "two" / f"{index}.jpg").write_bytes(jpeg(noisy((9, 9, 9), index)))
     found = look(trial(root), seed=0, framing=Framing(8))
     assert found is not None
-    assert found.notices == ("test has no image of 'two', so its figures say nothing of it; add images",)
+    assert found.notices == ("test has no image of 'two', so its metrics don't cover it; add images",)
 
 
 def test_data_that_isnt_files_has_nothing_to_look_at() -> None:

@@ -1,4 +1,4 @@
-"""README.md of an export: what the model is, how it was found, how good it is and where not, in Markdown."""
+"""README.md of an export, in Markdown: what the model is, how it was found, how good it is, and its limits."""
 
 from __future__ import annotations
 

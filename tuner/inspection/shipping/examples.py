@@ -1,4 +1,4 @@
-"""Images of the test split that an export is checked and measured with."""
+"""Images of the test split by which an export is checked and measured."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Examples:
         images: spread over the test split; random ones where the data isn't here
         labels: [N] int64; None of random ones
         counts: class -> images of it, for each split; empty where the data isn't here
-        missing: why the data isn't here; None where it is
+        missing: why the data isn't here; None if it is
     """
 
     images: np.ndarray
@@ -38,7 +38,7 @@ class Examples:
 
     @property
     def checked(self) -> np.ndarray:
-        """The images that answers are compared on: 64, the last ones random where the test split has fewer."""
+        """The 64 images on which answers are compared; if the test split has fewer, the last ones are random."""
         chosen = np.linspace(0, len(self.images) - 1, min(CHECKED, len(self.images))).astype(int)
         missing = CHECKED - len(chosen), *self.images.shape[1:]
         return np.concatenate([self.images[chosen], random_images(missing)])

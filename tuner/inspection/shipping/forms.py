@@ -1,4 +1,4 @@
-"""The forms that a winner is written in, how a file of each is asked, and what its card says of its use."""
+"""The formats of an exported winner: how each is written, how its file is run, and how its card describes its use."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ Answers = Callable[[np.ndarray], np.ndarray]  # images [N, C, H, W] uint8 to pro
 
 
 def write_onnx(loaded: LoadedModel, file: Path, *, half: bool = False) -> int:
-    """Write an ONNX file; its opset. Raises RunFolderError where ONNX can't express the network."""
+    """Write an ONNX file; its opset. Raises RunFolderError if ONNX can't express the network."""
     module = WholeModel(loaded, half=half).eval()
     shapes = {"images": {0: torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)}}
     try:
@@ -134,7 +134,7 @@ def onnx_answers(file: Path) -> Answers:
 
 
 def write_torch_export(loaded: LoadedModel, file: Path) -> None:
-    """Write a program of torch.export. Raises RunFolderError where the network can't be traced."""
+    """Write a program of torch.export. Raises RunFolderError if the network can't be traced."""
     dim = torch.export.Dim(BATCH, min=1, max=LARGEST_BATCH)
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -175,7 +175,7 @@ def torchvisions(loaded: LoadedModel) -> nn.Module | None:
         module.load_state_dict(loaded.module.state_dict())
         if loaded.card.test_time_flip:
             answer_for_both_views(module)
-    except (RuntimeError, ValueError, TypeError):  # other channels, another image size, or a builder of its own
+    except (RuntimeError, ValueError, TypeError):  # other channels, another image size, or its own builder
         return None
     return module
 

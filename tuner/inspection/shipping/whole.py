@@ -1,4 +1,4 @@
-"""The winner with what comes before and after its network: uint8 images in, probabilities out."""
+"""The winner with preprocessing and softmax around its network: uint8 images in, probabilities out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WholeModel(nn.Module):
 
 
 def facts_of(loaded: LoadedModel) -> dict[str, Any]:
-    """What a program has to know to use the model, as plain data."""
+    """The facts that a program needs to use the model, as plain data."""
     card = loaded.card
     return {
         "labels": list(card.classes),

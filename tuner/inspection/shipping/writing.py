@@ -1,4 +1,4 @@
-"""A run's winner written for other programs: the file, its check, `predict.py`, and a card that says what it is."""
+"""Writes a run's winner for other programs: the file, its check, `predict.py`, and a model card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.results.run import Run
 
 CARD, FACTS, SCRIPT = "README.md", "model.json", "predict.py"
 MOST_APART = 1e-4  # probabilities of an export and of the original
-RUNS = 20  # of one image, whose median time is told
+RUNS = 20  # of one image; the median time is reported
 AT_ONCE = 32
 
 
@@ -122,7 +122,7 @@ def _write(run: Run, loaded: LoadedModel, form: Form, folder: Path, shown: Examp
 
 
 def predict_script(form: Form, loaded: LoadedModel) -> str | None:
-    """`predict.py` of a form; None where image files don't fit the model, or it takes a function of the user's."""
+    """`predict.py` of a form; None if image files don't fit the model, or it takes a function of the user's."""
     if loaded.card.inputs.channels not in (1, 3) or (form == "safetensors" and forms.torchvisions(loaded) is None):
         return None
     assets = files("tuner.inspection.shipping") / "assets"

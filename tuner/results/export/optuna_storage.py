@@ -17,7 +17,7 @@ from tuner.space.values import is_number
 
 
 def write_storage(run: Run, path: Path) -> list[Path]:
-    """A SQLite file with the run as a study of Optuna's; raises RunFolderError where the optuna package is missing."""
+    """A SQLite file with the run as a study of Optuna's; raises RunFolderError if the optuna package is missing."""
     new(path)
     try:
         import optuna
@@ -81,7 +81,7 @@ def _as_optuna(run: Run, trial: TrialRecord, distributions: dict[str, Any]) -> A
 
 
 def _searched(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    """What of the configuration lies in the space, under dotted names."""
+    """The part of the configuration that lies in the space, under dotted names."""
     return run.space.flatten(run.space.project(trial.config))
 
 
@@ -116,5 +116,5 @@ def _distribution(domain: Domain, tried: list[Any]) -> Any:
 
 
 def _param(value: Any) -> Any:
-    """What Optuna's categories can be; anything else as text."""
+    """A value that Optuna allows as a category; anything else as text."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,4 +1,6 @@
-"""What the routes ask: who is it, may they come in; and users, tokens and sessions changed, each with its author."""
+"""Called by the routes: who sent a request, and is it allowed; and changes of users, tokens and sessions, with their
+author.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,10 @@ _SECONDS_A_DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Caller:
-    """Who sent a request, and how that is known. The user's role is the token's where that is the lower one."""
+    """Who sent a request, and how that is known. The user's role is the token's role if that is lower."""
 
     user: User
-    key: str  # of this token or session, without its secret: by it requests are counted
+    key: str  # of this token or session, without its secret: requests are counted by it
     expires: float
     by_cookie: bool = False
 
@@ -42,11 +44,11 @@ class Access:
         self.requests = RequestLimit(most.requests_per_second, most.burst)
         self.logins = FailedLogins(most.failed_logins)
         self.streams = StreamLimit(most.streams, most.streams_per_user)
-        self._ended: dict[int, int] = {}  # by user's id: counts what may have ended their rights
+        self._ended: dict[int, int] = {}  # by user's id: counts changes that may have ended their rights
         self._database, self._clock = database, clock
 
     def ended(self, user_id: int) -> int:
-        """Another number after each change that may have ended a user's right, for requests that go on."""
+        """A number that changes when a user may have lost rights, for requests that are still open."""
         return self._ended.get(user_id, 0)
 
     def _end(self, user_id: int) -> None:
@@ -55,7 +57,7 @@ class Access:
     # Who is it
 
     def by_token(self, secret: str) -> Caller:
-        """The caller that shows a token. Raises ServiceError where it isn't good."""
+        """The caller with a token. Raises ServiceError if the token isn't valid."""
         now = self._clock()
         with self._database.reading() as connection:
             token = tokens.shown(connection, secret, now)
@@ -68,7 +70,7 @@ class Access:
         return Caller(_lowered(user, token.role), f"token {token.id}", token.expires)
 
     def by_session(self, secret: str) -> Caller:
-        """The caller that shows a browser's cookie. Raises ServiceError where it isn't good."""
+        """The caller with a browser's cookie. Raises ServiceError if the session isn't valid."""
         with self._database.reading() as connection:
             found = sessions.shown(connection, secret, self._clock())
             user = None if found is None else accounts.by_id(connection, found[0])
@@ -79,7 +81,9 @@ class Access:
     # Logging in
 
     def log_in(self, name: str, password: str, address: str) -> tuple[User, str, float]:
-        """Begin a session: its user, secret and end. Raises ServiceError, the same for each thing that is wrong."""
+        """Begin a session: returns its user, secret and end. Raises the same ServiceError for a wrong name and a wrong
+        password.
+        """
         keys = (f"name {name.casefold()[:100]}", f"address {address}")
         self.logins.begin(*keys)
         with self._database.reading() as connection:
@@ -99,7 +103,7 @@ class Access:
             self._end(found[0])
 
     def change_password(self, by: User, old: str, new: str, address: str) -> tuple[str, float]:
-        """Set one's own password; all sessions and tokens end. The secret and the end of a new session."""
+        """Set your own password; all sessions and tokens end. The secret and the end of a new session."""
         keys = (f"name {by.name.casefold()}", f"address {address}")
         self.logins.begin(*keys)
         with self._database.reading() as connection:
@@ -128,7 +132,7 @@ class Access:
     # Links that work once
 
     def first_secret(self) -> str | None:
-        """The secret by which the first admin is made, another one each time; None where there is an admin."""
+        """A new secret that makes the first admin; None if there is an admin."""
         secret = new_secret()
         with self._database.changing() as connection:
             if accounts.admins(connection):
@@ -137,7 +141,7 @@ class Access:
         return secret
 
     def accept(self, secret: str, password: str, name: str | None, address: str) -> User:
-        """Set a user's password by their link; the first link makes the first admin, `name`. Raises ServiceError."""
+        """Set a user's password with their link; the first link makes the first admin, `name`. Raises ServiceError."""
         self.logins.begin(key := f"address {address}")
         stored, now = hashed(check_password(password)), self._clock()
         with self._database.changing() as connection:
@@ -203,7 +207,9 @@ class Access:
         weight: float | None = None,
         disabled: bool | None = None,
     ) -> User:
-        """Change what is given. Who is disabled loses sessions, tokens and links at once. Raises ServiceError."""
+        """Change the given fields. A user who is disabled loses sessions, tokens and links at once. Raises
+        ServiceError.
+        """
         require(by, Role.ADMIN, "changing a user")
         now = self._clock()
         with self._database.changing() as connection:
@@ -223,12 +229,10 @@ class Access:
     def create_token(
         self, by: User, name: str, role: Role | None = None, days: float | None = None
     ) -> tuple[Token, str]:
-        """A token of one's own, and its secret, which is shown only now. Raises ServiceError."""
+        """A token of your own, and its secret, which is shown only now. Raises ServiceError."""
         role, days = role or by.role, DAYS if days is None else days
         if not has(by, role):
-            raise ServiceError(
-                Code.FORBIDDEN, f"a token's role is at most one's own, {by.role}", role, f"use {by.role}"
-            )
+            raise ServiceError(Code.FORBIDDEN, f"a token's role is at most your own, {by.role}", role, f"use {by.role}")
         if not 0 < days <= MOST_DAYS:
             raise ServiceError(
                 Code.REFUSED, f"a token is valid for more than 0 and at most {MOST_DAYS:g} days", f"{days:g}", "use 30"
@@ -243,14 +247,14 @@ class Access:
         return token, secret
 
     def tokens(self, by: User, *, everybodys: bool = False, after: int = 0, limit: int = 200) -> list[Token]:
-        """One's own tokens; everybody's for admins."""
+        """Your own tokens; everybody's for admins."""
         if everybodys:
             require(by, Role.ADMIN, "listing everybody's tokens")
         with self._database.reading() as connection:
             return tokens.of_users(connection, None if everybodys else by.id, after, limit)
 
     def revoke_token(self, by: User, token_id: int) -> None:
-        """End a token of one's own; of anybody for admins. Raises ServiceError."""
+        """End a token of your own; of anybody for admins. Raises ServiceError."""
         now = self._clock()
         with self._database.changing() as connection:
             token = tokens.by_id(connection, token_id)
@@ -267,7 +271,7 @@ class Access:
 
 
 def unauthenticated(rule: str, got: str, fix: str = "log in again: tuner login URL") -> ServiceError:
-    """The refusal of somebody who isn't known."""
+    """The refusal of an unknown caller."""
     return ServiceError(Code.UNAUTHENTICATED, f"the service needs {rule}", got, fix)
 
 

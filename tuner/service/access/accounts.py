@@ -43,7 +43,7 @@ def by_id(connection: sqlite3.Connection, user_id: int) -> User | None:
 
 
 def required(connection: sqlite3.Connection, name: str) -> User:
-    """The user of a name. Raises ServiceError where there is none."""
+    """The user of a name. Raises ServiceError if there is none."""
     found = by_name(connection, name)
     if found is None:
         raise ServiceError(
@@ -83,7 +83,7 @@ def admins(connection: sqlite3.Connection) -> int:
 
 
 def password_of(connection: sqlite3.Connection, user_id: int) -> str | None:
-    """The hash of a user's password; None where they have none yet."""
+    """The hash of a user's password; None if they have none yet."""
     row = connection.execute("SELECT hash FROM passwords WHERE user_id = ?", (user_id,)).fetchone()
     return row and str(row["hash"])
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 
-PREFIX = "tuner_"  # by which people and scanners know one that has leaked
+PREFIX = "tuner_"  # so that people and scanners recognise one that has leaked
 _TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
@@ -16,7 +16,7 @@ def new_secret() -> str:
 
 
 def digest(secret: str) -> str:
-    """What is stored. One round of SHA-256 is enough, as 256 random bits can't be guessed from it."""
+    """The hash that is stored. One round of SHA-256 is enough, because 256 random bits can't be guessed from it."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -15,7 +15,7 @@ NAME = "viewer"
 
 
 class Guests:
-    """Who looks at one run; `used` is called with the secret of the next link once one was used."""
+    """The viewers of one run; `used` is called with the secret of the next link when one was used."""
 
     def __init__(self, database: Database, used: Callable[[str], None]) -> None:
         self._database, self._used = database, used

@@ -19,7 +19,7 @@ def add(connection: sqlite3.Connection, user_id: int, secret: str, now: float) -
 
 
 def used(connection: sqlite3.Connection, secret: str, now: float) -> int | None:
-    """Use an invitation up: whom it is for, or None where it is no good."""
+    """Use an invitation up: whom it is for, or None if it is no good."""
     query = "DELETE FROM invitations WHERE hash = ? AND expires > ? RETURNING user_id"
     row = connection.execute(query, (digest(secret), now)).fetchone()
     return None if row is None else int(row["user_id"])

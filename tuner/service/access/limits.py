@@ -1,4 +1,4 @@
-"""How often somebody may ask, fail to log in, and watch; all of it kept in memory."""
+"""Limits of requests, failed logins and open streams; all kept in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RequestLimit:
         self._lock = threading.Lock()
 
     def take(self, caller: str) -> None:
-        """Count one request. Raises ServiceError where the caller has none left."""
+        """Count one request. Raises ServiceError if the caller has none left."""
         now = self._clock()
         with self._lock:
             left, then = self._left.pop(caller, (float(self.burst), now))
@@ -74,14 +74,14 @@ class FailedLogins:
             )
 
     def succeeded(self, *keys: str) -> None:
-        """Take the last attempt back: it was no failure."""
+        """Undo the count of the last attempt, which succeeded."""
         with self._lock:
             for key in keys:
                 if times := self._times.get(key):
                     times.pop()
 
     def _wait(self, key: str, now: float) -> float:
-        """Seconds until another attempt is allowed; 0 where it is now."""
+        """Seconds until another attempt is allowed; 0 if it is allowed now."""
         times = self._times.get(key)
         return times[0] + self.seconds - now if times and len(times) == self.most else 0.0
 
@@ -95,7 +95,7 @@ class StreamLimit:
 
     @contextmanager
     def one(self, user: int) -> Iterator[None]:
-        """Hold one stream for the length of the block. Raises ServiceError where no further one may be opened."""
+        """Hold one stream for the length of the block. Raises ServiceError if no further one may be opened."""
         self._check(user)
         self.open[user] = self.open.get(user, 0) + 1
         try:

@@ -1,4 +1,4 @@
-"""Passwords: what is asked of them, and how they are kept (argon2id, RFC 9106)."""
+"""Passwords: their rules, and how they are stored (argon2id, RFC 9106)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hashed(password: str) -> str:
 
 
 def fits(stored: str | None, password: str) -> bool:
-    """Whether it is the password; takes as long where there is none."""
+    """Whether it is the password; takes the same time if there is none."""
     try:
         with _ONE_AT_A_TIME:
             return _HASHER.verify(stored or _DECOY, password[:LONGEST].encode("utf-8", "surrogatepass")) and bool(

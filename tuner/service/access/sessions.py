@@ -1,4 +1,4 @@
-"""Sessions: what a browser shows after its user has logged in."""
+"""Sessions: how a browser identifies itself after its user has logged in."""
 
 from __future__ import annotations
 

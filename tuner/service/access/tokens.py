@@ -1,4 +1,4 @@
-"""Tokens: what programs show in place of a password."""
+"""Tokens: how programs identify themselves, in place of a password."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Token:
 def add(
     connection: sqlite3.Connection, user_id: int, name: str, role: Role, secret: str, now: float, ends: float
 ) -> int:
-    """Keep a token's hash; its id. Raises ServiceError where the user has too many."""
+    """Keep a token's hash; its id. Raises ServiceError if the user has too many."""
     connection.execute("DELETE FROM tokens WHERE expires < ?", (now,))
     count = connection.execute("SELECT COUNT(*) FROM tokens WHERE user_id = ?", (user_id,)).fetchone()[0]
     if count >= MOST_OF_A_USER:

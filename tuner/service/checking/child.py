@@ -23,7 +23,7 @@ SUBREAPER = 36  # of prctl(2): what is orphaned below it becomes its child, and 
 
 
 def main(descriptor: int) -> None:
-    """Do what the first line of standard input says; tell facts, or what is wrong, as JSON on the descriptor."""
+    """Do what the first line of standard input says; write facts, or the error, as JSON to the descriptor."""
     task = json.loads(sys.stdin.readline())
     _limit(task["seconds"], task["bytes"])
     end_with_the_input()
@@ -42,7 +42,7 @@ def main(descriptor: int) -> None:
         told = {"refused": describe_error(error)}
     with os.fdopen(descriptor, "w", encoding="utf-8") as answer:
         answer.write(json.dumps(told, default=str))
-    signal.pause()  # until it is ended with what the study's code left running, which it is the parent of
+    signal.pause()  # until the server ends it, together with processes that the study's code left running
 
 
 def _facts(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _facts(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any]:
-    """Load the study with its options, check it here, and say what it is; raises StudyError as `tuner check` does."""
+    """Load the study with its options, check it here, and return its facts; raises StudyError as `tuner check` does."""
     from tuner.errors import StudyError
     from tuner.space import space_record
     from tuner.study_file import load_study
@@ -68,7 +68,7 @@ def facts(file: str, options: Mapping[str, Any], cluster: bool) -> dict[str, Any
 
 
 def facts_of_json(file: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a study in JSON, of which nothing is executed."""
+    """The same for a study in JSON; nothing in it is executed."""
     from tuner.errors import StudyError
     from tuner.service.model import EXTERNAL
     from tuner.space import space_record

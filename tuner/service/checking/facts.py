@@ -1,4 +1,4 @@
-"""What a check finds of a study, as plain data that may come from anybody's code."""
+"""The facts that a check finds about a study, as plain data, which may come from untrusted code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 10**6  # devices of one trial
 
 @dataclass(frozen=True)
 class Facts:
-    """What a study is.
+    """The facts about a study.
 
     Attributes:
         name: of the study
@@ -57,7 +57,9 @@ class Facts:
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> Facts:
-        """What the child told. Raises StudyError where that is none of this, as the study's own code may write, too."""
+        """The facts that the child wrote. Raises StudyError for anything else, because the study's own code may write
+        there, too.
+        """
         try:
             facts = cls(**told)
         except TypeError as error:
@@ -83,7 +85,7 @@ class Facts:
 def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concurrency: int | None) -> Demand:
     """How many devices a study gets: as many as were `wanted`, else from what one trial needs to all it can use.
 
-    Raises ServiceError where a trial needs more than there are, or than were wanted.
+    Raises ServiceError if a trial needs more than there are, or than were wanted.
     """
     if facts.kind == EXTERNAL:
         return Demand(EXTERNAL)
@@ -112,7 +114,7 @@ def demand_of(facts: Facts, devices: Sequence[Device], wanted: int | None, concu
 
 
 def refuse_missing(facts: Facts) -> None:
-    """Raise ServiceError where the server lacks data or weights: nobody is there who could wait for a download."""
+    """Raise ServiceError if the server lacks data or weights: nobody is there who could wait for a download."""
     if facts.missing:
         raise ServiceError(
             Code.REFUSED,

@@ -47,9 +47,9 @@ def check(
     cluster: bool = False,
     external: bool = False,
 ) -> Facts:
-    """The facts of a study file, loaded in a process of its own whose working directory is `folder`.
+    """The facts of a study file, loaded in its own process whose working directory is `folder`.
 
-    An `external` one is JSON: a process of its own limits what reading it takes.
+    An `external` one is JSON: its own process limits what reading it takes.
 
     Raises ServiceError with `tuner check`'s own message, or for a file that takes too long or too much memory.
     """
@@ -92,7 +92,7 @@ def _of_its_kind(facts: Facts, *, external: bool) -> Facts:
 
 
 def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dict[str, Any]:
-    """What the process says; raises ServiceError where that comes to nothing."""
+    """The answer of the process; raises ServiceError if there is none."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         try:
@@ -126,12 +126,12 @@ def _answer(task: Mapping[str, Any], limits: Limits, folder: Path | None) -> dic
 
 
 def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any], limits: Limits) -> bytes:
-    """All that it writes before it ends or has to be ended."""
+    """Everything that it writes before it ends or has to be ended."""
     content = b""
     until = time.monotonic() + limits.check_seconds
     if child.stdin is not None:
         child.stdin.write(json.dumps(task).encode() + b"\n")
-        child.stdin.flush()  # and it stays open: its end tells the child that nobody waits any more
+        child.stdin.flush()  # and it stays open: when it closes, the child knows that nobody waits any more
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
@@ -149,7 +149,7 @@ def _watched(child: subprocess.Popen[bytes], pipe: int, task: Mapping[str, Any],
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Whether it has; its number stays its own until it is waited for."""
+    """Whether it has ended; its process id isn't reused before it is waited for."""
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
@@ -172,5 +172,5 @@ def _too_much_memory(limits: Limits) -> ServiceError:
 
 
 def _without_folder(message: str, file: Path) -> str:
-    """The server's folders are nobody's business."""
+    """Without the server's folders, which users needn't see."""
     return message.replace(f"{file.parent}{os.sep}", "").replace(str(file.parent), ".")

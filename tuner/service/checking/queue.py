@@ -40,7 +40,7 @@ class Checks:
         ]
 
     def start(self) -> None:
-        """Begin with what was submitted while nobody checked."""
+        """Begin with the studies that were submitted while no server checked."""
         for thread in self._threads:
             thread.start()
 
@@ -108,7 +108,7 @@ class Checks:
 
 
 def found_of(study: SubmittedStudy, folder: DataFolder, limits: Limits) -> Facts:
-    """The facts of a submitted study; raises ServiceError where it is refused."""
+    """The facts of a submitted study; raises ServiceError if it is refused."""
     file, options = folder.bundle(study.id) / study.main, of_study(study.options)
     facts = check(file, options, limits, external=study.external)
     refuse_missing(facts)

@@ -1,4 +1,4 @@
-"""The database's file: opened, brought to this version's form, read by many threads and written by one at a time."""
+"""The database's file: opens it, migrates it to this version, and lets many threads read and one at a time write."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Database:
         self._writer = _connected(file)
         self._readers: deque[sqlite3.Connection] = deque()
         self._closed = False
-        self.commits = 0  # of this process: as long as it stays, nothing here has changed
+        self.commits = 0  # of this process: as long as it doesn't change, nothing in the database has changed
         _migrate(self._writer, file)
         file.chmod(0o600)
 
     @contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: all of it or, after an exception, none. Raises ServiceError where the disk is full."""
+        """One transaction: all of it or, after an exception, none. Raises ServiceError if the disk is full."""
         with self._writing:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -91,7 +91,7 @@ class Database:
 
 
 def disk_full(where: str) -> ServiceError:
-    """What a user is told whose study or order has no room."""
+    """The message to a user whose study or order has no room on the disk."""
     return ServiceError(
         Code.FULL,
         "a study needs room on the server's disk",
@@ -116,7 +116,7 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, file: Path) -> None:
-    """Run the scripts that this file hasn't seen, each whole or not at all."""
+    """Run the scripts that this file hasn't had, each completely or not at all."""
     scripts = {int(match[1]): path for path in MIGRATIONS.iterdir() if (match := _SCRIPT.fullmatch(path.name))}
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > max(scripts):

@@ -1,6 +1,6 @@
-"""What was foretold of the ends of studies, and how often it held: the record of the time left.
+"""Predictions of the ends of studies, and how often they held: the record of the time left.
 
-Of each study that ends by itself, what counts is what was foretold last before half of its time had gone.
+For each study that ends by itself, the last prediction before half of its time counts.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ MOST = 10  # studies of the record
 
 @dataclass(frozen=True)
 class LeftRecord:
-    """Of the last studies that ended by themselves, how many ended inside what was foretold."""
+    """How many of the last studies that ended by themselves ended inside the predicted interval."""
 
     held: int
     studies: int
 
 
 def note(connection: sqlite3.Connection, study: int, now: float, low: float, high: float) -> None:
-    """Keep the interval, in seconds since 1970, in which a study will end as it is foretold now."""
+    """Keep the interval, in seconds since 1970, in which the study is now predicted to end."""
     connection.execute("INSERT OR REPLACE INTO foretold VALUES (?, ?, ?, ?)", (study, now, low, high))
 
 
 def due(connection: sqlite3.Connection, study: int, started: float, now: float) -> bool:
-    """Whether twice the time has gone by since what was noted last."""
+    """Whether the study's time has doubled since the last note."""
     last = connection.execute("SELECT max(time) FROM foretold WHERE study = ?", (study,)).fetchone()[0]
     return now - started >= (FIRST_SECONDS if last is None else 2 * (last - started))
 
 
 def forget(connection: sqlite3.Connection, study: int) -> None:
-    """Somebody changed how long the study takes: what was foretold says nothing any more."""
+    """Somebody changed how long the study takes: earlier predictions no longer count."""
     connection.execute("DELETE FROM foretold WHERE study = ?", (study,))
 
 
 def ended(connection: sqlite3.Connection, study: int, started: float, now: float) -> None:
-    """The study has ended by itself: whether what was foretold has held."""
+    """The study has ended by itself: note whether the prediction held."""
     query = "SELECT low, high FROM foretold WHERE study = ? AND time <= ? ORDER BY time DESC LIMIT 1"
     row = connection.execute(query, (study, started + (now - started) / 2)).fetchone()
     if row is not None:
@@ -47,6 +47,6 @@ def ended(connection: sqlite3.Connection, study: int, started: float, now: float
 
 
 def record(connection: sqlite3.Connection) -> LeftRecord | None:
-    """How often it held of late; None where no study has ended yet of which something was foretold."""
+    """How often predictions held lately; None if no study with a prediction has ended yet."""
     rows = connection.execute("SELECT held FROM foretellings ORDER BY ended DESC LIMIT ?", (MOST,)).fetchall()
     return LeftRecord(sum(row["held"] for row in rows), len(rows)) if rows else None

@@ -1,4 +1,4 @@
-"""The rows of the queue. A study comes to a new state only from one that the change names."""
+"""The rows of the queue. Each change of a study's state names the state from which it starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def insert(connection: sqlite3.Connection, **columns: Any) -> int:
 
 
 def get(connection: sqlite3.Connection, study: int) -> SubmittedStudy:
-    """The study; raises ServiceError where there is none."""
+    """The study; raises ServiceError if there is none."""
     row = connection.execute(f"SELECT {_ALL} FROM studies WHERE id = ? AND deleted IS NULL", (study,)).fetchone()
     if row is None:
         raise ServiceError(Code.NOT_FOUND, "a study is named by its number", str(study), "`tuner queue` lists them")
@@ -69,7 +69,7 @@ def in_states(connection: sqlite3.Connection, states: Iterable[State]) -> list[S
 
 
 def to_schedule(connection: sqlite3.Connection) -> list[SubmittedStudy]:
-    """What a plan is made of: studies that wait, that hold devices, and whose ends others wait for."""
+    """The studies for a plan: those that wait, that hold devices, or for whose end others wait."""
     live = [state for state in State if state not in OVER]
     marks = ", ".join("?" * len(live))
     query = f"SELECT {_LIGHT} FROM studies WHERE state IN ({marks})"
@@ -91,7 +91,7 @@ def holding(connection: sqlite3.Connection) -> list[SubmittedStudy]:
 def change(
     connection: sqlite3.Connection, study: int, leaves: State, becomes: State, now: float, **columns: Any
 ) -> None:
-    """Bring a study from one state to another, with what else changes. Raises ServiceError where it has left before."""
+    """Change a study's state, and other columns with it. Raises ServiceError if it has already left the named state."""
     if becomes not in MAY_BECOME[leaves]:
         raise ServiceError(
             Code.CONFLICT, "a study's state allows only some changes", f"{leaves} to {becomes}", "look at it again"

@@ -1,4 +1,4 @@
-"""Who held how many devices for how long, and what counts of it in the queue's order."""
+"""Who held how many devices for how long, and how this counts in the queue's order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORGOTTEN_SECONDS = 14 * HALF_LIFE_SECONDS  # after which what counts is less th
 
 
 def begin(connection: sqlite3.Connection, study: int, user_id: int, devices: tuple[Device, ...], now: float) -> None:
-    """Devices are held from now on; a slot of a study whose trials run elsewhere is none."""
+    """Devices are held from now on; the slot of a study whose trials run elsewhere doesn't count as a device."""
     if devices and devices[0].kind != EXTERNAL:
         connection.execute(
             "INSERT INTO usage (study, user_id, kind, devices, started) VALUES (?, ?, ?, ?, ?)",
@@ -27,7 +27,7 @@ def end(connection: sqlite3.Connection, study: int, now: float) -> None:
 
 
 def decayed(connection: sqlite3.Connection, now: float) -> dict[int, float]:
-    """Device-hours by the user's id, each hour worth half as much a day later, as fair-share schedulers count them."""
+    """Device-hours by the user's id; each hour counts half as much a day later, as in fair-share schedulers."""
     query = "SELECT user_id, devices, started, ended FROM usage WHERE ended IS NULL OR ended > ?"
     found: dict[int, float] = {}
     for user_id, devices, started, ended in connection.execute(query, (now - FORGOTTEN_SECONDS,)):

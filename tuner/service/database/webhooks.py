@@ -1,4 +1,6 @@
-"""The rows of webhooks and of what is sent to them; a delivery is written in the transaction of what it tells."""
+"""The rows of webhooks and of their messages; a delivery is written in the same transaction as the change it
+reports.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _DELIVERY = "id, webhook, event, study, body, created, state, tries, next_try, t
 
 @dataclass(frozen=True)
 class Webhook:
-    """An address that is told of studies, without its secret; times as `User`'s."""
+    """An address that gets messages about studies, without its secret; times as `User`'s."""
 
     id: int
     user_id: int
@@ -83,7 +85,7 @@ def count(connection: sqlite3.Connection, user_id: int) -> int:
 
 
 def secret_of(connection: sqlite3.Connection, hook: int) -> str | None:
-    """What signs its messages; None for a webhook that is gone."""
+    """The secret that signs its messages; None for a webhook that was deleted."""
     row = connection.execute("SELECT secret FROM webhooks WHERE id = ?", (hook,)).fetchone()
     return row and str(row["secret"])
 
@@ -117,7 +119,7 @@ def tell(connection: sqlite3.Connection, study: SubmittedStudy, event: str, best
 
 
 def tell_best(connection: sqlite3.Connection, study: SubmittedStudy, best: Progress, now: float) -> None:
-    """The same for a value that is better than the one that was told last."""
+    """The same for a value that is better than the last one that was sent."""
     if best.best is None:
         return
     row = connection.execute("SELECT value FROM told_best WHERE study = ?", (study.id,)).fetchone()

@@ -1,4 +1,4 @@
-"""What the supervisor knows of drivers, wherever they run."""
+"""The supervisor's view of drivers, independent of where they run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.service.model import Device
 
 @dataclass(frozen=True)
 class Task:
-    """What one driver is to do: search what a study file declares, or go on with a run.
+    """The task of one driver: search the study of a file, or go on with a run.
 
     Attributes:
         study: path of the study file; of a run that goes on, None
@@ -54,10 +54,8 @@ class Ended:
 
 @dataclass(frozen=True)
 class Look:
-    """A driver at one moment.
-
-    `run` is its run folder, once it has one, `ended` what it said last, `rebooted` whether it went with the machine,
-    `problem` why nothing newer is known of it, a sentence.
+    """A driver at one moment. `run` is its run folder, when it has one; `ended` is its last report; `rebooted`: whether
+    it ended with the machine; `problem`: a sentence that says why nothing newer is known.
     """
 
     state: Literal["starting", "running", "gone"]
@@ -74,16 +72,16 @@ class Executor(Protocol):
     """
 
     def start(self, task: Task, folder: Path) -> None:
-        """Start a driver; raises OSError where that can't be done."""
+        """Start a driver; raises OSError if that can't be done."""
 
     def look(self, folder: Path) -> Look:
-        """Where it stands; a driver of an earlier boot, or one that was never started, is gone."""
+        """Its state; a driver of an earlier boot, or one that was never started, counts as gone."""
 
     def interrupt(self, folder: Path) -> None:
-        """Ask it to end in order within its grace period."""
+        """Ask it to save and end within its grace period."""
 
     def kill(self, folder: Path) -> None:
         """End it and what belongs to it at once."""
 
     def log(self, folder: Path, most: int) -> bytes:
-        """The end of what it printed, at most so many bytes."""
+        """The end of what it printed, at most this many bytes."""

@@ -30,7 +30,7 @@ class ClusterAwayError(OSError):
 
 
 class JobRefusedError(OSError):
-    """The cluster answered that it won't."""
+    """The cluster refused the job."""
 
 
 class JobsApi:
@@ -48,7 +48,7 @@ class JobsApi:
         self._ask("POST", _JOBS, body)
 
     def status(self, job: str) -> str | None:
-        """Ray's word for where it stands; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
+        """Ray's name of its state; None for a job that the cluster doesn't know. Raises ClusterAwayError."""
         try:
             told = self._ask("GET", _JOBS + quote(job, safe=""))
         except JobRefusedError as error:
@@ -101,7 +101,7 @@ class JobsApi:
 def token_here() -> str | None:
     """The cluster's token as Ray finds it: $RAY_AUTH_TOKEN, the file of $RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
 
-    Raises StudyError where the named file can't be read.
+    Raises StudyError if the named file can't be read.
     """
     if token := os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return token

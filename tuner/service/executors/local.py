@@ -1,4 +1,4 @@
-"""Drivers as processes of this machine, each in a session of its own, which outlive the server.
+"""Drivers as processes of this machine, each in its own session, which outlive the server.
 
 A driver's folder holds all that is known of it:
 
@@ -110,7 +110,7 @@ class LocalProcesses:
         return (folder / "task.json").exists() and not self._void(folder)
 
     def _void(self, folder: Path) -> bool:
-        """Whether the driver will never run: nobody saw it start, and it has had its time."""
+        """Whether the driver will never run: nobody saw it start, and its time to do so is over."""
         if (folder / "process.json").exists():
             return True
         if self._clock() - (folder / "task.json").stat().st_mtime < START_SECONDS:
@@ -126,6 +126,6 @@ class LocalProcesses:
 
 
 def visible_gpus(devices: Sequence[Device]) -> dict[str, str]:
-    """The environment in which a driver sees its GPUs alone, and none where it has CPUs."""
+    """The environment in which a driver sees only its GPUs, and none if it has CPUs."""
     names = [device.name or str(device.index) for device in devices if device.kind == "gpu"]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

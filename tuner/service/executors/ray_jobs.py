@@ -29,14 +29,14 @@ COMMAND = ("python", "-m", "tuner.cli.detached")  # by the cluster's own interpr
 STOP_SECONDS = 60  # that a job gets to save and to end in, before it is killed
 ASK_SECONDS = 1.5
 REST_SECONDS = 5.0  # after a cluster didn't answer
-STOP_AGAIN_SECONDS = 5.0  # a job that is still pending passes over an order to stop
+STOP_AGAIN_SECONDS = 5.0  # a job that is still pending skips an order to stop
 SURE_SECONDS = 60.0  # after which a job that the cluster doesn't know isn't on its way there any more
 _OVER = ("STOPPED", "SUCCEEDED", "FAILED")
 
 
 @dataclass
 class _Seen:
-    """What the cluster said last of a job, when (of a monotonic clock), and when it was told to stop."""
+    """The cluster's last answer about a job, when it came (monotonic clock), and when the job was asked to stop."""
 
     status: str | None = None
     asked: float = float("-inf")
@@ -55,7 +55,7 @@ class RayJobs:
         self._rest_until = float("-inf")
 
     def start(self, task: Task, folder: Path) -> None:
-        """See `Executor`; the folder is a new one. Raises OSError where the cluster refuses, or doesn't answer."""
+        """See `Executor`; the folder is a new one. Raises OSError if the cluster refuses, or doesn't answer."""
         folder.mkdir(parents=True)
         told = json.loads(task.as_json())
         driving = {**told["driving"], "address": "auto"}  # the cluster that the job runs on
@@ -89,7 +89,7 @@ class RayJobs:
         return Look("running" if run else "starting", run)
 
     def _unknown(self, folder: Path, run: str | None) -> Look:
-        """A job that the cluster doesn't know: it was started anew, or never got the job, or hasn't got it yet.
+        """A job that the cluster doesn't know: the cluster was restarted, or never got the job, or hasn't got it yet.
 
         A submission whose answer was lost may still arrive, and a cluster may take a moment to tell of a job whose
         driver runs already. So a job that was never seen is waited for, and given up in the end: where its driver
@@ -100,7 +100,7 @@ class RayJobs:
         if self._was_seen(folder) or is_given_up or ended is not None:
             return Look("gone", run, ended, rebooted=not is_given_up)
         is_sure = time.time() - (folder / "job.json").stat().st_mtime >= SURE_SECONDS
-        if is_sure and process:  # the cluster was started anew
+        if is_sure and process:  # the cluster was restarted
             return Look("gone", run, rebooted=True)
         if is_sure and _give_up(folder):
             return Look("gone", run)
@@ -163,7 +163,7 @@ class RayJobs:
 
 
 def _give_up(folder: Path) -> bool:
-    """Have a driver that comes after all do nothing; False where it has come."""
+    """Make a driver that starts after all do nothing; False if it has already started."""
     return LocalFolder(folder).create("process.json", b"{}")
 
 

@@ -1,4 +1,4 @@
-"""What a driver wrote into its folder of how far it came; see `local.py` for the files."""
+"""Reads a driver's reports from its folder; see `local.py` for the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_of(folder: Path) -> str | None:
 
 
 def ended_of(folder: Path) -> Ended | None:
-    """How it ended, by its own account; None where it gave none."""
+    """How it ended, by its own account; None if it gave none."""
     told = read(folder, "ended.json")
     if told is None:
         return None
@@ -35,7 +35,7 @@ def ended_of(folder: Path) -> Ended | None:
 
 
 def read(folder: Path, name: str) -> dict[str, Any] | None:
-    """An object that was written as a whole; None where there is none, or something else."""
+    """An object that was written as a whole; None if there is none, or something else."""
     try:
         told = json.loads(LocalFolder(folder).read_at_most(name, LARGEST_FILE))
     except (OSError, ValueError, RecursionError):
@@ -44,7 +44,7 @@ def read(folder: Path, name: str) -> dict[str, Any] | None:
 
 
 def log_end(folder: Path, most: int) -> bytes | None:
-    """The last bytes of what it printed, at most so many; None where there is no such file."""
+    """The last bytes of what it printed, at most this many; None if there is no such file."""
     return _log_from(folder, lambda size: max(0, size - most), most)
 
 

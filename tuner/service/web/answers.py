@@ -1,6 +1,6 @@
-"""What a run that is over was asked before: kept from one server to the next, so that its page needs no reckoning.
+"""Answers about finished runs, stored for the next server, so that their pages need no computation.
 
-An answer is found by the digest of the very log that it was made from, and by the other files that it rests on.
+An answer is found by the digest of the log from which it was made, and of the other files that it depends on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.service.kept import Kept
 from tuner.service.web.runs import Runs
 
 T = TypeVar("T")
-WORTH_SECONDS = 0.05  # of the processor: what took less is reckoned again
+WORTH_SECONDS = 0.05  # of CPU time: cheaper answers are computed again
 MOST_ANSWERS = 200  # those used last
 REST, LONGEST_REST = 10.0, 60.0  # times as long as it took, and seconds: how old a heavy answer on a search may be
 
@@ -34,14 +34,14 @@ class Answers:
         self._making = threading.Lock()
 
     def get(self, study: int, question: str, kind: TypeAdapter[T], work: Callable[[], T], *, rests: bool = False) -> T:
-        """The answer, as `work` finds it now or found it for the same run before.
+        """The answer: computed by `work` now, or stored for the same run before.
 
-        While a search runs every question is answered anew; one that `rests` not more often than worth it: then ten
-        times as long as the answer took goes by, a minute at most.
+        While a search runs, every question is answered again each time. A heavy one (`rests`) is not answered again
+        before ten times as long as the answer took has passed, a minute at most.
         """
         with self._making:
             lock = self._locks.setdefault((study, question), threading.Lock())
-        with lock:  # who asks the same meanwhile waits for the answer
+        with lock:  # others who ask the same wait for this answer
             stamp = self._runs.stamp(study)
             if stamp is None:
                 return self._lately_found(study, question, work) if rests else work()

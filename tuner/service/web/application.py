@@ -108,7 +108,7 @@ async def _lifespan(web: Web) -> AsyncIterator[None]:
     loop, lines = asyncio.get_running_loop(), web.workers.lines
 
     def told(change: Change) -> None:
-        with suppress(RuntimeError):  # the loop has ended, and with it all who would be told
+        with suppress(RuntimeError):  # the loop has ended, and with it all viewers
             loop.call_soon_threadsafe(event_stream.tell, web.feeds, web.journal, change)
             if change.kind == "state" and change.state is State.RUNNING:
                 loop.call_soon_threadsafe(lines.watch, change.study)

@@ -19,7 +19,7 @@ PLACES = 200  # of a course
 
 @dataclass(frozen=True)
 class Course:
-    """The best value that a study had after so many epochs of all its trials."""
+    """The best value that a study had after this many epochs of all its trials."""
 
     study: int
     name: str
@@ -39,7 +39,7 @@ class Compared:
 
 
 def compared(runs: Sequence[tuple[int, Run]]) -> Compared:
-    """Compare the runs of studies. Raises ServiceError where there are too few, or their metrics differ."""
+    """Compare the runs of studies. Raises ServiceError if there are too few, or their metrics differ."""
     try:
         found = compare([run for _, run in runs])
     except RunFolderError as error:

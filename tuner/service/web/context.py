@@ -1,4 +1,4 @@
-"""What every route has at hand: the service, who may use it, its streams, and who asks."""
+"""The objects that every route uses: the service, its users, its streams, and the caller."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _SPACE = b" \t\r\n"  # `base64` breaks lines
 
 
 class _Base64(Base64Encoder):
-    """Pydantic's own passes over whatever is no base64, so that `****` is an empty file."""
+    """Pydantic's own ignores whatever is not base64, so that `****` is an empty file."""
 
     @classmethod
     def decode(cls, data: bytes) -> bytes:

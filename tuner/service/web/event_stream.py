@@ -15,7 +15,7 @@ from tuner.service.web.event_reader import Position, sent
 from tuner.service.web.feeds import Feed, Feeds
 
 PING_SECONDS = 15.0  # after which proxies and clients would take a silent stream for a dead one
-MOST_MISSED = 1000  # changes that a viewer is told of; after more, reading the lists anew is quicker
+MOST_MISSED = 1000  # changes that a viewer is sent; if there are more, reading the lists again is quicker
 _KINDS = {"priority": "priority", "delete": "deleted"}  # by the audit's action; all others are states
 _AGAIN = b"retry: 1000\n\n"  # milliseconds until a browser connects again
 _PING = b": still here\n\n"
@@ -74,7 +74,7 @@ async def of_run(
 async def of_changes(feeds: Feeds, journal: Journal, last: str | None, allowed: Allowed) -> AsyncIterator[bytes]:
     """Changes of all studies: those since the id that a viewer saw last, whichever server sent it, then as they come.
 
-    `reset` asks the viewer to read the lists anew: one without an id, or with one that is too old or of no change here.
+    `reset` asks the viewer to read the lists again: if it has no id, or one that is too old or unknown here.
     """
     number, told = feeds.changes.next, feeds.told  # nothing comes between the two
     yield _AGAIN
@@ -100,12 +100,12 @@ class Journal:
             return audit.newest(connection)
 
     def since(self, after: int) -> list[audit.StudyChange]:
-        """What was stored behind an id."""
+        """The changes stored after an id."""
         with self._database.reading() as connection:
             return audit.changes(connection, after, None, MOST_MISSED)
 
     def missed(self, last: str, until: int) -> list[audit.StudyChange] | None:
-        """What came behind the id that a viewer saw last; None where that is no id, or too much came since."""
+        """What came behind the id that a viewer saw last; None if that is no id, or too much came since."""
         if not (last.isascii() and last.isdecimal() and len(last) < 16) or int(last) > until:
             return None
         with self._database.reading() as connection:
@@ -114,9 +114,9 @@ class Journal:
 
 
 def tell(feeds: Feeds, journal: Journal, change: Change) -> None:
-    """Hand a change to all who watch; called in the event loop.
+    """Send a change to all viewers; called in the event loop.
 
-    What is stored has an id; what happened to a search, and why one waits, has none: it is read anew at each look.
+    Stored changes have an id. Progress of a search, and why one waits, have none: they are read again each time.
     """
     stored = [] if change.kind == "progress" else journal.since(feeds.told)
     for each in stored:

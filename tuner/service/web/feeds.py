@@ -1,7 +1,8 @@
-"""What many viewers are sent of one source: read once, kept for a while, and taken by each at their own pace.
+"""Feeds: events of one source for many viewers. They are read once, kept for a while, and each viewer takes them at its
+own pace.
 
-A viewer holds no queue, only the number of the chunk that comes next. Who is so slow that this chunk is gone is cut
-off, and goes on from the log by the id that they saw last; so neither memory nor other viewers suffer.
+A viewer holds no queue, only the number of the chunk that comes next. A viewer that is so slow that this chunk is gone
+is disconnected, and goes on from the log by its last id. So neither memory nor other viewers suffer.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ class Feed:
         news.set()
 
     def close(self) -> None:
-        """End all viewers' streams in order."""
+        """End all viewers' streams properly."""
         self.closed = True
         self.wake()
 
     def since(self, number: int) -> bytes | None:
-        """All chunks from a number on, as one; None where the first of them is gone."""
+        """All chunks from a number on, as one; None if the first of them is gone."""
         behind = self.next - number
         if behind > len(self._chunks):
             return None
@@ -99,7 +100,7 @@ class RunFeed(Feed):
             self._task.cancel()
 
     async def before(self, position: Position) -> Passage | None:
-        """What comes after a place and was read for all before; None where a viewer has caught up."""
+        """What comes after a place and was read for all before; None if a viewer has caught up."""
         if self._reader is None or position >= self.end:
             return None
         return await asyncio.to_thread(self._reader.after, position, self.end)
@@ -164,7 +165,7 @@ class Feeds:
         return self._runs.get(study)
 
     def close(self) -> None:
-        """End all streams in order, as the server ends."""
+        """End all streams properly, as the server ends."""
         self.closed = True
         for feed in (self.changes, *self._runs.values()):
             feed.close()

@@ -26,7 +26,7 @@ OF_REPORTS = (
 
 
 def file_response(folder: Folder, name: str) -> Response:
-    """A file of a run as an attachment. Raises ServiceError where there is no such file."""
+    """A file of a run as an attachment. Raises ServiceError if there is no such file."""
     chunks, size = _opened(folder, name)
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{quote(PurePosixPath(name).name, safe='')}",
@@ -125,7 +125,7 @@ def _tar(folder: LocalFolder, name: str) -> Iterator[bytes]:
 
 
 def _regular(folder: LocalFolder) -> Iterator[tuple[str, IO[bytes], os.stat_result]]:
-    """Every regular file of a folder, open for whoever takes it; links are passed over."""
+    """Every regular file of a folder, opened; links are skipped."""
     for base, folders, names, descriptor in os.fwalk(folder.path, follow_symlinks=False):
         folders.sort()
         inner = os.path.relpath(base, folder.path)

@@ -1,4 +1,4 @@
-"""What every request has to pass before it comes to a route, and what every answer tells the browser."""
+"""Checks that every request has to pass before it reaches a route, and headers of every answer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Lines:
             return [study.id for study in studies.in_states(connection, [State.RUNNING]) if study.external]
 
     async def ask(self, study: SubmittedStudy, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to a request. Raises ServiceError where the study's process doesn't answer."""
+        """The reply to a request. Raises ServiceError if the study's process doesn't answer."""
         try:
             async with asyncio.timeout(SECONDS):
                 line = await self._line(study)

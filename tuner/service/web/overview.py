@@ -1,4 +1,4 @@
-"""What the first page shows: studies with their place in the queue, devices, and who asks."""
+"""The content of the first page: studies with their place in the queue, devices, and the user."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _why(study: SubmittedStudy, place: Position | None, progress: Progress | Non
 
 
 def _sorted(studies: Iterable[SubmittedStudy], places: dict[int, Position]) -> list[SubmittedStudy]:
-    """What runs first, then what waits in its order."""
+    """Running studies first, then waiting ones in their order."""
 
     def key(study: SubmittedStudy) -> tuple[int, int, int]:
         place = places.get(study.id)

@@ -1,4 +1,4 @@
-"""The runs that were looked at last, kept up to date: reading a long one takes seconds."""
+"""Recently viewed runs, kept up to date, because reading a long one takes seconds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Runs:
         self._lock = threading.Lock()
 
     def get(self, study: int) -> Run:
-        """The study's run as it is now, which stays so. Raises ServiceError where it has none yet."""
+        """The study's run as it is now, which stays so. Raises ServiceError if it has none yet."""
         run = self._service.run(study)
         if run is None:
             raise _without_run(self._service.study(study))
@@ -62,7 +62,7 @@ class Runs:
     def looking(self, study: int) -> Iterator[Run]:
         """The study's run as it is now, at the cost of what came since the last look; nothing long belongs there.
 
-        Its record is shared: it changes after the block. Raises ServiceError where the study has no run yet.
+        Its record is shared: it changes after the block. Raises ServiceError if the study has no run yet.
         """
         found = self._service.study(study)
         followed = self._service.followed(study) or self._service.ended(study)
@@ -83,7 +83,9 @@ class Runs:
         raise _without_run(found)
 
     def stamp(self, study: int) -> str | None:
-        """What all answers on the run of a study rest on: the same as long as these are; None while it may change."""
+        """A stamp for all answers about a study's run: equal as long as they stay valid; None while the run may
+        change.
+        """
         found = self._service.study(study).run
         if found is None or self._service.followed(study) is not None or self._service.ended(study) is not None:
             return None
@@ -149,7 +151,7 @@ class _Growing:
             yield run
 
     def digest(self) -> str | None:
-        """Of the log of a run that is over, for which it need not be folded; None where it runs, or has damages."""
+        """Of the log of a run that is over, for which it need not be folded; None if it runs, or has damages."""
         with self._using:
             run = Run(self.folder)
             if run.alive:

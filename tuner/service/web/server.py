@@ -1,4 +1,4 @@
-"""The server process: listens, serves until it is told to end, and then lets every stream end in order."""
+"""The server process: listens, serves until it is asked to end, and then ends every stream properly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BACKLOG = 512
 
 
 class Server(uvicorn.Server):
-    """Ends streams when it is told to end; uvicorn alone would wait for them until its patience ends."""
+    """Ends streams when it is asked to end; uvicorn alone would wait for them until its timeout."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ class Opened:
 def serve(service: Service, settings: WebSettings, say: Callable[[Opened], None] = print) -> None:
     """Serve until a signal ends it; `service` has been started, and is closed by the caller.
 
-    `say` is told the address once it listens.
+    `say` gets the address when the server listens.
 
     Raises:
         StudyError: the settings can't work, or the address is taken.
@@ -77,7 +77,7 @@ def serve(service: Service, settings: WebSettings, say: Callable[[Opened], None]
 def show(service: OneRun, settings: WebSettings, say: Callable[[str], None] = print) -> None:
     """Show one run until a signal ends it; `service` has been started, and is closed by the caller.
 
-    `say` is told a link that works once, and the next one as soon as it was used. Raises StudyError as `serve` does.
+    `say` gets a link that works once, and the next one as soon as it was used. Raises StudyError as `serve` does.
     """
     settings.check()
     with listening(settings) as listener:
@@ -115,7 +115,7 @@ def server(
 
 
 def listening(settings: WebSettings) -> socket.socket:
-    """A socket that listens at the settings' address. Raises StudyError where that is taken or isn't this machine's."""
+    """A socket that listens at the settings' address. Raises StudyError if that is taken or isn't this machine's."""
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         found = socket.create_server((settings.host.strip("[]"), settings.port), family=family, backlog=BACKLOG)

@@ -18,7 +18,7 @@ class WebSettings:
 
     Another address than this machine's own needs TLS, or a proxy that has it: `behind_proxy`. `names` are the hosts
     that browsers may call the server by beside its address; any other is refused, so that no foreign page reaches the
-    server under a name of its own (DNS rebinding).
+    server under its own name (DNS rebinding).
     """
 
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""What a page says of one search at a moment, from its record alone: cheap enough to be asked every second."""
+"""The summary of one search for its page, from its record alone: cheap enough to be computed every second."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Failing:
 
 @dataclass(frozen=True)
 class NextHour:
-    """What the next device-hour should bring.
+    """The expected result of the next device-hour.
 
-    So many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
+    This many trials, and how likely one of them is the best so far if configurations keep being drawn as they were:
     k of n + k, as each of n + k alike trials is the best with the same chance. A search that learns does better.
-    `gained` is by how much the best value improved in the last device-hour, None where there wasn't one.
+    `gained` is by how much the best value improved in the last device-hour, None if there wasn't one.
     """
 
     trials: float
@@ -81,7 +81,7 @@ class Summary:
     best: Winner | None
     device_hours: dict[str, float]  # by the status of the trials that had them
     saved_share: float  # of the epochs that all trials would have had without early stopping
-    saved_hours: float  # device-hours, reckoned at the mean length of an epoch
+    saved_hours: float  # device-hours, computed with the mean length of an epoch
     failures: list[Failing]
     alike: int  # trials of the most frequent failure, where it is worth a pause; else 0
     next_hour: NextHour | None
@@ -94,7 +94,7 @@ class Summary:
 
 
 def summary(run: Run) -> Summary:
-    """What is to be said of a run now."""
+    """The summary of a run now."""
     record, trials = run.record, list(run.record.trials.values())
     hours = _hours(record, run.devices)
     groups = failure_groups(record)
@@ -130,7 +130,7 @@ def summary(run: Run) -> Summary:
 
 
 def metric_names(record: RunRecord) -> list[str]:
-    """What trials reported as a number at their last epoch, the study's metric first."""
+    """The metrics that trials reported as numbers at their last epoch, the study's metric first."""
     found = (name for trial in record.trials.values() for name, value in trial.metrics().items() if finite(value))
     return sorted(dict.fromkeys([record.metric, *found]), key=lambda name: name != record.metric)
 
@@ -152,7 +152,7 @@ class Curves:
 
 
 def curves(run: Run, metric: str, most: int = MOST_CURVES) -> Curves:
-    """The curves of a metric, at most so many; the best first, then those that run."""
+    """The curves of a metric, at most this many; the best first, then those that run."""
     record = run.record
     best = [trial for trial, _ in record.ranked()]
     running = [trial for trial in record.trials.values() if trial.status == "running"]

@@ -1,4 +1,4 @@
-"""What workers ask and tell external studies: passed on to a search's process, or answered by the study's state."""
+"""Requests of workers to external studies: passed on to a search's process, or answered from the study's state."""
 
 from __future__ import annotations
 

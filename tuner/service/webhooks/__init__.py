@@ -1,4 +1,4 @@
-"""Who is told of studies by HTTPS, with a signature.
+"""Webhooks: signed messages about studies by HTTPS.
 
 addresses  which addresses may be reached; checked at each connection
 posting    one signed message to one address

@@ -77,7 +77,7 @@ class Reach:
 
 
 def target_of(url: str, reach: Reach) -> Target:
-    """The parts of a webhook's URL. Raises ServiceError for one that can't be told anything."""
+    """The parts of a webhook's URL. Raises ServiceError for an address that can't get messages."""
     rule, fix = "a webhook needs an address that begins with https://", "give such as https://example.org/told"
     shown = repr(url.partition("?")[0][:60])  # the rest may be secret
     try:

@@ -92,7 +92,7 @@ def _connected(
 
 
 def _first(addresses: list[str], port: int, seconds: float) -> socket.socket:
-    """Connected to the first address that answers. Raises OSError where none does."""
+    """Connected to the first address that answers. Raises OSError if none does."""
     problem: OSError = OSError("no address")
     for address in addresses[:4]:
         try:

@@ -1,4 +1,4 @@
-"""Tries the deliveries that wait, again later where a try fails; what waits outlives the server."""
+"""Sends waiting deliveries, and tries again later if a try fails; waiting ones survive a restart of the server."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Webhooks:
     def add(
         self, by: User, url: str, events: Sequence[str] = EVENTS, *, everybodys: bool = False
     ) -> tuple[Webhook, str]:
-        """A webhook of one's own, and the secret that signs its messages, which is shown only now."""
+        """A webhook of your own, and the secret that signs its messages, which is shown only now."""
         require(by, Role.SUBMITTER, "adding a webhook")
         if everybodys:
             require(by, Role.ADMIN, "a webhook for everybody's studies")
@@ -52,13 +52,13 @@ class Webhooks:
         return self.get(by, hook), secret
 
     def all(self, by: User, *, everybodys: bool = False, after: int = 0, limit: int = 200) -> list[Webhook]:
-        """One's own webhooks; everybody's for admins."""
+        """Your own webhooks; everybody's for admins."""
         require(by, Role.ADMIN if everybodys else Role.SUBMITTER, "listing webhooks")
         with self._database.reading() as connection:
             return webhooks.of_users(connection, None if everybodys else by.id, after, limit)
 
     def get(self, by: User, hook: int) -> Webhook:
-        """A webhook of one's own; of anybody for admins."""
+        """A webhook of your own; of anybody for admins."""
         require(by, Role.SUBMITTER, "a webhook")
         with self._database.reading() as connection:
             found = webhooks.by_id(connection, hook)
@@ -69,7 +69,7 @@ class Webhooks:
         if found.user_id != by.id and not has(by, Role.ADMIN):
             raise ServiceError(
                 Code.FORBIDDEN,
-                f"this takes one's own webhook, or the role {Role.ADMIN}",
+                f"this takes your own webhook, or the role {Role.ADMIN}",
                 f"webhook {hook} of {found.user!r}",
                 "ask its owner or an admin",
             )

@@ -12,7 +12,7 @@ from tuner.train.memory.errors import first_line
 EAGER, GRAPH, COMPILED = "eager", "graph", "compiled"
 WARM_UP_STEPS = 5
 MEASURED_STEPS = 20
-LEAST_GAIN = 1.05  # another way must be so many times faster than the best one before it
+LEAST_GAIN = 1.05  # another way must be this many times faster than the best one before it
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ WITH_COMPILER = Way(COMPILED, "with torch.compile", 120.0)  # compiling takes up
 
 
 class PathChoice:
-    """Says before each step how to take it: each way for some steps, at the end the fastest.
+    """Chooses before each step how to take it: each way for some steps, then the fastest.
 
-    `notes` says what was found. A way that failed is given up for good.
+    `notes` describe the results. A way that failed is given up for good.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class PathChoice:
         self._seconds = remembered.read() if remembered and ways else {}
         self._settled = not ways
         self._steps, self._begun, self._ahead = 0, 0.0, 0
-        self._unlucky: set[str] = set()  # given up for reasons of this trial alone
+        self._unlucky: set[str] = set()  # given up for reasons that only concern this trial
         self._new = False  # whether anything was found that isn't remembered yet
 
     def begin_step(self, steps_ahead: int) -> str:
-        """How to take the step that comes, with so many steps of the trial still ahead."""
+        """How to take the step that comes, with this many steps of the trial still ahead."""
         if not self._settled:
             self._ahead = steps_ahead
             self._look()
@@ -67,7 +67,9 @@ class PathChoice:
         self.path, self._settled = path if path in self._ways else EAGER, True
 
     def give_up(self, path: str, reason: str, *, for_others: bool = True) -> None:
-        """Never take steps this way again; neither in other trials, unless they may have what was missing here."""
+        """Never take steps this way again, also in other trials, unless what was missing here may be available
+        there.
+        """
         self.notes.append(f"steps are no longer taken {self._ways[path].words}: {reason}")
         self._seconds[path], self._new = math.inf, True
         self._unlucky |= set() if for_others else {path}

@@ -28,7 +28,7 @@ class Recorder(Protocol):
 
 
 class CudaGraphRecorder:
-    """Records by `torch.cuda.CUDAGraph`, on a stream of its own, with memory that nothing else uses.
+    """Records by `torch.cuda.CUDAGraph`, on its own stream, with memory that nothing else uses.
 
     As torch's notes on CUDA graphs have it (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs): the
     warm-up runs on the stream of the recording; tensors that are made within the work belong to the graph; the GPU's

@@ -18,10 +18,10 @@ from tuner.train.step import TrainingStep
 class StaticStep:
     """Augmentation, forward and backward pass, clipping, optimizer and averaged weights, of batches of one size.
 
-    What changes from step to step is in its buffers, and in no Python number: images and labels as they are stored,
-    learning rates, the weight of the averaged weights' update, how the batch is mixed. Images are gathered outside, for
-    many steps at once. `work` computes what `TrainingStep` and `AveragedWeights.update` would, bit for bit on the CPU;
-    it makes the optimizer's state in no step, so it has to be there.
+    Everything that changes from step to step is in its buffers, not in Python numbers: images and labels as they are
+    stored, learning rates, the weight of the averaged weights' update, how the batch is mixed. Images are gathered
+    outside, for many steps at once. `work` computes what `TrainingStep` and `AveragedWeights.update` would, bit for bit
+    on the CPU; it makes the optimizer's state in no step, so it has to be there.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class StaticStep:
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
-        """What is written before each step."""
+        """The tensors that are written before each step."""
         return self._images, self._labels, self._scalars
 
     def fill(self, images: Tensor, labels: Tensor) -> None:

@@ -54,7 +54,7 @@ class Entry:
 
 
 class _Unfit(Exception):  # noqa: N818 -- a state too
-    """An entry that is there isn't what was built; or isn't known to be, where `unverified`."""
+    """An existing entry is damaged, or, if `unverified`, was not checked yet."""
 
     def __init__(self, reason: str, *, unverified: bool = False) -> None:
         super().__init__(reason)
@@ -111,7 +111,7 @@ class ArrayCache:
         self.folder = folder or default_folder()
 
     def get(self, key: str, build: Callable[[Builder], None], *, expected_bytes: int = 0) -> Entry:
-        """The entry, built first unless it is there whole; other processes that want it meanwhile wait for it.
+        """The entry; it is built first unless a complete one exists. Other processes that need it wait meanwhile.
 
         Args:
             key: from `cache_key`
@@ -147,7 +147,7 @@ class ArrayCache:
         )
 
     def prune(self, max_age_days: float = DAYS_KEPT, keep: str | None = None) -> None:
-        """Delete what nobody used for so long, and what builders left that died more than a day ago.
+        """Delete what nobody used for this long, and what builders left that died more than a day ago.
 
         A process that has an entry mapped keeps it: the kernel frees the files when it lets go.
         """
@@ -205,7 +205,7 @@ class ArrayCache:
 
     @contextmanager
     def _exclusive(self, key: str) -> Iterator[bool]:
-        """Alone with the entry, among processes of all machines that share the folder; False where it is read-only."""
+        """Alone with the entry, among processes of all machines that share the folder; False if it is read-only."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / f"{key}.lock").open("w")
@@ -252,7 +252,9 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _identities(folder: Path, index: dict[str, Any]) -> dict[str, Any]:
-    """What changes with the files: inodes, sizes, times; and the index's sum. Raises _Unfit if a file is missing."""
+    """Values that change with the files: inodes, sizes, times; and the index's sum. Raises _Unfit if a file is
+    missing.
+    """
     found: dict[str, Any] = {INDEX: index["check"]}
     for name, size in index["bytes"].items():
         try:
@@ -292,7 +294,7 @@ def _look_through(folder: Path, index: dict[str, Any]) -> None:
 
 
 def _marker(folder: Path) -> Path | None:
-    """Where it is noted what fits since this machine was started; None if that isn't known."""
+    """The file that lists the entries checked since this machine was started; None if the boot isn't known."""
     try:
         return folder / f"{VERIFIED}{BOOT.read_text(encoding='ascii').strip()}"
     except (OSError, ValueError):

@@ -35,7 +35,7 @@ class Cut:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What caches of the cut depend on."""
+        """The key for caches of the cut."""
         validation = self.validation
         if isinstance(validation, Joined):
             return ("joined", *self.apart.key)
@@ -50,13 +50,13 @@ class Cut:
 
     @property
     def share(self) -> float:
-        """Of the training images that is for validation, where a share is."""
+        """The share of the training images for validation, if it is a share."""
         given = self.validation
         return float(given) if isinstance(given, int | float) else SHARE
 
     @property
     def whole_key(self) -> tuple[object, ...]:
-        """What all images that are cross-validated depend on, in whatever parts they lie."""
+        """The key of all images that are cross-validated, independent of their parts."""
         return self.seed, "cross-validated", self.group
 
 

@@ -1,4 +1,4 @@
-"""What a data set is, as a run tells it: its splits by class, what was left out, and what its user should know."""
+"""Facts about a data set for a run: its splits by class, files that were left out, and notices for the user."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DataFacts:
 
 
 def data_facts(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, root: Path, *, known: bool = False) -> DataFacts:
-    """What the run tells of a folder's images and their cut.
+    """The facts about a folder's images and their cut.
 
     Args:
         pool: all images
@@ -120,7 +120,7 @@ def _in_two_classes(pool: Pool, root: Path) -> list[str]:
 
 
 def _on_two_sides(pool: Pool, root: Path) -> list[str]:
-    """Identical images in two splits that the data came with: none of a cut's own."""
+    """Identical images in two of the data's own splits; a cut never makes such pairs."""
     found = []
     rows = {part: np.flatnonzero(pool.parts == index) for index, part in enumerate(PARTS)}
     for one, other in combinations(PARTS, 2):
@@ -132,7 +132,7 @@ def _on_two_sides(pool: Pool, root: Path) -> list[str]:
             )
             found.append(
                 f"{len(shared):,} image{'s lie' if len(shared) > 1 else ' lies'} in {FOLDERS[one]} and in "
-                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; figures of {other} are too good by them"
+                f"{FOLDERS[other]}: {_examples(pairs, pool, root)}; they make the metrics of {other} too good"
             )
     return found
 
@@ -154,18 +154,18 @@ def _examples(groups: list[np.ndarray], pool: Pool, root: Path) -> str:
 
 
 def _small_classes(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Classes that a split says nothing of."""
+    """Classes of which a split has no image."""
     found = []
     single = [name for name, each in counts.items() if sum(each.values()) == 1]
     if single:
         found.append(
             f"a class needs 3 images to be trained, validated and tested on, got 1 of {_named(single)}, which is for "
-            "training: no figure says anything of it; add images, or remove the class"
+            "training: no metric covers it; add images, or remove the class"
         )
     for part in ("validation", "test"):
         without = [name for name, each in counts.items() if not each[part] and name not in single]
         if without:
-            found.append(f"{part} has no image of {_named(without)}, so its figures say nothing of it; add images")
+            found.append(f"{part} has no image of {_named(without)}, so its metrics don't cover it; add images")
     return found
 
 

@@ -97,7 +97,7 @@ def read_folder(folder: Folder, framing: Framing, memory_bytes: float) -> Pool:
 
 
 def _check_enough(folder: Folder, rows: _Rows, pool: Pool) -> None:
-    """Raise DataError where more than half of a class's images in a split can't be read."""
+    """Raise DataError if more than half of a class's images in a split can't be read."""
     reasons = {each.path: each for each in pool.left_out}
     lost = pool.parts == LEFT_OUT
     for part, label in sorted(set(zip(rows.parts[lost].tolist(), rows.labels[lost].tolist(), strict=True))):

@@ -23,7 +23,7 @@ def group_of(name: str, pattern: str) -> str | None:
 
 
 def name_groups(files: Sequence[Path], pattern: str) -> Groups:
-    """A number for each file that those of its group share; a file whose name doesn't fit is a group of its own.
+    """A number for each file that those of its group share; a file whose name doesn't fit is its own group.
 
     Raises:
         DataError: no file's name fits, or all are one group.

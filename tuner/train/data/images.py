@@ -31,7 +31,7 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # su
 
 
 class UnreadableImage(DataError):  # noqa: N818 -- it names a thing
-    """A file that is no image, or none that can be read; `reason` says why, after "it"."""
+    """A file that is not an image, or can't be read; `reason` says why, as words after "it"."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)

@@ -70,7 +70,7 @@ def load_pool(trial: ImageClassifier, framing: Framing) -> Pool:
 
 
 def memory_for_images(trial: ImageClassifier) -> float:
-    """What images may take of the machine's memory."""
+    """The machine's memory that images may take."""
     if trial.data_memory_gb is not None:
         return trial.data_memory_gb * 1e9
     return this_machine().memory_bytes / 2
@@ -112,7 +112,7 @@ def _load(source: Source, folder: Path, signature: object, framing: Framing, mem
 
 
 def _whole(pool: Pool, rows: Mapping[str, Rows], scheme: Cut, framing: Framing) -> Whole:
-    """What the parts of a cross-validation are parts of."""
+    """All images of a cross-validation, which its parts divide."""
     together = np.union1d(rows["train"], rows["validation"])
     places = {part: torch.from_numpy(np.searchsorted(together, rows[part])) for part in ("train", "validation")}
     return Whole(_split(pool, together, framing), cache_key(pool.key, *scheme.whole_key, framing.key), places)

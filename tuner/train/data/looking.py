@@ -1,6 +1,6 @@
-"""A look at a folder of images before a search: `python -m tuner.train.data.looking`, a process of its own.
+"""A look at a folder of images before a search: `python -m tuner.train.data.looking`, its own process.
 
-It decodes the images into the machine's cache, as the first trial would, and tells what was found. The process takes a
+It decodes the images into the machine's cache, as the first trial would, and reports its findings. The process takes a
 task as one line of JSON, answers by one line, and ends when its standard input does: with who asked.
 """
 
@@ -23,7 +23,7 @@ from tuner.trial.splitting import Folds
 
 
 def look(trial: ImageClassifier, *, seed: int, framing: Framing) -> DataFacts | None:
-    """What a run tells of the trial's images; None where they aren't files in a folder.
+    """The facts about the trial's images for the run; None if they aren't files in a folder.
 
     Args:
         trial: names the data and its cut

@@ -26,7 +26,7 @@ Operation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def operate(images: Tensor, chosen: Tensor, magnitudes: Tensor) -> Tensor:
-    """Images changed, each by an operation of its own, without waiting for the device.
+    """Images changed, each by its own operation, without waiting for the device.
 
     On a CPU each operation sees the images that it is for. Elsewhere the host doesn't know which these are: each sees
     all, and what isn't for it is dropped.

@@ -1,4 +1,4 @@
-"""Random crops that are resized to the whole image again, each image of a batch with a crop of its own."""
+"""Random crops that are resized to the whole image again, each image of a batch with its own crop."""
 
 from __future__ import annotations
 

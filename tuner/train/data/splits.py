@@ -248,7 +248,7 @@ class GivenBatches(Sampler[list[Draw]]):
 
 
 def loader_workers(gpus: int, cpus: int) -> int:
-    """How many processes load images for one that has so many devices; never more than its CPUs."""
+    """How many processes load images for one that has this many devices; never more than its CPUs."""
     return max(1, min(LOADER_WORKERS * max(1, gpus), cpus))
 
 
@@ -281,7 +281,7 @@ class Splits:
         notes: what the user should know of how the data is held, in sentences
         key: changes with the images, their order and their cut; None if that isn't known
         prescribed: what the weights expect in place of the training images' own statistics
-        framing: how the images came to their size; None where they came in it
+        framing: how the images came to their size; None if they came in it
         whole: in a cross-validation, all images of it; None otherwise
         before: where validation images are trained on, behind those for training, how they were cut before
     """

@@ -1,4 +1,4 @@
-"""Batch norm where a batch is trained in parts: its statistics are still those of the whole batch."""
+"""Batch norm when a batch is trained in parts: its statistics are still those of the whole batch."""
 
 from __future__ import annotations
 

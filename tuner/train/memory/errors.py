@@ -53,7 +53,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def little_is_free() -> bool:
-    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, whoever holds the rest."""
+    """Whether the current GPU has less than 1 GiB or 5 % of its memory left, also counting other programs."""
     if not torch.cuda.is_available():
         return False
     free, total = torch.cuda.mem_get_info()
@@ -61,7 +61,7 @@ def little_is_free() -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without what comes after the first line."""
+    """The first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -101,7 +101,8 @@ def alike(trial: ImageClassifier, config: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Images:
-    """What a network gets: the images' channels, height and width, how many classes, and the bytes that hold them all.
+    """The input of a network: the images' channels, height and width, the number of classes, and the bytes of all
+    images.
 
     `train` and `validation` are how many there are: a batch has no more.
     """
@@ -125,7 +126,7 @@ class Images:
 def estimate_memory(
     trial: ImageClassifier, config: dict[str, Any], images: Images, *, epochs: int, device: str
 ) -> MemoryEstimate:
-    """Bytes that training and validation hold at once, and the least that they can do with.
+    """Bytes that training and validation hold at once, and the smallest amount with which they can work.
 
     Args:
         trial: whose network it is; its weights are read where it has any
@@ -225,7 +226,7 @@ class _Training:
         return Measured(before, storages.peak)
 
     def _lasting(self) -> Iterable[Tensor]:
-        """What lives from step to step."""
+        """The tensors that live from step to step."""
         yield from [*self._module.parameters(), *self._module.buffers()]
         if self._average is not None:
             yield from [*self._average.module.parameters(), *self._average.module.buffers()]

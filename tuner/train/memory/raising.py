@@ -1,4 +1,4 @@
-"""A micro-batch that was halved, doubled again where memory is there: few attempts, further and further apart."""
+"""Doubles a halved micro-batch again when there is memory: in few attempts, with longer and longer breaks."""
 
 from __future__ import annotations
 

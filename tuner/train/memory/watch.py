@@ -33,7 +33,7 @@ class Usage:
         memory_peak_bytes: most that torch held of the GPU within the epoch; on the CPU the process's resident set
         memory_bytes: the same at the epoch's end
         memory_reserved_bytes: what torch then keeps of the GPU, in use or not, so that no other process can have it
-        device_utilisation: share of the time in which the GPU was busy, with whoever's work
+        device_utilisation: share of the time in which the GPU was busy, with any program's work
         device_memory_bytes: used on the whole GPU at the epoch's end
     """
 
@@ -45,7 +45,9 @@ class Usage:
 
 
 class GrowthDetector:
-    """Tells a leak from caches that fill: growth in each of the last five epochs, of about the same size."""
+    """Distinguishes a leak from caches that fill: a leak grows in each of the last five epochs by about the same
+    amount.
+    """
 
     def __init__(self) -> None:
         self._sizes: list[float] = []
@@ -86,7 +88,7 @@ class MemoryWatch:
             self._gpu.utilisation()
 
     def end_epoch(self, *, replayed: bool = False) -> Usage:
-        """What the epoch used.
+        """The memory and device use of the epoch.
 
         `replayed` steps allocate nothing of their own: their activations lie in memory that belongs to the recording
         since an earlier epoch, in which the peak was seen.

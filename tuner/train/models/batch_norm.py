@@ -1,4 +1,4 @@
-"""Batch norm over the images of all processes: what each process's own part of a batch is too small for."""
+"""Batch norm over the images of all processes, for parts of a batch that are too small on each process."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Ensemble(nn.Module):
 
 
 def networks_of(module: nn.Module) -> list[nn.Module]:
-    """Those that answer together, or the one network."""
+    """The networks of an ensemble, or the one network."""
     return list(module.networks) if isinstance(module, Ensemble) else [module]
 
 

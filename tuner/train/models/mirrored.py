@@ -1,6 +1,6 @@
-"""Answers that are the mean of those to an image and to its mirror image, left to right (test-time flips).
+"""Predictions that are the mean of those for an image and for its mirror image, left to right (test-time flips).
 
-The mean is that of the logits. In validation a trainer asks twice; what is shipped answers so by itself.
+The mean is that of the logits. In validation a trainer evaluates both views; an exported model does so by itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def mean_of_views(answers: Tensor, mirrored: Tensor) -> Tensor:
 
 
 def answer_for_both_views(module: nn.Module) -> None:
-    """Let a network answer so whenever it is called; names of its tensors stay, and `forward` is for one view."""
+    """Let a network return the mean of both views whenever it is called; its tensors keep their names, and `forward` is
+    for one view.
+    """
     module.register_forward_hook(_with_mirrored)
 
 

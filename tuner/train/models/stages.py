@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
-FEWEST_STAGES = 4  # before the head; a container such as `features` is opened until there are so many
+FEWEST_STAGES = 4  # before the head; a container such as `features` is opened until there are this many
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ class Mixing:
     anywhere; labels have the shares that are then seen. Where both are on, a batch gets either, equally often.
 
     How a batch is mixed is eight numbers: shares of an image and of the other one in the pixels, the same in the
-    labels, and the box: top, bottom, left, right. They may be tensors, so that a recorded step mixes anew each time
-    that it is replayed.
+    labels, and the box: top, bottom, left, right. They may be tensors, so that a recorded step mixes differently each
+    time that it is replayed.
     """
 
     def __init__(self, mixup: float, cutmix: float, classes: int) -> None:

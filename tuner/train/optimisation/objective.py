@@ -1,4 +1,4 @@
-"""What training minimises: cross-entropy with smoothed labels, weighted classes and mixed images."""
+"""The training loss: cross-entropy with smoothed labels, weighted classes and mixed images."""
 
 from __future__ import annotations
 

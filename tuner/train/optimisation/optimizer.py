@@ -78,7 +78,9 @@ def _first_state(optimizer: Optimizer, group: Group, parameter: Tensor) -> dict[
 
 
 def drop_unfinished_state(optimizer: Optimizer) -> None:
-    """Forget what the optimizer began to allocate for a parameter when memory ran out, so that it begins anew."""
+    """Delete state that the optimizer began to allocate for a parameter when memory ran out, so that it starts
+    again.
+    """
     kinds = max((len(state) for state in optimizer.state.values()), default=0)
     for parameter in [parameter for parameter, state in optimizer.state.items() if len(state) < kinds]:
         del optimizer.state[parameter]

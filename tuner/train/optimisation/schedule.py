@@ -12,13 +12,13 @@ ONE_CYCLE_START, ONE_CYCLE_END = 1 / 25, 1 / 25e4  # torch's OneCycleLR has the 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A function of nothing but the epochs done, so that a trial that goes on needs no state of it.
+    """It depends only on the epochs done, so that a trial that goes on needs no state of it.
 
     Attributes:
         kind: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "one-cycle" (Smith and Topin 2018,
             cosine up and down, momentum left alone); "step"
         epochs: of the whole trial, those of `probe` aside
-        warmup_epochs: in which the rate rises, linearly but for one-cycle
+        warmup_epochs: in which the rate rises, linearly except in one-cycle
         step_epochs: between two steps
         step_factor: what each step multiplies the rate by
         probe: epochs before all of it, with a schedule of this kind for themselves, without warmup

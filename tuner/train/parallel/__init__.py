@@ -1,1 +1,1 @@
-"""One trial on several devices: the processes that train it together, and what each of them takes on."""
+"""One trial on several devices: the processes that train it together, and the work of each."""

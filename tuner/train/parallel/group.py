@@ -1,4 +1,4 @@
-"""The processes that train one model together, each on a device of its own."""
+"""The processes that train one model together, each on its own device."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Group:
         return torch.cat([one[:length] for one, length in zip(parts, lengths, strict=True)])
 
     def gathered(self, part: object) -> list[Any]:
-        """What each process has, in their order, on process 0; elsewhere nothing."""
+        """The values of all processes, in their order, on process 0; nothing on the others."""
         found: list[Any] | None = [None] * self.size if self.rank == 0 else None
         torch.distributed.gather_object(part, found)
         return found or []
 
     def told(self, values: list[Any]) -> list[Any]:
-        """What process 0 has, in all of them; a list of as many values."""
+        """The values of process 0, sent to all processes; a list of as many values."""
         if self.size > 1:
             torch.distributed.broadcast_object_list(values, 0)
         return values
@@ -76,8 +76,8 @@ class Group:
     def synchronised(self, module: nn.Module, *, some_unused: bool = False) -> nn.Module:
         """The module with its gradients averaged over all processes in each backward pass.
 
-        It has to be made anew when other parameters learn. Buffers are those of process 0. `some_unused`: whether there
-        are parameters that the output doesn't depend on.
+        It has to be made again when other parameters learn. Buffers are those of process 0. `some_unused`: whether
+        there are parameters that the output doesn't depend on.
         """
         device = next(module.parameters()).device
         return nn.parallel.DistributedDataParallel(
@@ -101,9 +101,10 @@ def without_synchronising(forward: Callable[[Tensor], Tensor], *, last: bool) ->
 
 @contextmanager
 def joined(rank: int, size: int, meeting: str | Path, device: torch.device | str = "cpu") -> Iterator[Group]:
-    """Meet the other processes, and part from them at the end.
+    """Join the group of processes, and leave it at the end.
 
-    Not after an exception: NCCL's parting waits for the others, who may wait for this process in turn. It has to end.
+    Not after an exception: leaving NCCL waits for the others, which may wait for this process. So this process has to
+    end.
 
     What lies on GPUs is exchanged by NCCL, what lies on the host by gloo. On one machine over loopback; a file needs no
     port that another trial could take.

@@ -1,8 +1,8 @@
-"""Processes of one machine that train a trial together: starting them, hearing of each epoch, ending all of them.
+"""Processes that train a trial together: starts them, gets the result of each epoch, and ends all of them.
 
 Each is `python -m tuner.train.parallel.rank`, with a connection to the one that started it. They do the same at the
-same time, so every message goes to all of them, and the first one answers. When one fails or dies, the others
-would wait for it for ever: all are killed.
+same time, so every message goes to all of them, and the first one answers. If one fails or dies, the others would wait
+for it forever, so all are killed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Task:
         strategy: name of one with a process for each device; None for one process alone
         halvings: how often memory ran out
         first_pass_fits: whether it didn't in a pass over a whole batch without gradient, as far as is known
-        checkpoints: folders to go on from, the newest first; one that is damaged is passed over
+        checkpoints: folders to go on from, the newest first; one that is damaged is skipped
     """
 
     pickled: bytes
@@ -72,8 +72,8 @@ class Failure:
         cause: as `describe_failure` has it, and the next two
         message: in one line
         traceback: in that process
-        left_alone: whether it comes of another process that failed before
-        remedy: what all could try where memory ran out, see `tuner.train.step`; None for nothing
+        left_alone: whether it was caused by another process that failed before
+        remedy: what all processes could try if memory ran out, see `tuner.train.step`; None for nothing
     """
 
     cause: str
@@ -93,7 +93,7 @@ class Epoch:
 
 
 class RankLost(Exception):  # noqa: N818 -- what happened
-    """A process died without a word, as when it is killed."""
+    """A process died silently, as when it is killed."""
 
 
 class RankFailed(TrialError):  # noqa: N818
@@ -246,7 +246,7 @@ class Ranks:
         self._folder.delete()
 
     def _all(self, order: str) -> Any:
-        """Tell all, and hear from all; what the first one answers."""
+        """Send a message to all, and wait for all; returns the answer of the first one."""
         for connection in self._connections:
             with suppress(OSError):  # it died, which is found out below
                 connection.send(order)

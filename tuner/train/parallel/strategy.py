@@ -1,4 +1,4 @@
-"""How one trial is trained on one device or several: what a `Trainer` leaves to its strategy.
+"""How one trial is trained on one device or several: the part of the work that a `Trainer` leaves to its strategy.
 
 `Strategy` is one device; `Replicas` one process per device, with a copy of the network each ("ddp"). `OneProcess` is
 one process for several GPUs ("dp", "balanced_dp"), `Pipeline` one per device with a part of the network ("pipeline").
@@ -86,7 +86,7 @@ class Strategy:
     def make_step(
         self, module: nn.Module, objective: Objective, precision: Precision, *, batch_size: int, clip_norm: float
     ) -> TrainingStep:
-        """What takes the trial's steps, of batches of `batch_size` images."""
+        """The object that takes the trial's steps, with batches of `batch_size` images."""
         device = next(module.parameters()).device
         return TrainingStep(
             module,
@@ -145,7 +145,7 @@ class Replicas(Strategy):
         return self._synchronised
 
     def parameters_changed(self) -> None:
-        """A synchronised module knows from its beginning which parameters learn: it is made anew."""
+        """A synchronised module is made for fixed learning parameters, so it is made again."""
         self._synchronised = None
 
     def logits(self, evaluator: Evaluator, module: nn.Module, split: Split, normalise: Normalise) -> Tensor:

@@ -1,4 +1,4 @@
-// What a user does with studies: one or many at once. Each is asked of the server by itself, and refusals are told.
+// What a user does with studies: one or many at once. Each is a separate request to the server, and refusals are shown.
 import { ask } from "./api.js";
 import { el, tell } from "./dom.js";
 import { plural } from "./text.js";

@@ -1,4 +1,4 @@
-// Pages are drawn anew from data each time, and what differs is carried over to what is there: focus, chosen rows and
+// Pages are drawn again from data each time, and what differs is carried over to what is there: focus, chosen rows and
 // what was typed stay. All text goes in as text, never as markup.
 export function el(tag, attributes, ...children) {
   const made = document.createElement(tag);

@@ -1,4 +1,4 @@
-"""Trials of external studies: asked for by workers wherever they are, and told of."""
+"""Trials of external studies: workers ask for them and report them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ router = APIRouter(tags=["workers"])
 
 @router.post("/studies/{study}:ask")
 async def ask(study: Id, body: AskBody, response: Response, web: Shown, user: Worker) -> Asked:
-    """A trial to run now; who asks again gets the same one. With none now, Retry-After says when to ask again."""
+    """A trial to run now; a worker that asks again gets the same one. If there is none now, Retry-After says when to
+    ask again.
+    """
     found = Asked(**await web.workers.tell(study, user, body.worker, "ask"))
     if found.retry_after is not None:
         response.headers["retry-after"] = str(math.ceil(found.retry_after))

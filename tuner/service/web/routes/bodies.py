@@ -1,4 +1,4 @@
-"""What requests carry, and what answers hold beyond the service's own dataclasses."""
+"""The bodies of requests, and of answers that aren't the service's own dataclasses."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class LinkBody(Body):
 
 
 class PasswordBody(Body):
-    """A change of one's own password."""
+    """A change of your own password."""
 
     old: Password = Field(alias="old_password")
     new: Password = Field(alias="new_password")
@@ -237,12 +237,12 @@ class TokenBody(Body):
     """A token to create, for oneself."""
 
     name: str = Field("", max_length=100, description="what it is for")
-    role: Role | None = Field(None, description="at most one's own, which it is by default")
+    role: Role | None = Field(None, description="at most your own, which it is by default")
     days: float | None = Field(None, gt=0, le=366, description="30 by default")
 
 
 class WebhookBody(Body):
-    """An address to tell of one's own studies."""
+    """An address to tell of your own studies."""
 
     url: str = Field(min_length=1, max_length=2000, description="begins with https://")
     events: list[Literal["finished", "failed", "new_best", "paused"]] | None = Field(
@@ -326,7 +326,7 @@ class NewUser(UserView):
 
 
 class Advised(BaseModel):
-    """What to try next; `verb` is what the page does for it, with so many `trials` in all where it goes on."""
+    """What to try next; `verb` is what the page does for it, with this many `trials` in all where it goes on."""
 
     text: str
     command: str | None

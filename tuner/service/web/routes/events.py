@@ -28,7 +28,7 @@ STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream"
 
 @router.get("/events", response_class=Response, responses=STREAM)
 async def changes(caller: Asking, web: Shown, last: LastSeen = None) -> Response:
-    """Changes of all studies since the last that was seen, then as they happen; `reset`: read the lists anew."""
+    """Changes of all studies since the last one seen, then each as it happens; `reset`: read the lists again."""
     chunks = event_stream.of_changes(web.feeds, web.journal, last, _allowed(caller, web))
     return EventStream(chunks, web.access.streams.one(caller.user.id))
 

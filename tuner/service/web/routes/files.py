@@ -60,7 +60,7 @@ def archive(study: Id, web: Shown, user: Viewer) -> Response:
 
 @router.get("/studies/{study}/report", response_class=Response, responses=HTML)
 async def report(study: Id, web: Shown, user: Viewer) -> Response:
-    """Its report, in a sandbox of its own; of a search that runs, as it is now."""
+    """Its report, in its own sandbox; of a search that runs, as it is now."""
     page = await web.heavily(partial(_report, web, study))
     headers = {
         "content-security-policy": files.OF_REPORTS,

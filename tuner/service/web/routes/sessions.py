@@ -42,7 +42,7 @@ def accept(body: AcceptBody, request: Request, response: Response, web: Shown) -
 
 @router.put("/users/me/password", status_code=204)
 def change_password(body: PasswordBody, request: Request, response: Response, caller: Asking, web: Shown) -> None:
-    """Set one's own password; all other sessions and all tokens end."""
+    """Set your own password; all other sessions and all tokens end."""
     secret, expires = web.access.change_password(caller.user, body.old, body.new, address_of(request))
     if caller.by_cookie:
         set_cookie(response, web, secret, expires)

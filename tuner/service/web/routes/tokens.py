@@ -1,4 +1,4 @@
-"""Tokens: what programs show in place of a password."""
+"""Tokens: how programs identify themselves, in place of a password."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def list_tokens(
     everybodys: Annotated[bool, Query(description="for admins")] = False,
     cursor: Cursor = None,
 ) -> Listed[TokenView]:
-    """One's own tokens, without their secrets."""
+    """Your own tokens, without their secrets."""
     found = web.access.tokens(caller.user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
     return page_of(found, limit, _view)
 
 
 @router.post("/tokens", status_code=201)
 def create_token(body: TokenBody, web: Shown, caller: Asking) -> NewToken:
-    """A new token of one's own; its secret is shown this once."""
+    """A new token of your own; its secret is shown this once."""
     token, secret = web.access.create_token(caller.user, body.name, body.role, body.days)
     return NewToken(**_view(token).__dict__, secret=secret)
 
 
 @router.delete("/tokens/{token}", status_code=204)
 def revoke_token(token: Id, web: Shown, caller: Asking) -> None:
-    """End a token of one's own; of anybody for admins."""
+    """End a token of your own; of anybody for admins."""
     web.access.revoke_token(caller.user, token)
 
 

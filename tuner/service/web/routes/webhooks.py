@@ -1,4 +1,4 @@
-"""Webhooks: addresses that are told of studies, and what was sent to them."""
+"""Webhooks: addresses that get messages about studies, and the messages."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def list_webhooks(
     everybodys: Annotated[bool, Query(description="for admins")] = False,
     cursor: Cursor = None,
 ) -> Listed[WebhookView]:
-    """One's own webhooks, without their secrets."""
+    """Your own webhooks, without their secrets."""
     found = web.webhooks.all(user, everybodys=everybodys, after=number_of(cursor), limit=limit + 1)
     return page_of(found, limit, _view)
 
 
 @router.post("/webhooks", status_code=201)
 def add_webhook(body: WebhookBody, web: Shown, user: Submitter) -> NewWebhook:
-    """A new webhook of one's own; its secret is shown this once."""
+    """A new webhook of your own; its secret is shown this once."""
     hook, secret = web.webhooks.add(user, body.url, body.events or EVENTS, everybodys=body.everybodys)
     return NewWebhook(**_view(hook).__dict__, secret=secret)
 
 
 @router.get("/webhooks/{webhook}")
 def show_webhook(webhook: Id, web: Shown, user: Submitter) -> WebhookView:
-    """A webhook of one's own; of anybody for admins."""
+    """A webhook of your own; of anybody for admins."""
     return _view(web.webhooks.get(user, webhook))
 
 
 @router.delete("/webhooks/{webhook}", status_code=204)
 def remove_webhook(webhook: Id, web: Shown, user: Submitter) -> None:
-    """Tell a webhook nothing more, and forget what it was told."""
+    """Delete a webhook and its messages."""
     web.webhooks.remove(user, webhook)
 
 

@@ -1,4 +1,4 @@
-"""What each block of a network costs, measured, and the stages that share the cost out best."""
+"""The measured cost of each block of a network, and the stages that share the cost best."""
 
 from __future__ import annotations
 

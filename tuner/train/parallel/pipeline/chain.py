@@ -15,7 +15,7 @@ ENOUGH = 0.5  # of the parameters in one block is not too many: submodules then 
 
 @dataclass(frozen=True)
 class Block:
-    """What lies between two places where a single tensor goes on.
+    """The part of a network between two places where a single tensor is passed on.
 
     Attributes:
         name: of its first submodule with parameters, as in "layer2.0"
@@ -103,7 +103,7 @@ class _Containers(fx.Tracer):
 
 
 class _Everything(fx.Tracer):
-    """Looks into all submodules that have submodules, save torch's own."""
+    """Looks into all submodules that have submodules, except torch's own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         childless = next(m.children(), None) is None

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Link:
-    """What goes from one stage to the next: shape without the axis of the images, and type."""
+    """The tensor that goes from one stage to the next: shape without the axis of the images, and type."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     def buffer(self, images: int, device: torch.device | str = "meta", *, learns: bool = False) -> Tensor:
-        """Room for so many images."""
+        """Room for this many images."""
         return torch.empty(images, *self.shape, dtype=self.dtype, device=device, requires_grad=learns)
 
 
