@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from tuner.html_report.packing import packed, packed_plotly, policy
 from tuner.plots import Plot
-from tuner.plots.base import COLOURS, THEMES, TITLE_LINE
+from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE
 from tuner.results.text import duration, hours, outcome, plural, short, with_error
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
 NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
+SHARED = ("elements", "figure_looks", "trial_parts")  # modules, which a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
 # Before anything is shown: figures take the place of tables where the browser can unpack and draw them.
 FIRST_SCRIPT = Markup(
@@ -74,7 +76,8 @@ def _environment() -> Environment:
     def source(name: str) -> str:
         return loader.get_source(environment, name)[0]
 
-    scripts = "\n".join(source(f"scripts/{name}.js") for name in SCRIPTS)
+    shared = [_as_script(source(f"shared/{name}.js")) for name in SHARED]
+    scripts = "\n".join([*shared, *(source(f"scripts/{name}.js") for name in SCRIPTS)])
     script = Markup('\n"use strict";\n{\n' + scripts + "\n}\n")
     environment.filters |= {
         "typed": typed,
@@ -87,8 +90,13 @@ def _environment() -> Environment:
     }
     environment.globals |= {"plural": plural, "style": Markup(source("style.css")), "script": script}
     environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}
-    environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS})}
+    environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS, "font": FONT})}
     return environment
+
+
+def _as_script(module: str) -> str:
+    """A module of functions as a part of the page's one script."""
+    return re.sub(r"^import .*\n|^export ", "", module, flags=re.MULTILINE)
 
 
 def typed(text: str) -> Markup:
