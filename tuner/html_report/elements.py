@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from tuner.html_report.packing import packed, packed_plotly, policy
+from tuner.html_report.still import Still, still
 from tuner.plots import Plot
 from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE
 from tuner.results.text import duration, hours, outcome, plural, short, with_error
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
+STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
 NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
 SHARED = ("elements", "figure_looks", "trial_parts")  # modules, which a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
@@ -47,7 +49,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll."""
+    """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll.
+
+    `still` is what stands there where no script runs, beside the numbers.
+    """
 
     name: str
     title: str
@@ -55,6 +60,7 @@ class Figure:
     packed: Markup
     table: Table
     wide: bool
+    still: Still | None
 
 
 def render(template: str, **content: Any) -> str:
@@ -122,7 +128,8 @@ def _figure(plot: Plot) -> Figure:
     if "trial" in plot.table and len(plot.table):
         figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
     name = plot.name.replace(" ", "-")
-    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide)
+    picture = still(figure, title) if plot.name in STILL else None
+    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide, picture)
 
 
 def _name_lines(trace: Any, table: pd.DataFrame) -> None:
