@@ -1,4 +1,4 @@
-// Figures, each drawn from the packed JSON beside it once it comes near the view.
+// Figures, each drawn from the packed JSON beside it: while the reader rests once it is in view, then once it comes near.
 const narrow = window.matchMedia("(max-width: 600px)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const looks = JSON.parse(byId("looks").textContent);
@@ -176,13 +176,21 @@ function drawSoon(place) {
   queue = queue.then(drawer).catch(plainly);
 }
 
-const near = new IntersectionObserver(
-  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+function seeing(rootMargin) {
+  const shown = (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
     near.unobserve(entry.target);
     drawSoon(entry.target);
-  }),
-  { rootMargin: "300px 0px" },
-);
+  });
+  return new IntersectionObserver(shown, { rootMargin });
+}
+
+let near = seeing("-1px 0px"); // what only touches the edge of the view is not in it
+
+function lookAhead() {
+  near.disconnect();
+  near = seeing("300px 0px");
+  for (const place of drawers.keys()) near.observe(place);
+}
 
 function drawWhenNear(place, drawer) {
   drawers.set(place, drawer);
