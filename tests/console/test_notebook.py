@@ -29,7 +29,7 @@ def test_a_search_is_drawn_with_its_trials_totals_curve_and_notices() -> None:
         )
     )  # fmt: skip
     assert "2 of 4 trials: 1 running, 1 done" in html
-    assert "<td style='text-align:left'>2/10</td>" in html
+    assert "<td style='text-align:left'>2 of 10</td>" in html
     assert "kind=&lt;b&gt;" in html
     assert "note: a &amp; b" in html
     points = re.findall(r'points="([^"]*)"', html)

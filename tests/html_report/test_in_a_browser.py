@@ -110,6 +110,8 @@ def test_figures_that_could_not_be_drawn_are_printed_as_numbers(browser: Any, wr
 @needs_browser
 def test_on_paper_no_table_is_wider_than_the_page_and_no_button_is_seen(visit: Visit) -> None:
     visit.page.set_viewport_size({"width": 718, "height": 900})
+    visit.page.locator("#plot-history-against-trials").scroll_into_view_if_needed()
+    visit.page.wait_for_selector(".modebar", state="attached")
     visit.page.emulate_media(media="print")
     narrow = "document.documentElement.scrollWidth === 718"
     visit.page.wait_for_function(narrow)  # figures that are drawn by now follow a little later

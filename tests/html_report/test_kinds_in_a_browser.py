@@ -10,6 +10,7 @@ from tests.html_report.browsing import browsers, needs_browser, opened
 from tests.results.kinds_of_runs import KINDS, QUICK, brief, searched, thousand_of_fifty
 from tuner import Budget, Random, loguniform, uniform
 from tuner.html_report import write_report
+from tuner.plots.base import COLOURS
 
 pytestmark = needs_browser
 # colours move nothing: what doesn't fit in one scheme doesn't in the other
@@ -125,8 +126,44 @@ def test_without_scripts_tables_take_the_place_of_figures(browser: Any, reports:
     assert visit.page.locator("button:visible").count() == 0
     assert visit.page.locator("#numbers-history-against-trials").is_visible()
     assert visit.page.locator("svg.spark").is_visible()
-    assert "numbers are shown here as tables" in visit.page.locator(".not-drawn").inner_text()
+    assert "numbers of most figures are shown here as tables" in visit.page.locator("main > .not-drawn").inner_text()
     visit.page.context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
+def test_without_scripts_the_learning_curves_are_drawn(
+    browser: Any, reports: dict[str, str], width: int, scheme: str
+) -> None:
+    visit = opened(browser, reports["sixty_conditional"], width=width, scheme=scheme, scripts=False)
+    curves = visit.page.get_by_role("img", name="43 of 60 trials were stopped early; the best is bold")
+    assert curves.locator("desc").text_content() == "val_accuracy, after epoch 1 to 27; from 0.215 to 0.946"
+    lines = curves.locator("path:not(.rung)").evaluate_all(
+        "es => es.map(e => [e.getAttribute('stroke'), getComputedStyle(e).fill])"
+    )
+    assert len(lines) == 54  # six trials failed before they had a value
+    assert {stroke for stroke, _ in lines} == {COLOURS[status] for status in ("completed", "stopped", "failed")}
+    assert {fill for _, fill in lines} == {"none"}
+    box = curves.bounding_box()
+    assert box is not None
+    assert box["height"] > 250
+    assert box["width"] > width / 2
+    names = visit.page.locator("figure:has(svg.still) .key").all_inner_texts()
+    assert sorted(map(str.strip, names)) == ["completed", "failed", "stopped"]
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+    visit.page.context.close()
+
+
+def test_where_scripts_run_no_still_picture_is_shown(browser: Any, reports: dict[str, str]) -> None:
+    visit = opened(browser, reports["sixty_conditional"])
+    assert visit.page.locator("svg.still").count() == 1
+    assert not visit.page.locator("svg.still").is_visible()
+    visit.page.context.close()
+
+
+def test_the_still_picture_of_sixty_trials_is_small(reports: dict[str, str]) -> None:
+    page = Path(reports["sixty_conditional"]).read_text()
+    picture = page.partition('<svg class="still"')[2].partition("</svg>")[0]
+    assert 1000 < len(picture) < 30_000
 
 
 def test_a_browser_that_can_not_unpack_shows_tables(browser: Any, reports: dict[str, str]) -> None:
@@ -136,6 +173,7 @@ def test_a_browser_that_can_not_unpack_shows_tables(browser: Any, reports: dict[
     page.goto(f"file://{reports['two_trials']}")
     assert page.locator(".plot:visible").count() == 0
     assert page.locator("details.numbers table").first.is_visible()
+    assert page.locator("svg.still").is_visible()
     context.close()
 
 

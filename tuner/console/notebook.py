@@ -14,7 +14,8 @@ from tuner.foreign_text import in_utf8
 from tuner.history.events import Event
 from tuner.history.failures import failure_groups
 from tuner.history.records import TrialRecord
-from tuner.results.text import best_so_far, duration, outcome, plural, settings, short
+from tuner.results.text import best_so_far, plural
+from tuner.results.trial_rows import Cell, Cells, as_html
 
 SECONDS = 0.5  # between two drawings
 ROWS = 15
@@ -86,14 +87,14 @@ def progress_html(progress: Progress, answers: Sequence[str] = (), concluding: s
     """The state of a search: trials, totals, the best so far and its curve, failures, and the answers to orders.
     `concluding` is the current step after the search.
     """
-    columns = ("trial", "status", "epoch", progress.plan.metric, "curve", "time", "settings")
-    head = "".join(f"<th style='text-align:left'>{escape(name)}</th>" for name in columns)
-    body = "".join(_row(progress, trial) for trial in progress.shown(ROWS))
+    columns = ("trial", "status", "epochs", progress.plan.metric, "curve", "time", "settings")
+    cells = Cells(progress.record, progress.plan.max_epochs, time.time())
+    table = as_html(columns, (_row(progress, cells, trial) for trial in progress.shown(ROWS)))
     said = [*_failures(progress), *answers, *(f"note: {notice}" for notice in progress.record.notices)]
     return (
         f"<p><b>{escape(progress.plan.study)}</b>: {escape(progress.totals())}<br>"
         f"best {escape(best_so_far(progress.record))}</p>{_curve(progress.bests)}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"{table}"
         + "".join(f"<p>{escape(line)}</p>" for line in said)
         + (f"<p>now: {escape(concluding)}</p>" if concluding else "")
     )
@@ -105,19 +106,16 @@ def _failures(progress: Progress) -> list[str]:
     return [f"{plural(len(group.trials), 'trial')} failed: {group.described}" for group in groups[:FAILURES]]
 
 
-def _row(progress: Progress, trial: TrialRecord) -> str:
-    found = progress.record.best_of(trial.trial)
-    since = 0.0 if trial.running_since is None else max(0.0, time.time() - trial.running_since)
-    cells = (
-        trial.trial,
-        outcome(trial),
-        f"{trial.epoch}/{progress.full_length(trial)}",
-        short(found[1]) if found else "",
-        progress.sparkline(trial),
-        duration(trial.running_seconds + since),
-        settings(trial.config),
-    )
-    return "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
+def _row(progress: Progress, cells: Cells, trial: TrialRecord) -> list[Cell]:
+    return [
+        cells.trial(trial),
+        cells.status(trial),
+        cells.epochs(trial),
+        cells.value(trial),
+        Cell(progress.sparkline(trial)),
+        cells.time(trial),
+        cells.settings(trial),
+    ]
 
 
 def _curve(bests: list[float]) -> str:

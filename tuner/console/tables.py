@@ -22,7 +22,6 @@ from tuner.results.text import (
     duration,
     ending,
     epochs_spent,
-    outcome,
     own_network,
     plural,
     report_of,
@@ -32,6 +31,8 @@ from tuner.results.text import (
     trials_and_repeats,
     valued,
 )
+from tuner.results.trial_rows import Cells
+from tuner.results.trial_told import ended_how, epochs_told
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -116,16 +117,17 @@ def _columns_that_fit(
     """The cells of the columns for which a row has room without line breaks, the settings among them, and the columns
     left out. `value` is the metric's column: its name may be broken into lines, its values may not.
     """
-    bests = [run.record.standing_of(trial.trial) for trial in trials]
+    cells = Cells(run.record, run.longest_trial)
+    bests = [cells.worth(trial) for trial in trials]
     several = any(best is not None and best.seeds > 1 for best in bests)
     columns = {
-        "trial": [trial.trial for trial in trials],
-        "status": [outcome(trial) for trial in trials],
-        "epochs": [str(trial.epoch) for trial in trials],
-        "value": [valued(best) if best else "" for best in bests],
+        "trial": [cells.trial(trial).text for trial in trials],
+        "status": [cells.status(trial).text for trial in trials],
+        "epochs": [cells.epochs(trial).text for trial in trials],
+        "value": [cells.value(trial).text for trial in trials],
         **({"seeds": [str(best.seeds) if best else "" for best in bests]} if several else {}),
         "at": [str(best.epoch) if best else "" for best in bests],
-        "time": [duration(trial.running_seconds) for trial in trials],
+        "time": [cells.time(trial).text for trial in trials],
     }
     name, hidden = cell_len(printable(run.metric)), []
     for column in (each for each in LEAST_MISSED if each in columns):
@@ -256,9 +258,7 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
 def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = new_console()
-    cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
-    by = f" by {cause}" if trial.status == "stopped" and cause else ""
-    console.print(f"trial {trial.trial}: {outcome(trial)}{by}, seed {trial.seed}, {duration(trial.running_seconds)}")
+    console.print(f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}")
     for stay in trial.stays:
         console.print(f"on {stay.described}")
     if trial.worker is not None:
@@ -268,12 +268,10 @@ def _print_trial(run: Run, trial_id: str) -> None:
         console.print(f"the same configuration under other seeds: {', '.join(others)}")
     for name, value in flat_config(trial.config).items():
         console.print(f"  {name} = {value!r}")
-    known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
-    names = list(dict.fromkeys(known))  # without what can't be known here, such as a GPU's memory
-    table = new_table("epoch", *names, "decision")
-    for epoch in trial.epochs.values():
-        values = [short(epoch.metrics[name]) if name in epoch.metrics else "" for name in names]
-        table.add_row(str(epoch.epoch), *values, epoch.decision)
+    names, rows = epochs_told(trial)
+    table = new_table(*names)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     for written in run.record.steered.notes_of(trial.trial):
         console.print(f"note by {written.by}: {written.text}")

@@ -238,7 +238,7 @@ class RunRecord:
 
         For each stands a trial: the one that has it, or the best of those that have it under several seeds.
         """
-        found = ((trial, self.standing_of(trial.trial)) for trial in self.trials.values() if self._represents(trial))
+        found = ((trial, self.standing_of(trial.trial)) for trial in self.trials.values() if self.represents(trial))
         return [(trial, standing.value) for trial, standing in found if standing is not None]
 
     def ranked(self) -> list[tuple[TrialRecord, float]]:
@@ -251,12 +251,11 @@ class RunRecord:
         told = {trial.configuration for trial in ranked}
         return ranked + [t for t in self.trials.values() if t.suggested and t.configuration not in told]
 
-    def _represents(self, trial: TrialRecord) -> bool:
-        if trial.status == "failed":
-            return False
+    def represents(self, trial: TrialRecord) -> bool:
+        """Whether it stands for its configuration: alone has it, or is the best of those that do; not if it failed."""
         members = self.same_configuration(trial)
-        if len(members) == 1:
-            return True
+        if trial.status == "failed" or len(members) == 1:
+            return trial.status != "failed"
         return trial is max((one for one in members if one.status != "failed"), key=self.rank)
 
     # One method per kind of event.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from tuner.html_report.packing import packed, packed_plotly, policy
+from tuner.html_report.still import Still, still
 from tuner.plots import Plot
-from tuner.plots.base import COLOURS, THEMES, TITLE_LINE
+from tuner.plots.base import COLOURS, FONT, THEMES, TITLE_LINE
 from tuner.results.text import duration, hours, outcome, plural, short, with_error
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_ROWS = 200  # of a figure's table; the whole ones are history.csv and trials.csv
+STILL = ("learning curves",)  # figures that are also drawn without a script; the history is on the first screen
 NARROW_HEIGHT = 40  # pixels that a figure's own title took, which stands above it here
+SHARED = ("elements", "figure_looks", "trial_parts")  # modules, which a service's pages import
 SCRIPTS = ("unpacking", "figures", "tables", "trials", "explorer", "start")
 # Before anything is shown: figures take the place of tables where the browser can unpack and draw them.
 FIRST_SCRIPT = Markup(
@@ -45,7 +49,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll."""
+    """A plot for the page: its title as text, plotly's JSON packed, its numbers; `wide` ones may scroll.
+
+    `still` is what stands there where no script runs, beside the numbers.
+    """
 
     name: str
     title: str
@@ -53,6 +60,7 @@ class Figure:
     packed: Markup
     table: Table
     wide: bool
+    still: Still | None
 
 
 def render(template: str, **content: Any) -> str:
@@ -74,7 +82,8 @@ def _environment() -> Environment:
     def source(name: str) -> str:
         return loader.get_source(environment, name)[0]
 
-    scripts = "\n".join(source(f"scripts/{name}.js") for name in SCRIPTS)
+    shared = [_as_script(source(f"shared/{name}.js")) for name in SHARED]
+    scripts = "\n".join([*shared, *(source(f"scripts/{name}.js") for name in SCRIPTS)])
     script = Markup('\n"use strict";\n{\n' + scripts + "\n}\n")
     environment.filters |= {
         "typed": typed,
@@ -87,8 +96,13 @@ def _environment() -> Environment:
     }
     environment.globals |= {"plural": plural, "style": Markup(source("style.css")), "script": script}
     environment.globals |= {"first_script": FIRST_SCRIPT, "policy": policy(FIRST_SCRIPT, script)}
-    environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS})}
+    environment.globals |= {"looks": in_script({"themes": LOOKS, "statuses": COLOURS, "font": FONT})}
     return environment
+
+
+def _as_script(module: str) -> str:
+    """A module of functions as a part of the page's one script."""
+    return re.sub(r"^import .*\n|^export ", "", module, flags=re.MULTILINE)
 
 
 def typed(text: str) -> Markup:
@@ -114,7 +128,8 @@ def _figure(plot: Plot) -> Figure:
     if "trial" in plot.table and len(plot.table):
         figure.for_each_trace(lambda trace: _name_lines(trace, plot.table), selector={"type": "parcoords"})
     name = plot.name.replace(" ", "-")
-    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide)
+    picture = still(figure, title) if plot.name in STILL else None
+    return Figure(name, title, height, packed(figure.to_json()), table_of(plot.table), plot.wide, picture)
 
 
 def _name_lines(trace: Any, table: pd.DataFrame) -> None:

@@ -9,6 +9,9 @@ from functools import cache
 
 from markupsafe import Markup
 
+# Chromium reads plotly's modules once, not a second time as each is run; for other browsers it is a comment.
+COMPILED_AT_ONCE = "//# allFunctionsCalledOnLoad\n"
+
 
 def packed(text: str) -> Markup:
     """The text as gzip in base85, which the page unpacks by `DecompressionStream`; `,` stands for `<`."""
@@ -18,10 +21,8 @@ def packed(text: str) -> Markup:
 
 @cache
 def packed_plotly() -> Markup:
-    """The script of the installed plotly."""
-    from plotly.offline import get_plotlyjs
-
-    return packed(get_plotlyjs())
+    """The script that the page runs of the installed plotly."""
+    return packed(_plotly())
 
 
 @cache
@@ -30,13 +31,18 @@ def policy(*scripts: str) -> Markup:
 
     Plotly draws parallel coordinates by code that it compiles, which takes `unsafe-eval`; it styles its elements.
     """
-    from plotly.offline import get_plotlyjs
-
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, get_plotlyjs()))
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in (*scripts, _plotly()))
     return Markup(
         f"default-src 'none'; script-src {allowed} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    script: str = get_plotlyjs()
+    return COMPILED_AT_ONCE + script
 
 
 def _digest(script: str) -> str:

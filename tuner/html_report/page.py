@@ -6,19 +6,17 @@ import platform
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tuner.errors import RunFolderError
 from tuner.foreign_text import in_utf8, printable
 from tuner.history.data_record import files_left_out
 from tuner.history.logs import end_of_log
-from tuner.history.records import TrialRecord, flat_config, full_length, saved_epochs, saved_share
+from tuner.history.records import flat_config, saved_epochs, saved_share
 from tuner.html_report.elements import figures_of, render
 from tuner.html_report.first_screen import copies, history
 from tuner.html_report.packing import packed
 from tuner.html_report.trial_data import metric_names, trial_data
-from tuner.html_report.winner_metrics import epoch_metrics, test_metrics
 from tuner.plots import calibration, classes, curves, mistakes, progress, space
 from tuner.quoting import command
 from tuner.results import findings
@@ -30,13 +28,13 @@ from tuner.results.text import (
     best_so_far,
     ending,
     epochs_spent,
-    outcome,
     own_network,
     repeats_of,
     short,
     trained_again,
-    with_error,
 )
+from tuner.results.trial_rows import searched, trial_rows
+from tuner.results.winner_metrics import epoch_metrics, test_metrics
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -49,27 +47,6 @@ GOING = (progress.optimisation_history, curves.learning_curves, progress.distrib
 OF_THE_WINNER = (mistakes.confusion_matrix, classes.class_scores, calibration.reliability)
 ALONE = (space.slices,)  # of what is learned of one hyperparameter, which has none to be compared with
 LEARNED = (space.importances, space.parallel_coordinates, space.slices, space.contour, space.ranks)
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """A trial in the table of all trials; `settings` are of the searched hyperparameters, in their order."""
-
-    trial: str
-    status: str
-    epochs: int
-    full: int  # epochs of a trial that isn't stopped
-    value: float | None
-    worth: str  # the value with its error, where it is a mean over seeds
-    seeds: int  # that the value is the mean of
-    seconds: float
-    settings: tuple[str, ...]
-    notes: str
-
-    @property
-    def shorter(self) -> bool:
-        """Whether its value comes from fewer epochs than others had."""
-        return self.epochs < self.full
 
 
 def write_report(run: Run) -> str:
@@ -92,8 +69,7 @@ def report_html(run: Run) -> str:
     """The page: HTML that needs no other file and no network."""
     best, failed = run.best, findings.failures(run)
     enough = len(run.record.reported()) >= FEWEST_TRIALS
-    searched, shown = _searched(run), _ordered(run)[:MOST_TRIALS]
-    rows = _trial_rows(run, shown, searched)
+    names, shown = searched(run), run.record.rows()[:MOST_TRIALS]
     metrics = metric_names(run)
     trained, saved = run.record.epochs(), saved_epochs(run.record.trials.values(), run.longest_trial)
     return render(
@@ -123,10 +99,9 @@ def report_html(run: Run) -> str:
         failures=failed,
         outputs={one.first.trial: printable(end_of_log(run.folder, one.first.trial)) for one in failed},
         advice=findings.advice(run),
-        rows=rows,
-        searched=searched,
-        noted=any(row.notes for row in rows),
-        left_out=run.record.configurations - len(rows),
+        trials=trial_rows(run, shown),
+        searched=names,
+        left_out=run.record.configurations - len(shown),
         trial_data=packed(trial_data(run, [one for trial in shown for one in run.record.same_configuration(trial)])),
         metrics=metrics,
         first_metric=next((name for name in metrics if name != run.metric), run.metric),  # its own curves stand above
@@ -137,7 +112,7 @@ def report_html(run: Run) -> str:
         images=mistakes.shown_mistakes(run),
         going=figures_of(draw(run) for draw in GOING if draw is not progress.distribution or enough),
         more_histories=figures_of(progress.optimisation_history(run, axis) for axis in LATER_AXES),
-        learned=figures_of(draw(run) for draw in (LEARNED if len(searched) > 1 else ALONE) if enough),
+        learned=figures_of(draw(run) for draw in (LEARNED if len(names) > 1 else ALONE) if enough),
         spent=figures_of(draw(run) for draw in SPENT if draw is not progress.savings or saved),
         wrong=figures_of(draw(run) for draw in OF_THE_WINNER),
         unsure=mistakes.shown_least_sure(run),
@@ -149,42 +124,6 @@ def report_html(run: Run) -> str:
 
 
 # Inside
-
-
-def _ordered(run: Run) -> list[TrialRecord]:
-    """A trial of each configuration, the best first."""
-    return run.record.rows()
-
-
-def _trial_rows(run: Run, trials: list[TrialRecord], searched: list[str]) -> list[TrialRow]:
-    """A row per trial of the table."""
-    return [_trial_row(run, trial, searched) for trial in trials]
-
-
-def _trial_row(run: Run, trial: TrialRecord, searched: list[str]) -> TrialRow:
-    found, flat = run.record.standing_of(trial.trial), flat_config(trial.config)
-    return TrialRow(
-        trial=trial.trial,
-        status=outcome(trial),
-        epochs=trial.epoch,
-        full=full_length(trial.config, run.longest_trial),
-        value=found.value if found else None,
-        worth=with_error(found) if found and found.seeds > 1 else "",
-        seeds=found.seeds if found else 0,
-        seconds=round(trial.running_seconds, 1),
-        settings=tuple(_setting(flat, name) for name in searched),
-        notes="; ".join(note.text for note in run.record.steered.notes_of(trial.trial)),
-    )
-
-
-def _setting(flat: dict[str, Any], name: str) -> str:
-    """A value as text, including None; empty if the configuration doesn't have it."""
-    return short(flat[name]) if name in flat else ""
-
-
-def _searched(run: Run) -> list[str]:
-    names = dict.fromkeys(name for trial in run.record.trials.values() for name in flat_config(trial.config))
-    return [name for name in names if name not in run.space.constants]
 
 
 def _dimensions(run: Run) -> list[tuple[str, str, str]]:

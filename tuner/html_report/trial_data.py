@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tuner.foreign_text import printable
 from tuner.history.events import finite
 from tuner.history.logs import end_of_log
-from tuner.history.records import TrialRecord, flat_config, full_length
+from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
-from tuner.results.text import averaged, outcome, short, with_error
+from tuner.results.text import short
+from tuner.results.trial_told import ranks_of, told
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -20,18 +22,17 @@ DIGITS = 6  # of a metric, which says more than a curve shows
 
 
 def trial_data(run: Run, trials: list[TrialRecord]) -> str:
-    """JSON of these trials: `trials`, each with its curves as lists; `metric`; `ranked`, how many have a rank."""
-    ranks = {trial.trial: rank for rank, (trial, _) in enumerate(run.record.ranked(), start=1)}
-    read = _with_output(trials)
-    told = [
+    """JSON of these trials: `metric`, and `trials`, each with what is `told` of it and its curves as lists."""
+    ranks, read = ranks_of(run.record), _with_output(trials)
+    found = [
         {
             **_described(run, trial),
-            "rank": ranks.get(trial.trial),
+            "told": asdict(told(run, trial, ranks)),
             "output": _output(run, trial) if trial.trial in read else "",
         }
         for trial in trials
     ]
-    return json.dumps({"metric": run.metric, "ranked": len(ranks), "trials": told}, separators=(",", ":"))
+    return json.dumps({"metric": run.metric, "trials": found}, separators=(",", ":"))
 
 
 def metric_names(run: Run) -> list[str]:
@@ -51,26 +52,16 @@ def metric_names(run: Run) -> list[str]:
 
 
 def _described(run: Run, trial: TrialRecord) -> dict[str, Any]:
-    worth, flat = run.record.worth_of(trial.trial), flat_config(trial.config)
+    worth = run.record.worth_of(trial.trial)
     begun = run.events[0]["time"] if run.events else trial.started
     epochs = [trial.epochs[epoch] for epoch in sorted(trial.epochs)]
     return {
         "id": trial.trial,
         "number": trial.number,
         "status": trial.status,
-        "outcome": outcome(trial),
-        "full": full_length(trial.config, run.longest_trial),
-        "best": worth and _shortened(worth.value),
         "best_epoch": worth and worth.epoch,
-        "worth": worth and with_error(worth) + (averaged(worth) or f" after epoch {worth.epoch}"),
-        "message": trial.message,
-        "traceback": trial.traceback,
-        "seed": trial.seed,
         "seconds": round(trial.running_seconds, 1),
-        "where": _where(trial),
-        "notes": [{"text": note.text, "by": note.by} for note in run.record.steered.notes_of(trial.trial)],
-        "config": {name: short(value) for name, value in flat.items()},
-        "values": {name: value if finite(value) else short(value) for name, value in flat.items()},
+        "values": {name: value if finite(value) else short(value) for name, value in flat_config(trial.config).items()},
         "epochs": [epoch.epoch for epoch in epochs],
         "minutes": [round((epoch.time - begun) / 60, 3) for epoch in epochs],
         "metrics": _curves([epoch.metrics for epoch in epochs]),
@@ -89,10 +80,6 @@ def _shortened(value: Any) -> float | None:
     if not finite(value):
         return None
     return value if isinstance(value, int) else float(f"{value:.{DIGITS}g}")
-
-
-def _where(trial: TrialRecord) -> str:
-    return "; ".join(f"{stay.host}, {', '.join(stay.devices)}" for stay in trial.stays)
 
 
 def _with_output(trials: list[TrialRecord]) -> set[str]:

@@ -20,6 +20,7 @@ from tuner.results.text import (
     trials_and_repeats,
     with_error,
 )
+from tuner.results.trial_rows import as_html, trial_rows
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -73,6 +74,7 @@ def in_html(run: Run) -> str:
         f"{duration(run.record.wall_seconds)}<br>best {escape(best_so_far(run.record))}<br>{again}"
         f"<code>{escape(shown_path(run.path))}</code></p>"
     )
-    left_out = ["number", "started", "ended", "losses", "seed", "configuration", "message"]
-    rows = run.top(SHOWN_TRIALS).drop(columns=left_out).to_html(index=False, na_rep="", border=0)
-    return str(in_utf8(head)) + rows
+    best = [trial for trial, _ in run.record.ranked()[:SHOWN_TRIALS]]
+    table = trial_rows(run, best)
+    shown = as_html((column.name for column in table.columns), (row.cells for row in table.rows)) if best else ""
+    return str(in_utf8(head)) + shown

@@ -153,6 +153,7 @@ def test_a_runs_trials_figures_report_and_log(served: Served, run: Run) -> None:
     assert [trial["trial"] for trial in trials] == list(run.record.trials)
     assert min(trial["best"] for trial in trials if trial["status"] == "completed") == run.record.winning_value
     one = client.get(f"{path}/trials/3").json()
+    assert one.pop("told")["said"].startswith("failed: diverged, 2 of ")
     assert one == json.loads(json.dumps(run.trial_summary("3")))
     problem(client.get(f"{path}/trials/999"), 404)
     problem(client.get(f"{path}/figures/curvs"), 404)

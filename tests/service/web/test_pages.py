@@ -19,7 +19,7 @@ from tests.service.submissions import STUDY, submission
 from tests.service.web.serving import PASSWORD, Served, a_run, serving
 from tests.service.web.visiting import logged_in, named, opened
 from tuner.plots import base
-from tuner.results.text import with_error
+from tuner.results.text import short, with_error
 from tuner.service.database import foretold
 from tuner.service.following import Followed
 from tuner.service.model import Device, Progress, State
@@ -293,6 +293,14 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     rows = page.locator("#trials tbody tr")
     assert rows.count() == 24
     assert rows.first.get_attribute("data-key") == run.best.trial
+    table = served.client("guest").get(f"/api/v1/studies/{study}/table", params={"order": "best"}).json()
+    cells = [f"{cell['text']} {cell['aside']}".strip() for cell in table["rows"][0]["cells"]]
+    assert rows.first.locator("td").all_text_contents() == cells
+    assert page.locator("#trials thead th").all_text_contents() == [column["name"] for column in table["columns"]]
+    numbers = [0.00093, 1.2345e-05, 0.123456, 1234567.8, 999.96, 9999.7, 12, -0.5, 1e30]
+    assert page.evaluate("async n => n.map((await import('/assets/text.js')).short)", numbers) == list(
+        map(short, numbers)
+    )
     page.select_option("#trial-status", "stopped")
     wait_for(lambda: rows.count() < 24)
     assert set(page.locator("#trials .state").all_text_contents()) == {"stopped"}
@@ -301,7 +309,7 @@ def test_in_a_browser_a_study_is_read_by_its_trials(served: Served, tmp_path: Pa
     page.wait_for_selector("#trials:has-text('No trial fits the filter.')")
     page.goto(f"{served.url}/studies/{study}#trial={run.best.trial}")
     page.wait_for_selector("dialog[open] td[data-name=loss]")
-    assert page.locator("dialog tbody tr").count() == len(run.best.epochs)
+    assert page.locator("dialog [aria-label=epochs] tbody tr").count() == len(run.best.epochs)
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog:not([open])", state="attached")
     assert "#" not in page.url
@@ -322,7 +330,7 @@ def test_in_a_browser_a_trial_that_exploded_and_failed_does_not_set_the_axis(
     study = served.study("anne", State.RUNNING, a_run(tmp_path, curve=exploding))
     page, _ = logged_in(browser, served, "guest", f"/studies/{study}")
     page.wait_for_selector("#curves.js-plotly-plot .trace")
-    assert "failed" in page.locator("#trials .state").all_text_contents()
+    assert "failed: diverged" in page.locator("#trials .state").all_text_contents()
     low, high = page.evaluate("document.getElementById('curves').layout.yaxis.range")
     assert -1 < low < high < 10
     assert "report" not in page.locator(".links a").all_text_contents()  # there is none yet

@@ -25,7 +25,7 @@ TABLE: dict[tuple[str, str], str] = {
     **{("post", f"{STUDY}:{verb}"): OWN for verb in ("pause", "resume", "finish", "cancel")},
     **{("get", f"{STUDY}/{name}"): LOOK for name in ("progress", "history", "trials", "trials/{trial}", "logs")},
     **{("get", f"{STUDY}/{name}"): LOOK for name in ("files/{path}", "archive", "report", "figures/{kind}", "events")},
-    **{("get", f"{STUDY}/{name}"): LOOK for name in ("row", "summary", "curves", "advice")},
+    **{("get", f"{STUDY}/{name}"): LOOK for name in ("row", "summary", "table", "curves", "advice")},
     ("post", f"{STUDY}:refine"): SUBMIT,
     ("get", "/api/v1/overview"): LOOK,
     ("get", "/api/v1/comparison"): LOOK,

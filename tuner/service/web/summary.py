@@ -17,6 +17,7 @@ from tuner.history.scored import BEST, METRICS
 from tuner.plots.learning import OneCurve, learning_traces, live_layout, quantiles_of
 from tuner.results import Run
 from tuner.results.text import averaged, report_of, with_error
+from tuner.results.winner_metrics import test_metrics
 from tuner.service.errors import ServiceError
 from tuner.service.web.files import is_odd, part_of
 
@@ -38,7 +39,7 @@ class Winner:
     told: str  # the value with its standard error, as far as that is known
     averaged: str  # the epochs that it is the mean of; empty where it is of one
     config: dict[str, Any]
-    metrics: dict[str, Any]
+    tests: list[tuple[str, str]]  # metrics on the test split, as text
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,6 @@ class Summary:
     alike: int  # trials of the most frequent failure, where it is worth a pause; else 0
     next_hour: NextHour | None
     metrics: list[str]
-    hyperparameters: list[str]
     notes: list[str]
     has_report: bool
     wandb: str  # "online", "offline" or "off"
@@ -121,7 +121,6 @@ def summary(run: Run) -> Summary:
         alike=failing[0].count if running and failing and failing[0].count >= ALIKE else 0,
         next_hour=_next_hour(record, sum(hours.values())) if running else None,
         metrics=metric_names(record),
-        hyperparameters=list(dict.fromkeys(name for trial in trials for name in flat_config(trial.config))),
         notes=[printable(note.text) for note in record.steered.notes_of(None)],
         has_report=report_of(run) is not None,
         wandb=run.info["wandb"],
@@ -188,10 +187,9 @@ def _winner(run: Run) -> Winner | None:
     worth = best and run.record.standing_of(best.trial)
     if best is None or not worth:
         return None
-    scored = not is_odd(run.folder, f"{BEST}/{METRICS}")
-    metrics = run.best_metrics if scored else best.epochs[worth.epoch].metrics
+    tests = [] if is_odd(run.folder, f"{BEST}/{METRICS}") else test_metrics(run)
     told, mean = with_error(worth), averaged(worth).strip()
-    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), metrics)
+    return Winner(best.trial, worth.epoch, worth.value, told, mean, flat_config(best.config), tests)
 
 
 def _hours(record: RunRecord, devices: float) -> dict[str, float]:

@@ -71,7 +71,7 @@ async function explore() {
   const layout = {
     height: 440,
     margin: { l: 60, r: 20, t: 20, b: 50 },
-    ...onPage(13),
+    ...onPage(shades(), { ...looks.font, size: 13 }),
     legend: { orientation: "h", y: -0.2 },
     showlegend: true,
     xaxis: { ...scale("explore-log-x", "x"), dtick: axis === "epochs" && trials.every((trial) => trial.epochs.length <= 10) ? 1 : undefined, title: { text: brief(byId("explore-x").selectedOptions[0].textContent) } },

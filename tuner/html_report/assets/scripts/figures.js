@@ -1,4 +1,4 @@
-// Figures, each drawn from the packed JSON beside it once it comes near the view.
+// Figures, each drawn from the packed JSON beside it: while the reader rests once it is in view, then once it comes near.
 const narrow = window.matchMedia("(max-width: 600px)");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const looks = JSON.parse(byId("looks").textContent);
@@ -9,30 +9,6 @@ let chosen = null; // the trial's id
 const shades = () => looks.themes[printing || !dark.matches ? "light" : "dark"];
 let printing = false;
 
-// What figures have in common that are drawn by the page itself.
-function onPage(size) {
-  const clear = "rgba(0,0,0,0)";
-  return { paper_bgcolor: clear, plot_bgcolor: clear, font: { family: "system-ui, sans-serif", size, color: shades().text } };
-}
-
-function axesOf(layout) {
-  return Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
-}
-
-function themed(layout) {
-  const { text, grid } = shades();
-  const changes = { "font.color": text, "modebar.color": text };
-  for (const axis of axesOf(layout)) Object.assign(changes, { [`${axis}.gridcolor`]: grid, [`${axis}.zerolinecolor`]: grid });
-  return changes;
-}
-
-function set(object, path, value) {
-  const keys = path.split(".");
-  const last = keys.pop();
-  const inner = keys.reduce((found, key) => (found[key] ??= {}), object);
-  inner[last] = value;
-}
-
 async function plotted(place, data, layout) {
   await plotly();
   await plottedNow(place, data, layout);
@@ -40,7 +16,7 @@ async function plotted(place, data, layout) {
 
 function plottedNow(place, data, layout) {
   if (narrow.matches && !place.classList.contains("wide")) layout.margin = { ...layout.margin, l: 45, r: 8 };
-  for (const [path, value] of Object.entries(themed(layout))) set(layout, path, value);
+  dress(layout, shades());
   const options = { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" };
   const done = window.Plotly.react(place, data, layout, options);
   if (place.dataset.listens) return done;
@@ -187,7 +163,7 @@ function lightAll() {
 }
 
 function recolour() {
-  for (const plot of document.querySelectorAll(".js-plotly-plot")) window.Plotly.relayout(plot, themed(plot.layout));
+  for (const plot of document.querySelectorAll(".js-plotly-plot")) window.Plotly.relayout(plot, themed(plot.layout, shades()));
   if (chosen) lightAll();
 }
 
@@ -200,13 +176,21 @@ function drawSoon(place) {
   queue = queue.then(drawer).catch(plainly);
 }
 
-const near = new IntersectionObserver(
-  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+function seeing(rootMargin) {
+  const shown = (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
     near.unobserve(entry.target);
     drawSoon(entry.target);
-  }),
-  { rootMargin: "300px 0px" },
-);
+  });
+  return new IntersectionObserver(shown, { rootMargin });
+}
+
+let near = seeing("-1px 0px"); // what only touches the edge of the view is not in it
+
+function lookAhead() {
+  near.disconnect();
+  near = seeing("300px 0px");
+  for (const place of drawers.keys()) near.observe(place);
+}
 
 function drawWhenNear(place, drawer) {
   drawers.set(place, drawer);

@@ -1,9 +1,10 @@
-// At the first sign of a reader all of the page is laid out.
+// At the first sign of a reader all of the page is laid out, and the figures that are near are drawn.
 const SIGNS = ["pointermove", "pointerdown", "touchstart", "wheel", "keydown", "focusin", "scroll", "hashchange", "beforeprint"];
 
 function wake() {
   document.documentElement.classList.remove("resting");
   for (const sign of SIGNS) window.removeEventListener(sign, wake, true);
+  lookAhead();
 }
 
 for (const sign of SIGNS) window.addEventListener(sign, wake, { capture: true, passive: true });

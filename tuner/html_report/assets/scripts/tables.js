@@ -21,7 +21,7 @@ function sort(table, column, header) {
 
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   [...table.tHead.rows[0].cells].forEach((header, column) => {
-    const button = element("button", { type: "button" }, header.textContent);
+    const button = el("button", { type: "button" }, header.textContent);
     button.addEventListener("click", () => sort(table, column, header));
     header.replaceChildren(button);
   });

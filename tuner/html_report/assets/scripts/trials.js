@@ -2,23 +2,8 @@
 const panel = byId("trial-panel");
 let cameFrom = null; // what had the keyboard's focus before
 
-function number(value) {
-  if (typeof value !== "number") return value === null || value === undefined ? "" : String(value);
-  return Number.isInteger(value) && Math.abs(value) < 1e15 ? String(value) : String(Number(value.toPrecision(4)));
-}
-
 function copyable(label, text) {
-  return element("p", { class: "command" }, element("code", {}, text), " ", element("button", { type: "button", "data-copy": text, "aria-label": `Copy ${label}` }, "Copy"));
-}
-
-function factsTable(caption, pairs) {
-  const rows = pairs.map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value)));
-  return element("table", { class: "facts" }, element("caption", {}, caption), element("tbody", {}, ...rows));
-}
-
-function folded(title, text) {
-  const block = element("pre", { tabindex: "0", role: "region", "aria-label": title }, text);
-  return element("details", { open: "" }, element("summary", {}, title), block);
+  return el("p", { class: "command" }, el("code", {}, text), " ", el("button", { type: "button", "data-copy": text, "aria-label": `Copy ${label}` }, "Copy"));
 }
 
 // Charts of a trial: training beside validation, every other metric by itself.
@@ -44,7 +29,7 @@ async function drawChart(place, trial, names, { x, log }) {
   const layout = {
     height: 210,
     margin: { l: 50, r: 10, t: 8, b: 36 },
-    ...onPage(12),
+    ...onPage(shades(), { ...looks.font, size: 12 }),
     showlegend: names.length > 1,
     legend: { orientation: "h", y: 1.15 },
     xaxis: { title: { text: x === "epochs" ? "epoch" : "minutes of the search" }, automargin: true },
@@ -56,43 +41,30 @@ async function drawChart(place, trial, names, { x, log }) {
 const positive = (data) => data.every(({ y }) => y.every((value) => value === null || value > 0));
 
 function curvesOf(trial) {
-  const box = element("div", { class: "curves" });
-  const x = element("select", { "aria-label": "Horizontal axis of the curves" }, element("option", { value: "epochs" }, "against epochs"), element("option", { value: "minutes" }, "against time"));
-  const log = element("input", { type: "checkbox" });
-  const places = charts(trial).map((names) => [names, element("div", { class: "plot" })]);
+  const box = el("div", { class: "curves" });
+  const x = el("select", { "aria-label": "Horizontal axis of the curves" }, el("option", { value: "epochs" }, "against epochs"), el("option", { value: "minutes" }, "against time"));
+  const log = el("input", { type: "checkbox" });
+  const places = charts(trial).map((names) => [names, el("div", { class: "plot" })]);
   const redraw = () => places.forEach(([names, place]) => drawChart(place, trial, names, { x: x.value, log: log.checked }));
   x.addEventListener("change", redraw);
   log.addEventListener("change", redraw);
-  box.append(element("p", { class: "controls" }, x, " ", element("label", {}, log, " logarithmic")));
-  for (const [names, place] of places) box.append(element("h3", {}, names.join(" and ")), place);
+  box.append(el("p", { class: "controls" }, x, " ", el("label", {}, log, " logarithmic")));
+  for (const [names, place] of places) box.append(el("h3", {}, names.join(" and ")), place);
   return [box, redraw];
 }
 
-function said(trial, found) {
-  const rank = trial.rank ? `, rank ${trial.rank} of ${found.ranked}` : "";
-  const value = trial.worth === null ? "" : `; ${found.metric} ${trial.worth}`;
-  return `${trial.outcome}, ${trial.epochs.length} of ${trial.full} epochs${value}${rank}`;
-}
-
-function contentOf(trial, found) {
-  const parts = [element("p", { class: "lead" }, said(trial, found))];
-  for (const note of trial.notes) parts.push(element("p", { class: "note" }, note.text, element("small", {}, ` (${note.by})`)));
-  if (trial.message) parts.push(element("p", {}, element("code", {}, trial.message)));
-  if (trial.traceback) parts.push(folded("Traceback", trial.traceback));
+function contentOf(trial) {
+  const parts = [fateOf(trial.told)];
   let redraw = () => {};
   if (trial.epochs.length) {
     const [box, drawer] = curvesOf(trial);
     parts.push(box);
     redraw = drawer;
   }
-  parts.push(factsTable("Configuration", Object.entries(trial.config).map(([name, value]) => [name, value])));
-  const at = trial.epochs.indexOf(trial.best_epoch);
-  const metrics = Object.entries(trial.metrics).map(([name, values]) => [name, number(values[at < 0 ? values.length - 1 : at])]);
-  if (metrics.length) parts.push(factsTable(at < 0 ? "Metrics at its last epoch" : `Metrics after epoch ${trial.best_epoch}, whose network stands for it`, metrics));
-  parts.push(factsTable("Of the run", [["seed", String(trial.seed)], ["seconds", number(trial.seconds)], ...(trial.where ? [["where", trial.where]] : [])]));
+  parts.push(factsOf(trial.told));
   if (trial.output) parts.push(folded("The end of its output", trial.output));
-  parts.push(element("h3", {}, "Train it again"), copyable("the command that trains it again", trial.replay));
-  parts.push(element("h3", {}, "Its whole output"), copyable("the command that shows its output", trial.show));
+  parts.push(el("h3", {}, "Train it again"), copyable("the command that trains it again", trial.replay));
+  parts.push(el("h3", {}, "Its whole output"), copyable("the command that shows its output", trial.show));
   return [parts, redraw];
 }
 
@@ -100,9 +72,9 @@ async function open(id) {
   const found = await details();
   const trial = found.byId.get(id);
   if (!trial || chosen !== id) return;
-  const [parts, redraw] = contentOf(trial, found);
+  const [parts, redraw] = contentOf(trial);
   byId("trial-title").textContent = `Trial ${id}`;
-  byId("trial-content").replaceChildren(...parts);
+  byId("trial-content").replaceChildren(el("div", {}, parts));
   byId("trial-content").scrollTop = 0;
   panel.hidden = false;
   document.body.classList.add("with-panel");

@@ -55,19 +55,12 @@ function details() {
   return reading;
 }
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
 // Buttons that copy what stands in their data-copy.
 async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const field = element("textarea");
+    const field = el("textarea");
     field.value = text;
     document.body.append(field);
     field.select();

@@ -1,14 +1,8 @@
 // Pages are drawn again from data each time, and what differs is carried over to what is there: focus, chosen rows and
-// what was typed stay. All text goes in as text, never as markup.
-export function el(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === true) made.setAttribute(name, "");
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
-  }
-  made.append(...children.flat(4).filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
-  return made;
-}
+// what was typed stay.
+import { el } from "./elements.js";
+
+export { el };
 
 const keyOf = (node) => node.dataset?.key ?? null;
 
@@ -60,8 +54,8 @@ function alike(node, wanted) {
   return node && node.nodeName === wanted.nodeName && keyOf(node) === null ? node : null;
 }
 
-export function badge(state) {
-  return el("span", { class: `state ${state}` }, state);
+export function badge(state, text = state) {
+  return el("span", { class: `state ${state}` }, text);
 }
 
 // A study whose trials run outside the service.

@@ -1,5 +1,6 @@
 // Figures, drawn by the script that the installed plotly brings; it comes once a figure is to be seen.
 import { el } from "./dom.js";
+import { dress, onPage } from "./figure_looks.js";
 import { CATEGORIES, FONT, THEMES } from "./looks.js"; // those of the report's figures
 
 export const LINES = CATEGORIES;
@@ -28,12 +29,10 @@ function plotly() {
 
 export async function plot(place, traces, layout) {
   const drawn = await plotly();
-  const { text, grid } = THEMES[dark.matches ? "dark" : "light"];
-  const axis = { gridcolor: grid, zerolinecolor: grid, automargin: true, exponentformat: "e" }; // powers need styles that the page forbids
+  const shades = THEMES[dark.matches ? "dark" : "light"];
+  const axis = { automargin: true, exponentformat: "e" }; // powers need styles that the page forbids
   const whole = {
-    paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)",
-    font: { ...FONT, color: text },
+    ...onPage(shades, FONT),
     margin: { l: 50, r: 10, t: 10, b: 40 },
     height: 340,
     hoverlabel: { namelength: -1 },
@@ -42,6 +41,7 @@ export async function plot(place, traces, layout) {
     xaxis: { ...axis, ...layout.xaxis },
     yaxis: { ...axis, ...layout.yaxis },
   };
+  dress(whole, shades);
   await drawn.react(place, traces, whole, { responsive: true, displaylogo: false, displayModeBar: false });
 }
 

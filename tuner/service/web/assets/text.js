@@ -2,8 +2,14 @@
 export function short(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "object") return JSON.stringify(value);
-  if (typeof value !== "number") return String(value);
-  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(4)));
+  return typeof value !== "number" || Number.isInteger(value) ? String(value) : fourDigits(value);
+}
+
+// 0.00093, 1.2e-05, 1.235e+05: as tuner/results/text.py writes a number that is no whole one.
+function fourDigits(value) {
+  const [digits, power] = value.toExponential(3).split("e").map(Number);
+  if (power >= -4 && power < 4) return String(Number(value.toPrecision(4)));
+  return `${digits}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 }
 
 export function duration(seconds) {

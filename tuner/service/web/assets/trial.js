@@ -1,8 +1,7 @@
 // One trial in a window of its own: configuration, epochs, traceback, output, and a button that ends it.
 import { ask, get, path } from "./api.js";
 import { badge, el, show, table, tell } from "./dom.js";
-import { duration, short } from "./text.js";
-import { flat } from "./trials.js";
+import { factsOf, fateOf } from "./trial_parts.js"; // as in the report's panel
 
 export function trialPanel(study, rowOf) {
   const content = el("div", {});
@@ -32,19 +31,16 @@ export function trialPanel(study, rowOf) {
   }
 
   function draw(trial) {
-    const names = [...new Set(trial.epochs.flatMap((epoch) => Object.keys(epoch)))];
+    const { told } = trial;
     show(
       content,
       el("h2", {}, `Trial ${trial.trial_id} `, badge(trial.status), el("button", { type: "button", "data-close": "trial", autofocus: true }, "Close")),
-      el("p", { class: "soft" }, `seed ${trial.seed}, trained for ${duration(trial.running_seconds)}`, trial.stays.length > 0 && `, ${trial.stays.map((stay) => `${stay.host}: ${stay.devices.join(", ")}`).join("; ")}`),
+      fateOf(told),
       ["running", "paused"].includes(trial.status) && rowOf()?.steerable && el("p", {}, el("button", { type: "button", "data-stop": trial.trial_id }, "Stop this trial")),
-      trial.message && el("p", { class: "warning" }, `${trial.cause ?? ""}: ${trial.message}`),
-      el("h3", {}, "Configuration"),
-      el("dl", { class: "pairs" }, Object.entries(flat(trial.config)).map(([name, value]) => [el("dt", {}, name), el("dd", {}, short(value))])),
-      trial.traceback && [el("h3", {}, "Traceback"), el("pre", { tabindex: "0" }, trial.traceback)],
+      factsOf(told),
       el("h3", {}, "Epochs"),
-      trial.epochs.length
-        ? table("epochs", names.map((name) => [name, "number"]), trial.epochs.map((epoch) => el("tr", {}, names.map((name) => el("td", { class: "number", "data-name": name }, short(epoch[name]))))))
+      told.epochs.length
+        ? table("epochs", told.columns.map((name) => [name, "number"]), told.epochs.map((epoch) => el("tr", {}, epoch.map((text, index) => el("td", { class: "number", "data-name": told.columns[index] }, text)))))
         : el("p", { class: "soft" }, "None was reported."),
       el("h3", {}, "Output"),
       trial.output

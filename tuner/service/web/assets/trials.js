@@ -1,10 +1,11 @@
-// The trials of a study: best first, a page at a time, with every metric; the server sorts and filters.
+// The trials of a study, best first, a part at a time: the server sorts and filters, and says what columns there are and
+// what stands in each cell (tuner/results/trial_rows.py), as in reports and notebooks.
 import { get, path } from "./api.js";
 import { badge, el, show, table } from "./dom.js";
-import { short } from "./text.js";
+import { STATUSES } from "./looks.js";
 
 const PAGE = 50;
-const STATUSES = ["running", "completed", "stopped", "paused", "failed", "interrupted"];
+const NUMBERS = ["trial", "value", "number"]; // kinds of columns that stand at the right
 const PATIENCE = 250; // milliseconds after a key, before the server is asked
 
 export function trialsOf(study, choose) {
@@ -33,42 +34,27 @@ export function trialsOf(study, choose) {
   let shown = PAGE;
   let asked = 0; // an answer that a later one has overtaken is not shown
   let timer = null;
-  let columns = { metrics: [], hyperparameters: [], metric: "" };
 
-  async function load(head) {
+  async function load() {
     const number = (asked += 1);
     const found = [];
+    let columns = [];
     let cursor = null;
     do {
       const query = { order: order.value, status: status.value, text: filter.value, cursor, limit: Math.min(200, shown - found.length) };
-      const page = await get(path(["studies", study, "trials"], query));
-      found.push(...page.items);
+      const page = await get(path(["studies", study, "table"], query));
+      columns = page.columns;
+      found.push(...page.rows);
       cursor = page.cursor;
     } while (cursor && found.length < shown);
-    await head; // which says what columns there are
     if (number !== asked) return;
     more.hidden = !cursor;
-    draw(found);
+    draw(columns, found);
   }
 
-  function draw(found) {
-    const { metrics, hyperparameters, metric } = columns;
-    const others = metrics.filter((name) => name !== metric);
-    const heads = [["trial", "number"], ["status"], [metric, "number"], ["epoch", "number"], ...others.map((name) => [name, "number"]), ...hyperparameters.map((name) => [name, numeric(found, name) && "number"])];
-    const lines = found.map((trial) => {
-      const config = flat(trial.config);
-      return el(
-        "tr",
-        { "data-key": trial.trial },
-        el("td", { class: "number" }, el("a", { href: `#trial=${trial.trial}` }, trial.trial)),
-        el("td", {}, badge(trial.status), trial.cause && el("span", { class: "soft" }, ` ${trial.cause}`)),
-        cell(metric, trial.best, "best"),
-        cell("epoch", trial.epoch),
-        others.map((name) => cell(name, trial.metrics[name])),
-        hyperparameters.map((name) => cell(name, config[name], "setting")),
-      );
-    });
-    show(rows, lines.length ? table("trials", heads, lines) : el("p", { class: "soft" }, filter.value || status.value ? "No trial fits the filter." : "No trial has begun."));
+  function draw(columns, found) {
+    const lines = found.map((row) => el("tr", { "data-key": row.trial, class: row.shorter && "shorter" }, row.cells.map((cell, index) => cellOf(row, columns[index], cell))));
+    show(rows, lines.length ? table("trials", columns.map(({ name, kind }) => [name, NUMBERS.includes(kind) && "number"]), lines) : el("p", { class: "soft" }, filter.value || status.value ? "No trial fits the filter." : "No trial has begun."));
   }
 
   function anew() {
@@ -95,9 +81,6 @@ export function trialsOf(study, choose) {
   return {
     section,
     load,
-    columns(found) {
-      columns = found;
-    },
     find(text) {
       filter.value = text;
       status.value = "";
@@ -107,18 +90,9 @@ export function trialsOf(study, choose) {
   };
 }
 
-function numeric(found, name) {
-  return found.every((trial) => ["number", "undefined"].includes(typeof flat(trial.config)[name]));
-}
-
-function cell(name, value, kind = "") {
-  const text = short(value);
-  return el("td", { class: typeof value === "number" ? `number ${kind}` : `setting ${kind}`, "data-name": name, title: text.length > 24 ? text : null }, text);
-}
-
-export function flat(config, prefix = "") {
-  return Object.entries(config).reduce((found, [name, value]) => {
-    const nested = value !== null && typeof value === "object" && !Array.isArray(value);
-    return { ...found, ...(nested ? flat(value, `${prefix}${name}.`) : { [prefix + name]: value }) };
-  }, {});
+function cellOf(row, { name, kind }, { text, aside }) {
+  const more = aside && [" ", el("span", { class: "soft" }, aside)];
+  if (kind === "trial") return el("td", { class: "number" }, el("a", { href: `#trial=${row.trial}` }, text), more);
+  if (kind === "status") return el("td", {}, badge(row.status, text), more);
+  return el("td", { class: `${NUMBERS.includes(kind) ? "number" : "setting"} ${kind}`, "data-name": name, title: text.length > 24 ? text : null }, text, more);
 }

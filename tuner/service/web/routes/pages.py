@@ -16,6 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.background import BackgroundTask
 from starlette.responses import HTMLResponse, RedirectResponse
 
+import tuner
+from tuner.history.records import STATUSES
 from tuner.service.errors import Code, ServiceError
 from tuner.service.one_run import STUDY
 from tuner.service.web.context import Web, caller_of, web_of
@@ -24,6 +26,7 @@ from tuner.service.web.routes.searches import summary_of
 
 router = APIRouter(include_in_schema=False)
 ASSETS = Path(__file__).parent.parent / "assets"
+OF_REPORTS = Path(tuner.__file__).parent / "html_report/assets/shared"  # scripts that reports have, too
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -89,7 +92,7 @@ def plotly(encoding: Annotated[str, Header(alias="accept-encoding", max_length=1
 
 @router.get("/assets/looks.js")
 def looks() -> Response:
-    """How figures of reports and notebooks look, for those that pages draw while a search runs."""
+    """How figures of reports and notebooks look, for those that pages draw while a search runs; a trial's statuses."""
     return Response(_looks(), media_type=KINDS[".js"], headers=_OF_ASSETS | {"cache-control": "no-cache"})
 
 
@@ -99,7 +102,7 @@ def asset(name: str) -> Response:
     if name not in _assets():
         raise ServiceError(Code.NOT_FOUND, "an asset is one that a page names", repr(name)[:80], "reload the page")
     return Response(
-        (ASSETS / name).read_bytes(),
+        _assets()[name].read_bytes(),
         media_type=KINDS[Path(name).suffix],
         headers=_OF_ASSETS | {"cache-control": "no-cache"},
     )
@@ -128,8 +131,8 @@ def _page(name: str, **content: object) -> Response:
 
 
 @cache
-def _assets() -> frozenset[str]:
-    return frozenset(path.name for path in ASSETS.iterdir() if path.suffix in KINDS)
+def _assets() -> dict[str, Path]:
+    return {path.name: path for folder in (ASSETS, OF_REPORTS) for path in folder.iterdir() if path.suffix in KINDS}
 
 
 @cache
@@ -142,7 +145,7 @@ def _modules() -> list[str]:
 def _looks() -> str:
     from tuner.plots import base
 
-    found = {name: getattr(base, name) for name in ("CATEGORIES", "FONT", "THEMES")}
+    found = {name: getattr(base, name) for name in ("CATEGORIES", "FONT", "THEMES")} | {"STATUSES": STATUSES}
     return "".join(f"export const {name} = {json.dumps(one)};\n" for name, one in found.items())
 
 

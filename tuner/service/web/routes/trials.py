@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from tuner.foreign_text import in_utf8
 from tuner.history.records import Status, TrialRecord
 from tuner.results import Run
 from tuner.results.summaries import summary_of_trial
 from tuner.results.text import settings
+from tuner.results.trial_rows import Column, Row, trial_rows
+from tuner.results.trial_told import epochs_told, ranks_of, told
 from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Shown, Submitter, Viewer
 from tuner.service.web.files import is_odd
 from tuner.service.web.routes.bodies import Answered, Cursor, Id, Listed, Size, TryBody
 from tuner.service.web.routes.cursors import number_of
 from tuner.service.web.runs import trial_of
+from tuner.service.web.summary import metric_names
 
 router = APIRouter(tags=["trials"])
 FIRST_PAGE = 50  # trials that a study's page asks for first
-_LISTED = TypeAdapter(Listed[dict[str, Any]])
+Order = Annotated[Literal["started", "best"], Query(description="best: without a value last")]
+Statuses = Annotated[list[Status] | None, Query(max_length=10, description="only these")]
+Text = Annotated[str, Query(max_length=200, description="words in id, configuration or failure")]
 TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
 
 
@@ -32,33 +38,66 @@ def list_trials(
     web: Shown,
     user: Viewer,
     limit: Size,
-    order: Annotated[Literal["started", "best"], Query(description="best: without a value last")] = "started",
-    status: Annotated[list[Status] | None, Query(max_length=10, description="only these")] = None,
-    text: Annotated[str, Query(max_length=200, description="words in id, configuration or failure")] = "",
+    order: Order = "started",
+    status: Statuses = None,
+    text: Text = "",
     cursor: Cursor = None,
 ) -> Listed[dict[str, Any]]:
     """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
     start = number_of(cursor)
+    with web.runs.looking(study) as run:
+        trials = chosen(run, order, status or (), text)
+        items = [_brief(run, trial) for trial in trials[start : start + limit]]
+    return Listed(items=items, cursor=_next(start + limit, len(trials)))
 
-    def work() -> Listed[dict[str, Any]]:
+
+class ShownTrials(BaseModel):
+    """A part of the table of trials as people read it; `cursor` asks for the next one, and is null at the end."""
+
+    columns: list[Column]
+    rows: list[Row]
+    cursor: str | None
+
+
+_SHOWN = TypeAdapter(ShownTrials)
+
+
+@router.get("/studies/{study}/table")
+def show_table(
+    study: Id,
+    web: Shown,
+    user: Viewer,
+    limit: Size,
+    order: Order = "started",
+    status: Statuses = None,
+    text: Text = "",
+    cursor: Cursor = None,
+) -> ShownTrials:
+    """The same trials as a table of text, as pages, reports and notebooks show them."""
+    start = number_of(cursor)
+
+    def work() -> ShownTrials:
         with web.runs.looking(study) as run:
             trials = chosen(run, order, status or (), text)
-            items = [_brief(run, trial) for trial in trials[start : start + limit]]
-        return Listed(items=items, cursor=str(start + limit) if start + limit < len(trials) else None)
+            others = [name for name in metric_names(run.record) if name != run.metric]
+            found = trial_rows(run, trials[start : start + limit], others)
+        return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=_next(start + limit, len(trials)))
 
     if order == "best" and not (status or text or start) and limit == FIRST_PAGE:
-        return web.answers.get(study, "best trials", _LISTED, work)
+        return web.answers.get(study, "best trials", _SHOWN, work)
     return work()
 
 
 @router.get("/studies/{study}/trials/{trial}")
 def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str, Any]:
-    """One trial with its configuration, outcome and epochs."""
+    """One trial with its configuration, outcome and epochs; `told` has what pages say of it."""
     with web.runs.looking(study) as run:
         found = trial_of(run, trial)
         if is_odd(run.folder, f"logs/{found.trial}.log"):
             raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
-        return _plain(summary_of_trial(found, run.folder))
+        columns, epochs = epochs_told(found)
+        said = {**asdict(told(run, found, ranks_of(run.record))), "columns": columns, "epochs": epochs}
+        return _plain({**summary_of_trial(found, run.folder), "told": said})
 
 
 @router.post("/studies/{study}/trials", status_code=202)
@@ -79,18 +118,21 @@ def chosen(run: Run, order: str, statuses: Collection[str], text: str) -> list[T
     """Trials in an order, of these statuses if any are given, with every word of a text in what is known of them."""
     trials = list(run.record.trials.values())
     if order == "best":
-        ranked = [trial for trial, _ in run.record.ranked()]
-        with_value = {trial.trial for trial in ranked}
-        trials = [*ranked, *(trial for trial in trials if trial.trial not in with_value)]
+        rows = {trial.trial: trial for trial in run.record.rows()}  # those of a report, before other seeds of theirs
+        trials = [*rows.values(), *(trial for trial in trials if trial.trial not in rows)]
     words = text.casefold().split()
     return [
         trial
         for trial in trials
-        if (not statuses or trial.status in statuses) and all(word in _told(trial) for word in words)
+        if (not statuses or trial.status in statuses) and all(word in _words(trial) for word in words)
     ]
 
 
-def _told(trial: TrialRecord) -> str:
+def _next(end: int, count: int) -> str | None:
+    return str(end) if end < count else None
+
+
+def _words(trial: TrialRecord) -> str:
     failure = f"{trial.cause or ''} {trial.message or ''}"
     return f"{trial.trial} {trial.status} {settings(trial.config)} {failure}".casefold()
 

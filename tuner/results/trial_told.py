@@ -1,0 +1,103 @@
+"""All that is said of one trial, as text: what a report's panel, a service's page and the terminal show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tuner.foreign_text import printable
+from tuner.history.event_lines import finite
+from tuner.history.records import RunRecord, TrialRecord, flat_config, full_length
+from tuner.results.text import averaged, outcome, short, with_error
+from tuner.results.trial_rows import Cells
+
+if TYPE_CHECKING:
+    from tuner.results.run import Run
+
+Pairs = list[tuple[str, str]]  # names, and what stands beside them
+
+
+@dataclass(frozen=True)
+class TrialTold:
+    """A sentence, and what is known of the trial.
+
+    `message` and `traceback` are of one that failed, `metrics` those after the epoch that `metrics_of` names.
+    """
+
+    said: str
+    notes: list[str]
+    message: str | None
+    traceback: str | None
+    settings: Pairs
+    metrics_of: str
+    metrics: Pairs
+    of_run: Pairs  # seed, time and place
+
+
+def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int]) -> TrialTold:
+    """What is said of a trial; `ranks` are those of `ranks_of`."""
+    worth = run.record.worth_of(trial.trial)
+    epoch = trial.epochs.get(worth.epoch if worth else trial.epoch)
+    metrics = {} if epoch is None else {name: value for name, value in epoch.metrics.items() if finite(value)}
+    return TrialTold(
+        said=_said(run, trial, ranks),
+        notes=[f"{note.text} ({note.by})" for note in run.record.steered.notes_of(trial.trial)],
+        message=trial.message,
+        traceback=trial.traceback,
+        settings=[(name, short(value)) for name, value in flat_config(trial.config).items()],
+        metrics_of=f"Metrics after epoch {worth.epoch}, whose network stands for it" if worth else "Last metrics",
+        metrics=[(name, short(value)) for name, value in metrics.items()],
+        of_run=_of_run(run, trial),
+    )
+
+
+def ranks_of(record: RunRecord) -> dict[str, int]:
+    """The place of each trial that has one, from 1."""
+    return {trial.trial: rank for rank, (trial, _) in enumerate(record.ranked(), start=1)}
+
+
+def ended_how(trial: TrialRecord) -> str:
+    """What became of it, and by what it was stopped."""
+    cause = "an order" if trial.ended_by == "stop" else (trial.ended_by or "").replace("_", " ")
+    return outcome(trial) + (f" by {cause}" if trial.status == "stopped" and cause else "")
+
+
+def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
+    """Columns and a row per epoch, without metrics that can't be known here, such as a GPU's memory."""
+    known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
+    names = list(dict.fromkeys(known))
+    rows = [
+        [
+            str(one.epoch),
+            *("" if one.metrics.get(name) is None else short(one.metrics[name]) for name in names),
+            one.decision,
+        ]
+        for one in trial.epochs.values()
+    ]
+    return ["epoch", *names, "decision"], rows
+
+
+# Inside
+
+
+def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int]) -> str:
+    """Completed, 27 of 27 epochs; val_accuracy 0.93 ± 0.004 over epochs 20 to 27, rank 1 of 48."""
+    epochs = f"{len(trial.epochs)} of {full_length(trial.config, run.longest_trial)} epochs"
+    worth = run.record.worth_of(trial.trial)
+    reached = averaged(worth) or f" after epoch {worth.epoch}" if worth else ""
+    value = f"; {run.metric} {with_error(worth)}{reached}" if worth else ""
+    rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks else ""
+    return f"{ended_how(trial)}, {epochs}{value}{rank}"
+
+
+def _of_run(run: Run, trial: TrialRecord) -> Pairs:
+    others = [other.trial for other in run.record.same_configuration(trial) if other is not trial]
+    found = [
+        ("seed", str(trial.seed)),
+        ("time", str(Cells(run.record, run.longest_trial).time(trial))),
+        ("where", "; ".join(stay.described for stay in trial.stays)),
+        ("worker", printable(trial.worker or "")),
+        ("under other seeds", ", ".join(others)),
+    ]
+    return [(name, text) for name, text in found if text]
