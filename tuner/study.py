@@ -23,6 +23,7 @@ from tuner.search import History, MultiFidelityGP, Problem, SearchAlgorithm, sta
 from tuner.space import Space
 from tuner.space.values import is_one_of, is_writable
 from tuner.trial import Trial, as_trial, splitting
+from tuner.trial.hyperparameter import spellings_of
 
 LARGEST_SEED_BITS = 128
 LONGEST_NAME = 100  # bytes; file systems take 255
@@ -266,9 +267,7 @@ class Study:
 
     def _with_fixed(self, fixed: dict[str, Any]) -> dict[str, Any]:
         """`--set name=value`: the name becomes a constant, and starting points follow it."""
-        rows = self.declared_trial.known_hyperparameters.values()
-        spellings = {spelling: row.name for row in rows for spelling in (row.name, *row.aliases)}
-        space = self.search_space.fix(fixed, spellings)
+        space = self.search_space.fix(fixed, spellings_of(self.declared_trial.known_hyperparameters.values()))
         return {"space": space, "start_from": tuple(space.project(point) for point in self.starting_points)}
 
     def _check_metric(self) -> None:

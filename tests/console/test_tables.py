@@ -179,7 +179,9 @@ def test_columns_without_room_are_named(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_stopped_trial_says_by_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     events = [each | {"by": "early_stopping"} if each.get("status") == "stopped" else each for each in four_trials()]
     print_run(make(tmp_path, *events), traceback_of="1")
-    assert printed(capsys).startswith("trial 00001: stopped by early stopping, seed 101, 1 s\n")
+    assert printed(capsys).startswith(
+        "trial 00001: stopped by early stopping, seed 101, 1 s; after epoch 1 it was number 2 of the 2 trials that reached it\n"
+    )
 
 
 def test_a_trial_is_shown_with_where_it_ran_and_the_end_of_what_it_printed(

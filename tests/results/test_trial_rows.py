@@ -96,6 +96,23 @@ def test_settings_that_are_none_are_told_from_those_that_a_trial_has_not(run: Ru
         assert (row.cells[place["augmentation"]].text == "None") is (config["augmentation"] is None)
 
 
+def test_of_a_trial_that_was_stopped_early_its_place_at_that_epoch_is_told(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = run.history
+    stopped = [one for one in run.record.trials.values() if one.ended_by == "early_stopping"]
+    assert len(stopped) > 3
+    for trial in stopped:
+        there = history[history["epoch"] == trial.epoch].set_index("trial")["val_accuracy"].dropna()
+        place = int((there > there[trial.trial]).sum()) + 1
+        said = f"; after epoch {trial.epoch} it was number {place} of the {len(there)} trials that reached it"
+        assert told(run, trial, {}).said.endswith(said)
+    print_run(run, traceback_of=stopped[0].trial)
+    assert f"; after epoch {stopped[0].epoch} it was number " in " ".join(capsys.readouterr().out.split())
+    completed = next(one for one in run.record.trials.values() if one.status == "completed")
+    assert "it was number" not in told(run, completed, {}).said
+
+
 def test_what_is_said_of_a_trial_is_the_same_in_the_report_and_at_the_service(run: Run, tmp_path: Path) -> None:
     best = run.best
     assert best

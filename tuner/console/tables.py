@@ -32,7 +32,7 @@ from tuner.results.text import (
     valued,
 )
 from tuner.results.trial_rows import Cells
-from tuner.results.trial_told import ended_how, epochs_told
+from tuner.results.trial_told import ended_how, epochs_told, why_stopped
 
 if TYPE_CHECKING:
     from tuner.inspection import Prediction
@@ -258,7 +258,8 @@ def print_predictions(predictions: Iterable[Prediction]) -> None:
 def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = new_console()
-    console.print(f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}")
+    first = f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}"
+    console.print(first + why_stopped(run.record, trial))
     for stay in trial.stays:
         console.print(f"on {stay.described}")
     if trial.worker is not None:

@@ -63,6 +63,20 @@ def ended_how(trial: TrialRecord) -> str:
     return outcome(trial) + (f" by {cause}" if trial.status == "stopped" and cause else "")
 
 
+def why_stopped(record: RunRecord, trial: TrialRecord) -> str:
+    """Of one that early stopping ended: its place among the trials that reached the same epoch, by their values there."""
+    early = trial.status == "stopped" and trial.ended_by in (None, "early_stopping")
+    if not early or trial.epoch not in trial.epochs:
+        return ""
+    rivals = [one for one in record.trials.values() if one.repeats is None and one.refits is None]
+    there = [one.epochs[trial.epoch].metrics.get(record.metric) for one in rivals if trial.epoch in one.epochs]
+    values, own = [value for value in there if finite(value)], trial.epochs[trial.epoch].metrics.get(record.metric)
+    if len(values) < 2 or not finite(own):
+        return ""
+    better = sum(value > own if record.mode == "max" else value < own for value in values)
+    return f"; after epoch {trial.epoch} it was number {better + 1} of the {len(values)} trials that reached it"
+
+
 def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
     """Columns and a row per epoch, without metrics that can't be known here, such as a GPU's memory."""
     known = [name for epoch in trial.epochs.values() for name, value in epoch.metrics.items() if value is not None]
@@ -88,7 +102,7 @@ def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int]) -> str:
     reached = averaged(worth) or f" after epoch {worth.epoch}" if worth else ""
     value = f"; {run.metric} {with_error(worth)}{reached}" if worth else ""
     rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks else ""
-    return f"{ended_how(trial)}, {epochs}{value}{rank}"
+    return f"{ended_how(trial)}, {epochs}{value}{rank}{why_stopped(run.record, trial)}"
 
 
 def _of_run(run: Run, trial: TrialRecord) -> Pairs:

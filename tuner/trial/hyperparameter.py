@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,3 +95,8 @@ class Hyperparameter:
         """
         self.check(value)
         return {"int": int, "float": float, "bool": bool, "categorical": str, "text": str}[self.kind](value)
+
+
+def spellings_of(rows: Iterable[Hyperparameter]) -> dict[str, str]:
+    """The hyperparameters' names, by themselves and by their aliases."""
+    return {spelling: row.name for row in rows for spelling in (row.name, *row.aliases)}

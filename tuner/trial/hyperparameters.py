@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from tuner.errors import StudyError
-from tuner.trial.hyperparameter import Hyperparameter
+from tuner.trial.hyperparameter import Hyperparameter, spellings_of
 from tuner.trial.image_hyperparameters import IMAGES
 from tuner.trial.strategies import STRATEGIES
 
@@ -334,7 +334,7 @@ def means(name: str) -> str | None:
 
 def nearest(name: str) -> str | None:
     """The hyperparameter that `name` most likely means, by alias or spelling; of a dotted name the last part counts."""
-    spellings = {spelling: row.name for row in TABLE for spelling in (row.name, *row.aliases)}
+    spellings = spellings_of(TABLE)
     found = closest(name.lower().rpartition(".")[2], spellings)
     return spellings[found] if found else None
 
