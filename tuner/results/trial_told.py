@@ -64,16 +64,17 @@ def ended_how(trial: TrialRecord) -> str:
 
 
 def why_stopped(record: RunRecord, trial: TrialRecord) -> str:
-    """Of one that early stopping ended: its place among the trials that reached the same epoch, by their values there."""
+    """For a trial that early stopping ended: its place, by value, among the trials that reached the same epoch."""
     early = trial.status == "stopped" and trial.ended_by in (None, "early_stopping")
     if not early or trial.epoch not in trial.epochs:
         return ""
     rivals = [one for one in record.trials.values() if one.repeats is None and one.refits is None]
-    there = [one.epochs[trial.epoch].metrics.get(record.metric) for one in rivals if trial.epoch in one.epochs]
-    values, own = [value for value in there if finite(value)], trial.epochs[trial.epoch].metrics.get(record.metric)
-    if len(values) < 2 or not finite(own):
+    there = {one.trial: one.epochs[trial.epoch].metrics.get(record.metric) for one in rivals if trial.epoch in one.epochs}
+    values = {name: value for name, value in there.items() if value is not None and finite(value)}
+    own = values.get(trial.trial)
+    if own is None or len(values) < 2:
         return ""
-    better = sum(value > own if record.mode == "max" else value < own for value in values)
+    better = sum(value > own if record.mode == "max" else value < own for value in values.values())
     return f"; after epoch {trial.epoch} it was number {better + 1} of the {len(values)} trials that reached it"
 
 
