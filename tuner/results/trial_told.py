@@ -69,7 +69,8 @@ def why_stopped(record: RunRecord, trial: TrialRecord) -> str:
     if not early or trial.epoch not in trial.epochs:
         return ""
     rivals = [one for one in record.trials.values() if one.repeats is None and one.refits is None]
-    there = {one.trial: one.epochs[trial.epoch].metrics.get(record.metric) for one in rivals if trial.epoch in one.epochs}
+    at = {one.trial: one.epochs[trial.epoch] for one in rivals if trial.epoch in one.epochs}
+    there = {name: epoch.metrics.get(record.metric) for name, epoch in at.items()}
     values = {name: value for name, value in there.items() if value is not None and finite(value)}
     own = values.get(trial.trial)
     if own is None or len(values) < 2:
