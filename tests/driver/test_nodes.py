@@ -45,10 +45,13 @@ def test_of_a_silent_node_a_python_whose_path_has_a_space_is_told() -> None:
     assert list(nodes._of_silent([], "/my env/bin/python")) == []
 
 
-def test_nodes_with_other_data_under_the_same_path_are_named() -> None:
-    seen = [replace(node("10.0.0.2"), data="aa"), replace(node("10.0.0.3"), data="bb")]
-    with pytest.raises(StudyError, match=r"got other files under the same path on 10\.0\.0\.3; copy them again"):
-        nodes._check_data("aa", seen)
+def test_nodes_with_other_data_or_weights_under_the_same_path_are_named() -> None:
+    there = {"10.0.0.2": "aa", "10.0.0.3": "bb"}
+    for what, parts in (("data", "files"), ("weights", "contents")):
+        said = rf"the same {what}, got other {parts} under the same path on 10\.0\.0\.3; copy them again"
+        with pytest.raises(StudyError, match=said):
+            nodes._check_same(what, parts, "aa", there)
+    nodes._check_same("data", "files", None, {"10.0.0.2": None})
 
 
 def test_only_nodes_that_can_hold_a_trial_are_looked_at() -> None:
