@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, TypeAdapter
 
 from tuner.foreign_text import in_utf8
@@ -32,23 +32,42 @@ Text = Annotated[str, Query(max_length=200, description="words in id, configurat
 TrialId = Annotated[str, Path(max_length=64, pattern="^[A-Za-z0-9_.-]+$", description="leading zeros may be left out")]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which trials of a study are asked for: of these statuses and words, in an order, so many from `start` on."""
+
+    limit: int
+    order: str
+    statuses: tuple[Status, ...]
+    text: str
+    start: int
+
+    @property
+    def is_first_of_a_page(self) -> bool:
+        """Whether it is what the page of a study asks for before its user does."""
+        return self == Part(FIRST_PAGE, "best", (), "", 0)
+
+    def of(self, run: Run) -> tuple[list[TrialRecord], str | None]:
+        """The trials, and the cursor of the next part."""
+        trials, end = chosen(run, self.order, self.statuses, self.text), self.start + self.limit
+        return trials[self.start : end], _next(end, len(trials))
+
+
+def _part(
+    limit: Size, order: Order = "started", status: Statuses = None, text: Text = "", cursor: Cursor = None
+) -> Part:
+    return Part(limit, order, tuple(status or ()), text, number_of(cursor))
+
+
+Asked = Annotated[Part, Depends(_part)]
+
+
 @router.get("/studies/{study}/trials")
-def list_trials(
-    study: Id,
-    web: Shown,
-    user: Viewer,
-    limit: Size,
-    order: Order = "started",
-    status: Statuses = None,
-    text: Text = "",
-    cursor: Cursor = None,
-) -> Listed[dict[str, Any]]:
+def list_trials(study: Id, web: Shown, user: Viewer, part: Asked) -> Listed[dict[str, Any]]:
     """Trials without their epochs; while a search runs, the order of the best may change between two pages."""
-    start = number_of(cursor)
     with web.runs.looking(study) as run:
-        trials = chosen(run, order, status or (), text)
-        items = [_brief(run, trial) for trial in trials[start : start + limit]]
-    return Listed(items=items, cursor=_next(start + limit, len(trials)))
+        trials, cursor = part.of(run)
+        return Listed(items=[_brief(run, trial) for trial in trials], cursor=cursor)
 
 
 class ShownTrials(BaseModel):
@@ -63,29 +82,17 @@ _SHOWN = TypeAdapter(ShownTrials)
 
 
 @router.get("/studies/{study}/table")
-def show_table(
-    study: Id,
-    web: Shown,
-    user: Viewer,
-    limit: Size,
-    order: Order = "started",
-    status: Statuses = None,
-    text: Text = "",
-    cursor: Cursor = None,
-) -> ShownTrials:
+def show_table(study: Id, web: Shown, user: Viewer, part: Asked) -> ShownTrials:
     """The same trials as a table of text, as pages, reports and notebooks show them."""
-    start = number_of(cursor)
 
     def work() -> ShownTrials:
         with web.runs.looking(study) as run:
-            trials = chosen(run, order, status or (), text)
+            trials, cursor = part.of(run)
             others = [name for name in metric_names(run.record) if name != run.metric]
-            found = trial_rows(run, trials[start : start + limit], others)
-        return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=_next(start + limit, len(trials)))
+            found = trial_rows(run, trials, others)
+        return ShownTrials(columns=list(found.columns), rows=list(found.rows), cursor=cursor)
 
-    if order == "best" and not (status or text or start) and limit == FIRST_PAGE:
-        return web.answers.get(study, "best trials", _SHOWN, work)
-    return work()
+    return web.answers.get(study, "best trials", _SHOWN, work) if part.is_first_of_a_page else work()
 
 
 @router.get("/studies/{study}/trials/{trial}")
