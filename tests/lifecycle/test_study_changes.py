@@ -76,6 +76,8 @@ def test_a_weights_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
         "not be compared; restore the file, or start a new run$",
     ):
         check_comparable(study, info, "study.py")
+    file.unlink()
+    check_comparable(study, info, "study.py")  # that it is missing is said by what looks for the trial's files
 
 
 def test_other_data_is_refused() -> None:

@@ -13,7 +13,7 @@ from tuner.console.tables import print_run
 from tuner.html_report import report_html
 from tuner.results import Run, trial_rows
 from tuner.results.trial_rows import Cell, Cells, Column
-from tuner.results.trial_told import ranks_of, told
+from tuner.results.trial_told import ranks_of, told, why_stopped
 from tuner.service.model import State
 
 Shown = tuple[list[str], list[list[str]]]  # headings, and the cells of the rows
@@ -99,24 +99,24 @@ def test_settings_that_are_none_are_told_from_those_that_a_trial_has_not(run: Ru
 def test_of_a_trial_that_was_stopped_early_its_place_at_that_epoch_is_told(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    history = run.history
+    history, reasons = run.history, why_stopped(run.record)
     stopped = [one for one in run.record.trials.values() if one.ended_by == "early_stopping"]
     assert len(stopped) > 3
     for trial in stopped:
         there = history[history["epoch"] == trial.epoch].set_index("trial")["val_accuracy"].dropna()
         place = int((there > there[trial.trial]).sum()) + 1
         said = f"; after epoch {trial.epoch} it was number {place} of the {len(there)} trials that reached it"
-        assert told(run, trial, {}).said.endswith(said)
+        assert told(run, trial, {}, reasons).said.endswith(said)
     print_run(run, traceback_of=stopped[0].trial)
     assert f"; after epoch {stopped[0].epoch} it was number " in " ".join(capsys.readouterr().out.split())
     completed = next(one for one in run.record.trials.values() if one.status == "completed")
-    assert "it was number" not in told(run, completed, {}).said
+    assert completed.trial not in reasons
 
 
 def test_what_is_said_of_a_trial_is_the_same_in_the_report_and_at_the_service(run: Run, tmp_path: Path) -> None:
     best = run.best
     assert best
-    expected = told(run, best, ranks_of(run.record))
+    expected = told(run, best, ranks_of(run.record), why_stopped(run.record))
     assert expected.said.startswith("completed, 27 of 27 epochs; val_accuracy 0.9")
     assert expected.said.endswith(f", rank 1 of {len(run.record.ranked())}")
     with serving(tmp_path / "service") as served:

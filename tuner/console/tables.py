@@ -259,7 +259,8 @@ def _print_trial(run: Run, trial_id: str) -> None:
     trial = run.trial(trial_id)
     console = new_console()
     first = f"trial {trial.trial}: {ended_how(trial)}, seed {trial.seed}, {duration(trial.running_seconds)}"
-    console.print(first + why_stopped(run.record, trial))
+    why = why_stopped(run.record).get(trial.trial)
+    console.print(f"{first}; {why}" if why else first)
     for stay in trial.stays:
         console.print(f"on {stay.described}")
     if trial.worker is not None:

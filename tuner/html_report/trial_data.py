@@ -12,7 +12,7 @@ from tuner.history.logs import end_of_log
 from tuner.history.records import TrialRecord, flat_config
 from tuner.quoting import command
 from tuner.results.text import short
-from tuner.results.trial_told import ranks_of, told
+from tuner.results.trial_told import ranks_of, told, why_stopped
 
 if TYPE_CHECKING:
     from tuner.results.run import Run
@@ -23,11 +23,11 @@ DIGITS = 6  # of a metric, which says more than a curve shows
 
 def trial_data(run: Run, trials: list[TrialRecord]) -> str:
     """JSON of these trials: `metric`, and `trials`, each with what is `told` of it and its curves as lists."""
-    ranks, read = ranks_of(run.record), _with_output(trials)
+    ranks, reasons, read = ranks_of(run.record), why_stopped(run.record), _with_output(trials)
     found = [
         {
             **_described(run, trial),
-            "told": asdict(told(run, trial, ranks)),
+            "told": asdict(told(run, trial, ranks, reasons)),
             "output": _output(run, trial) if trial.trial in read else "",
         }
         for trial in trials

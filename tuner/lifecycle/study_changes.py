@@ -48,8 +48,8 @@ def check_comparable(study: Study, info: dict[str, Any], where: str) -> None:
             f"a run keeps the data that it began with, got other files for {where}: trials could not be compared; "
             "restore the files, or start a new run"
         )
-    weights = info.get("weights_fingerprint")  # unknown of runs of earlier versions
-    if weights is not None and weights != study.declared_trial.weights_fingerprint():
+    weights = {info.get("weights_fingerprint"), study.declared_trial.weights_fingerprint()}
+    if None not in weights and len(weights) > 1:  # None: of an earlier version's run, or no file, which others say
         raise RunFolderError(
             f"a run keeps the weights that it began with, got other contents of {now.get('weights')} for {where}: "
             "trials could not be compared; restore the file, or start a new run"

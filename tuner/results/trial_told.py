@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,13 +36,13 @@ class TrialTold:
     of_run: Pairs  # seed, time and place
 
 
-def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int]) -> TrialTold:
-    """What is said of a trial; `ranks` are those of `ranks_of`."""
+def told(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> TrialTold:
+    """What is said of a trial; `ranks` are those of `ranks_of`, `reasons` those of `why_stopped`."""
     worth = run.record.worth_of(trial.trial)
     epoch = trial.epochs.get(worth.epoch if worth else trial.epoch)
     metrics = {} if epoch is None else {name: value for name, value in epoch.metrics.items() if finite(value)}
     return TrialTold(
-        said=_said(run, trial, ranks),
+        said=_said(run, trial, ranks, reasons),
         notes=[f"{note.text} ({note.by})" for note in run.record.steered.notes_of(trial.trial)],
         message=trial.message,
         traceback=trial.traceback,
@@ -63,20 +64,19 @@ def ended_how(trial: TrialRecord) -> str:
     return outcome(trial) + (f" by {cause}" if trial.status == "stopped" and cause else "")
 
 
-def why_stopped(record: RunRecord, trial: TrialRecord) -> str:
-    """For a trial that early stopping ended: its place, by value, among the trials that reached the same epoch."""
-    early = trial.status == "stopped" and trial.ended_by in (None, "early_stopping")
-    if not early or trial.epoch not in trial.epochs:
-        return ""
-    rivals = [one for one in record.trials.values() if one.repeats is None and one.refits is None]
-    at = {one.trial: one.epochs[trial.epoch] for one in rivals if trial.epoch in one.epochs}
-    there = {name: epoch.metrics.get(record.metric) for name, epoch in at.items()}
-    values = {name: value for name, value in there.items() if value is not None and finite(value)}
-    own = values.get(trial.trial)
-    if own is None or len(values) < 2:
-        return ""
-    better = sum(value > own if record.mode == "max" else value < own for value in values.values())
-    return f"; after epoch {trial.epoch} it was number {better + 1} of the {len(values)} trials that reached it"
+def why_stopped(record: RunRecord) -> dict[str, str]:
+    """For each trial that early stopping ended: its place, by value, among the trials that reached the same epoch."""
+    trials = [one for one in record.trials.values() if one.repeats is None and one.refits is None]
+    early = [one for one in trials if one.status == "stopped" and one.ended_by in (None, "early_stopping")]
+    found, sign = {}, 1 if record.mode == "min" else -1
+    for last in {one.epoch for one in early}:
+        at = {one.trial: one.epochs[last].metrics.get(record.metric) for one in trials if last in one.epochs}
+        worse = {name: value * sign for name, value in at.items() if value is not None and finite(value)}
+        ranked = sorted(worse.values())
+        for name in (one.trial for one in early if one.epoch == last and one.trial in worse):
+            place = bisect_left(ranked, worse[name]) + 1
+            found[name] = f"after epoch {last} it was number {place} of the {len(ranked)} trials that reached it"
+    return found
 
 
 def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
@@ -97,14 +97,15 @@ def epochs_told(trial: TrialRecord) -> tuple[list[str], list[list[str]]]:
 # Inside
 
 
-def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int]) -> str:
+def _said(run: Run, trial: TrialRecord, ranks: Mapping[str, int], reasons: Mapping[str, str]) -> str:
     """Completed, 27 of 27 epochs; val_accuracy 0.93 ± 0.004 over epochs 20 to 27, rank 1 of 48."""
     epochs = f"{len(trial.epochs)} of {full_length(trial.config, run.longest_trial)} epochs"
     worth = run.record.worth_of(trial.trial)
     reached = averaged(worth) or f" after epoch {worth.epoch}" if worth else ""
     value = f"; {run.metric} {with_error(worth)}{reached}" if worth else ""
     rank = f", rank {ranks[trial.trial]} of {len(ranks)}" if trial.trial in ranks else ""
-    return f"{ended_how(trial)}, {epochs}{value}{rank}{why_stopped(run.record, trial)}"
+    why = f"; {reasons[trial.trial]}" if trial.trial in reasons else ""
+    return f"{ended_how(trial)}, {epochs}{value}{rank}{why}"
 
 
 def _of_run(run: Run, trial: TrialRecord) -> Pairs:

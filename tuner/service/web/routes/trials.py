@@ -15,7 +15,7 @@ from tuner.results import Run
 from tuner.results.summaries import summary_of_trial
 from tuner.results.text import settings
 from tuner.results.trial_rows import Column, Row, trial_rows
-from tuner.results.trial_told import epochs_told, ranks_of, told
+from tuner.results.trial_told import epochs_told, ranks_of, told, why_stopped
 from tuner.service.errors import Code, ServiceError
 from tuner.service.web.context import Shown, Submitter, Viewer
 from tuner.service.web.files import is_odd
@@ -103,7 +103,8 @@ def show_trial(study: Id, trial: TrialId, web: Shown, user: Viewer) -> dict[str,
         if is_odd(run.folder, f"logs/{found.trial}.log"):
             raise ServiceError(Code.CONFLICT, "a trial's log is a file", "something else", "look at the run's folder")
         columns, epochs = epochs_told(found)
-        said = {**asdict(told(run, found, ranks_of(run.record))), "columns": columns, "epochs": epochs}
+        of_it = told(run, found, ranks_of(run.record), why_stopped(run.record))
+        said = {**asdict(of_it), "columns": columns, "epochs": epochs}
         return _plain({**summary_of_trial(found, run.folder), "told": said})
 
 
