@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import start, study_file, tuner
+from tests.processes import is_alive
 from tests.searches import epochs_reported, study, wait_for
 from tuner.results import load_run
 
@@ -50,13 +51,6 @@ study = Study(
     scheduler=NoEarlyStopping(), budget=Budget(max_epochs=5), failures=Failures(error=1, hung_minutes=0.1),
 )
 """
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_trials_that_raise_hang_or_lose_their_worker_go_on_from_their_checkpoints(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import is_alive
 from tests.searches import ray_process, wait_for
 from tuner.driver import agent_stand_in, cluster
 from tuner.driver.local_ray import LOOPBACK, LocalRay, local_ray
@@ -117,13 +118,6 @@ def answers(port: int) -> bool:
     except ConnectionRefusedError:
         return False
     return True
-
-
-def is_alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 class Look:

@@ -26,6 +26,7 @@ class _Seen:
     state: str
     parent: int
     session: int
+    started: int  # clock ticks after the machine's start; a process id that is reused has another
     resident_pages: int
 
 
@@ -37,38 +38,53 @@ def clean_environment(passed: Mapping[str, str] | None = None) -> dict[str, str]
 
 def session_bytes(leader: int) -> int:
     """Memory that the processes of a session, and those below its leader, hold together."""
-    return sum(one.resident_pages for one in _belonging(leader)) * os.sysconf("SC_PAGE_SIZE")
+    return sum(one.resident_pages for one in _belonging(leader, _processes())) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_session(leader: int) -> bool:
-    """Kill all processes of a session and those below its leader, at once; whether all are gone."""
+    """Kill all processes of a session and those below its leader, at once; whether all are gone.
+
+    The leader is stopped meanwhile and killed last: it starts nothing any more, and what is orphaned below it is found
+    there. A process that was killed counts until it is gone, which takes a moment if it holds much memory.
+    """
     until = time.monotonic() + END_SECONDS
+    killed: set[tuple[int, int]] = set()
     while time.monotonic() < until:
-        living = [one for one in _belonging(leader) if one.state not in "ZX"]
+        seen = _processes()
+        belonging = {one.pid for one in _belonging(leader, seen)}
+        living = [
+            one for one in seen if one.state not in "ZX" and (one.pid in belonging or (one.pid, one.started) in killed)
+        ]
         if not living:
             return True
-        for one in sorted(living, key=lambda one: one.pid == leader):  # its leader last: below it the others are found
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, signal.SIGKILL)
+        below = [one for one in living if one.pid != leader]
+        _send(leader, signal.SIGSTOP if below else signal.SIGKILL)
+        for one in below:
+            _send(one.pid, signal.SIGKILL)
+            killed.add((one.pid, one.started))
         time.sleep(0.01)
+    _send(leader, signal.SIGKILL)
     return False
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def kill_session(leader: int) -> None:
     """Kill the processes of a session alone: those of other sessions below it end by themselves."""
     for one in _processes():
         if one.session == leader and one.state not in "ZX":
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(one.pid, signal.SIGKILL)
+            _send(one.pid, signal.SIGKILL)
 
 
-def _belonging(leader: int) -> list[_Seen]:
+def _belonging(leader: int, processes: list[_Seen]) -> list[_Seen]:
     """Those of its session, and those below any of these."""
-    seen = {one.pid: one for one in _processes()}
-    found = {one.pid for one in seen.values() if leader in (one.session, one.pid)}
-    while more := {one.pid for one in seen.values() if one.parent in found} - found:
+    found = {one.pid for one in processes if leader in (one.session, one.pid)}
+    while more := {one.pid for one in processes if one.parent in found} - found:
         found |= more
-    return [seen[pid] for pid in found if pid in seen]
+    return [one for one in processes if one.pid in found]
 
 
 def _processes() -> list[_Seen]:
@@ -76,5 +92,7 @@ def _processes() -> list[_Seen]:
     for path in _PROC.glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):  # it has ended
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            found.append(_Seen(int(path.parent.name), fields[0], int(fields[1]), int(fields[3]), int(fields[21])))
+            state, parent, _, session = fields[:4]
+            pid, started, pages = int(path.parent.name), int(fields[19]), int(fields[21])
+            found.append(_Seen(pid, state, int(parent), int(session), started, pages))
     return found

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import is_alive
 from tests.service.submissions import FURNACE, STUDY
 from tuner.service.checking import check, demand_of
 from tuner.service.checking.facts import Facts, refuse_missing
@@ -17,13 +18,6 @@ def study_file(folder: Path, text: str) -> Path:
     file = folder / "parabola.py"
     file.write_text(text)
     return file
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_the_facts_are_what_the_file_declares(tmp_path: Path) -> None:
@@ -57,7 +51,7 @@ time.sleep(600)
 """
     with pytest.raises(ServiceError, match="a study file is loaded within 1 s, got one that takes longer"):
         check(study_file(tmp_path, text), {}, Limits(check_seconds=1))
-    assert [lives(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
+    assert [is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
 
 
 def test_a_process_that_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
@@ -67,7 +61,7 @@ started = subprocess.Popen(["sh", "-c", "sleep 600 & echo $! > {tmp_path}/pid"],
 started.wait()
 {STUDY}"""
     assert check(study_file(tmp_path, text), {}, LIMITS).name == "parabola"
-    assert not lives(int((tmp_path / "pid").read_text()))
+    assert not is_alive(int((tmp_path / "pid").read_text()))
 
 
 def test_memory_has_a_limit_for_one_process_and_for_all_together(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.commands import ROOT
+from tests.processes import is_alive
 from tuner import ImageClassifier
 from tuner.errors import describe_failure
 from tuner.train import Trainer, metrics_of
@@ -67,14 +68,6 @@ def pids_of(ranks: Ranks) -> list[int]:
     return [place.process.pid for place in ranks.places if isinstance(place, Here) and place.process is not None]
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
-
-
 @pytest.mark.parametrize(
     ("visible", "own"),
     [({}, "1"), ({"CUDA_VISIBLE_DEVICES": "2,5"}, "5"), ({"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, "GPU-b")],
@@ -93,7 +86,7 @@ def test_they_come_to_what_one_process_comes_to_and_go_on_from_a_checkpoint(tmp_
         found = [ranks.next_epoch() for _ in range(2)]
         ranks.save(tmp_path / "saved")
         pids = pids_of(ranks)
-    assert all(map(gone, pids))
+    assert not any(map(is_alive, pids))
     assert [one.epoch for one in found] == [1, 2]
     assert [one.metrics["val_loss"] for one in found] == pytest.approx(expected[:2], rel=1e-4)
     with Ranks(task(checkpoints=(tmp_path / "saved",)), here()) as ranks:
@@ -128,14 +121,14 @@ def test_the_first_that_fails_is_named_and_all_are_ended() -> None:
     assert str(error) == "process 1 of 2: ValueError: no such class"
     assert error.cause == "error"
     assert "in forward\n    raise self.error()" in describe_failure(error)[2]  # where it was raised, in its process
-    assert all(map(gone, pids))
+    assert not any(map(is_alive, pids))
 
 
 def test_one_that_is_killed_is_named_and_the_others_are_ended() -> None:
     error, pids = outcome(task(), epochs=2, kill=1)
     assert isinstance(error, RankLost)
     assert str(error) == "process 1 of 2 was killed by signal 9"
-    assert all(map(gone, pids))
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.slow
@@ -152,10 +145,10 @@ def test_when_the_one_that_started_them_is_killed_they_end_too(tmp_path: Path) -
     starter.kill()
     starter.wait()
     for _ in range(100):
-        if all(map(gone, pids)):
+        if not any(map(is_alive, pids)):
             break
         time.sleep(0.1)
-    assert all(map(gone, pids))
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.slow

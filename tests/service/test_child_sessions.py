@@ -1,0 +1,47 @@
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.processes import is_alive
+from tuner.service.child_sessions import end_session
+
+# A process with much memory takes a while to go; it is in a session of its own, and its parent has ended
+LARGE = "import time; x = bytearray(b'1') * 500_000_000; print('ready', flush=True); time.sleep(600)"
+LEADER = f"""\
+import ctypes, os, subprocess, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+started = subprocess.Popen([sys.executable, "-c", {LARGE!r}], stdout=subprocess.PIPE, start_new_session=True)
+started.stdout.readline()
+print(started.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_takes_a_while_to_go_is_waited_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", LEADER], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        large = int(leader.stdout.readline())
+        assert end_session(leader.pid)
+        assert not is_alive(large)
+
+
+def test_what_starts_processes_all_the_time_is_ended_too() -> None:
+    code = """\
+import subprocess
+print("ready", flush=True)
+while True:
+    subprocess.Popen(["sleep", "300.125"], start_new_session=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        leader.stdout.readline()
+        assert end_session(leader.pid)
+        sleeping = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"300.125" in read(path)]
+        assert sleeping == []
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
