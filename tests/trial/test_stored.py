@@ -14,6 +14,7 @@ from tests.s3_server import put_objects, s3_endpoint
 from tests.stored_photos import photo, photos
 from tuner import ImageClassifier
 from tuner.errors import DataError, StudyError, WeightsError
+from tuner.storage import bucket, outages
 from tuner.train import download_missing
 from tuner.train.data.loading import load_splits
 from tuner.trial.stored import StoredFolder
@@ -66,7 +67,7 @@ def test_what_a_store_has_is_known_before_anything_is_copied(proxy: Proxy, tmp_p
     assert [str(one) for one in found.left_out] == ["cat/notes.txt (it ends in '.txt', not as images that are read)"]
 
 
-def test_trials_keep_the_images_that_their_search_began_with(proxy: Proxy) -> None:
+def test_trials_keep_the_images_that_their_search_began_with(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     put(proxy, photos(12, "kept"))
     began = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
     before = load_splits(began, seed=0, image_size=8)  # copies them, as on a node that hasn't them
@@ -75,6 +76,8 @@ def test_trials_keep_the_images_that_their_search_began_with(proxy: Proxy) -> No
     after = pinned(ImageClassifier(data="folder:s3://bucket/kept", weights=None))
     assert after.fingerprint() != began.fingerprint()
     assert len(load_splits(after, seed=0, image_size=8).train.labels) >= len(before.train.labels)
+    monkeypatch.setattr(outages, "LONGEST_SECONDS", 0.0)  # a store that has answered is waited for: see test_outages
+    monkeypatch.setattr(bucket, "RETRY_SECONDS", 0.5)
     proxy.gone = True  # what is here needs no store
     try:
         again = load_splits(began, seed=0, image_size=8)

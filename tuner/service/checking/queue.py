@@ -49,8 +49,12 @@ class Checks:
         self._come.set()
 
     def close(self) -> None:
-        """Take no further study; one that is checked now is checked again by the next server."""
-        self._ended.set()
+        """Take no further study; one that is checked now is checked again by the next server.
+
+        Afterwards no thread reads the queue any more: the caller may close the database.
+        """
+        with self._taking:
+            self._ended.set()
         self._come.set()
 
     def _work(self) -> None:
@@ -65,7 +69,11 @@ class Checks:
                 self._taken.discard(study.id)
 
     def _next(self) -> SubmittedStudy | None:
-        with self._taking, self._database.reading() as connection:
+        with self._taking:
+            return None if self._ended.is_set() else self._first_to_check()
+
+    def _first_to_check(self) -> SubmittedStudy | None:
+        with self._database.reading() as connection:
             for study in studies.in_states(connection, [State.CHECKING]):
                 if study.id not in self._taken and not self._troubles.rests(study.id, _STEP):
                     self._taken.add(study.id)
@@ -75,6 +83,8 @@ class Checks:
     def _check(self, study: SubmittedStudy) -> None:
         try:
             facts = found_of(study, self._folder, self._limits)
+            if self._ended.is_set():
+                return
             with self._database.reading() as connection:
                 wanted = studies.wanted_devices(connection, study.id)
             demand = demand_of(facts, self._devices, wanted, study.options.get("concurrency"))
