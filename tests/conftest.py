@@ -60,6 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    gc.disable()  # until everything is imported
     memory = Path("/dev/shm")
     if config.option.basetemp is None and memory.is_dir() and shutil.disk_usage(memory).free >= ROOM_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
@@ -67,6 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """What is imported by now stays, so no search for garbage looks through it again: each trial ends with one."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tuner.history.events import finite
 from tuner.history.records import TrialRecord
-from tuner.plots.base import BEST, GREY, SECOND, Plot, escaped, label, new_figure, style_axes
+from tuner.plots.base import BEST, GREY, SECOND, Plot, escaped, label, new_figure
 from tuner.plots.learning import (
     MOST_TICKS,
     OneCurve,
@@ -79,7 +79,7 @@ def winner_curves(run: Run) -> Plot | None:
             grid.add_vline(x=run.best_epoch, line={"color": GREY, "dash": "dot", "width": 1}, row=1, col=column)
         grid.update_xaxes(title="epoch", row=1, col=column)
     values = [value for curve in curves.values() for _, value in curve]
-    return Plot("winner curves", draw_values(style_axes(grid), values, "min", headings=True), _side_by_side(curves))
+    return Plot("winner curves", draw_values(grid, values, "min", headings=True), _side_by_side(curves))
 
 
 # Inside

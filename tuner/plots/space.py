@@ -19,7 +19,6 @@ from tuner.plots.base import (
     ids,
     label,
     new_figure,
-    style_axes,
 )
 from tuner.plots.configurations import Tried, tried
 from tuner.plots.marks import CROWDED, HOVER, MANY_POINTS, Group, by_length, size_of
@@ -127,7 +126,7 @@ def slices(run: Run) -> Plot | None:
         _add_slice(grid, run, found, name, place, legend=index == 0)
     for row in range(1, lines + 1):
         grid.update_yaxes(title_text=label(run.metric, LONGEST_PARALLEL), row=row, col=1)
-    style_axes(grid).update_layout(
+    grid.update_layout(
         height=170 + 260 * lines,
         margin={"t": 120},
         coloraxis={"colorscale": SCALE, "reversescale": True, "colorbar": {**BAR, "title": {"text": "trial"}}},

@@ -1,7 +1,7 @@
 // How figures look on a page: no ground of their own, text and lines in the page's colours, which tuner/plots/base.py has.
 export function onPage({ text }, font) {
   const clear = "rgba(0,0,0,0)";
-  return { paper_bgcolor: clear, plot_bgcolor: clear, font: { ...font, color: text } };
+  return { paper_bgcolor: clear, plot_bgcolor: clear, modebar: { bgcolor: clear }, font: { ...font, color: text } };
 }
 
 export function themed(layout, { text, grid }) {
