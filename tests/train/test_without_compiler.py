@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -46,6 +47,38 @@ def test_a_worker_trains_without_the_compiler_which_is_there_when_it_is_wanted(c
     command = [sys.executable, "-c", IN_A_WORKER, str(colours.data)]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.stdout.strip() == "[] True 1.0 True", finished.stderr
+
+
+IN_A_GROUP = """
+import sys
+
+import torch
+from torch import nn
+
+from tuner.train.parallel.group import Group, joined, without_synchronising
+
+with joined(0, 1, sys.argv[1]):
+    network = nn.Linear(2, 1, bias=False)
+    averaged = Group(size=1).synchronised(network)
+    for last in (False, True):
+        with without_synchronising(averaged, last=last):
+            averaged(torch.ones(3, 2)).sum().backward()
+    loaded = [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+    print(loaded, network.weight.grad.tolist())
+    torch.compile(network, backend="eager")(torch.ones(1, 2))  # which loads it
+    network.weight.grad = None
+    again = Group(size=1).synchronised(network)
+    averaged(torch.ones(3, 2)).sum().backward()
+    again(torch.ones(3, 2)).sum().backward()
+    print("torch._dynamo" in sys.modules, network.weight.grad.tolist(), type(again).__name__)
+"""
+
+
+def test_processes_of_one_trial_average_gradients_without_the_compiler(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IN_A_GROUP, str(tmp_path / "meeting")]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = finished.stdout.splitlines()
+    assert lines == ["[] [[6.0, 6.0]]", "True [[6.0, 6.0]] DistributedDataParallel"], finished.stderr
 
 
 def trained(kind: type[optim.Optimizer], options: dict[str, float | bool]) -> tuple[list[Tensor], optim.Optimizer]:

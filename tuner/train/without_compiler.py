@@ -1,17 +1,21 @@
 """Training without torch's compiler: `torch._dynamo` stays unloaded until something is compiled.
 
-It takes as long to import as torch itself, 1.4 CPU seconds, and 250 MB of each process. Two things load it by the way
-(torch 2.15, torchvision 0.29): torchvision, for one question, and optimizers, whose methods keep themselves out of
-compiled code. Where another version does so elsewhere, it is loaded as usual.
+It takes as long to import as torch itself, 1.4 CPU seconds, and 250 MB of each process. Three things load it by the way
+(torch 2.15, torchvision 0.29): torchvision, for one question, optimizers, whose methods keep themselves out of compiled
+code, and `DistributedDataParallel`, which does both. Where another version does so elsewhere, it is loaded as usual.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from tuner.deferring import deferred
@@ -41,6 +45,27 @@ def _bare(method: Any) -> Any:
     return torch.no_grad()(inner) if inner is not method and method.__name__ == "step" else inner
 
 
+def averaging_gradients(module: nn.Module, **options: Any) -> DistributedDataParallel:
+    """`DistributedDataParallel` of a module that isn't called from compiled code; it may be compiled itself."""
+    if "torch._dynamo" in sys.modules:
+        return DistributedDataParallel(module, **options)
+    with _default_mode():
+        return _Averaging(module, **options)
+
+
+@contextmanager
+def _default_mode() -> Iterator[None]:
+    """The compiler's setting that `DistributedDataParallel` asks for is its default: nothing has set it yet."""
+    stand_in = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"))
+    names = vars(torch)
+    names["_dynamo"] = stand_in
+    try:
+        yield
+    finally:
+        if names.get("_dynamo") is stand_in:
+            del names["_dynamo"]
+
+
 def _guards() -> set[Any]:
     """The code that torch's guards put around a function, whichever it is; none where torch has others."""
     made: list[Callable[..., Any] | None] = [
@@ -51,3 +76,14 @@ def _guards() -> set[Any]:
 
 
 _GUARDS = _guards()
+
+
+def _entering() -> Any:
+    """What `DistributedDataParallel` enters in each forward pass without its guard; its own where torch has others."""
+    own: Any = DistributedDataParallel._inside_ddp_forward
+    guarded: Any = getattr(own, "__wrapped__", None)
+    return contextmanager(guarded.__wrapped__) if getattr(guarded, "__code__", None) in _GUARDS else own
+
+
+class _Averaging(DistributedDataParallel):
+    _inside_ddp_forward = _entering()

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
 
+from tuner.train.without_compiler import averaging_gradients
+
 SECONDS = 600.0  # that a process waits for the others, as where one of them reads data that the others have cached
 
 
@@ -80,7 +82,7 @@ class Group:
         there are parameters that the output doesn't depend on.
         """
         device = next(module.parameters()).device
-        return nn.parallel.DistributedDataParallel(
+        return averaging_gradients(
             module,
             device_ids=[device] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
