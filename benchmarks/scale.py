@@ -3,7 +3,8 @@
     python benchmarks/scale.py [--quick]
 
 Bookkeeping is many short trials, results many reports; trials sleep. Plain Ray Tune uses its workers again
-(`reuse_actors=True`). Excess is wall-clock less the ideal less the workers' start, which two cores decide.
+(`reuse_actors=True`). Two cores decide when the workers are ready; the least is what a search takes from these moments
+on if nothing else costs time, and excess is what it takes beyond that.
 
 Then a generator feeds the code of the driver with messages as workers send them, as fast as it takes them: no process
 is started, and Ray's part is left out. The last line is one JSON object: of each number of workers, the reports a
@@ -78,7 +79,7 @@ def beside_ray(*, quick: bool) -> dict[str, dict[str, float]]:
     """The rows' seconds, by row and side, as a table."""
     from benchmarks.scale_rows import QUICK, ROWS, SIDES, measured_apart
 
-    print("seconds".ljust(28) + "   wall  ideal  start  excess  of the ideal    CPU  driver  load")
+    print("seconds".ljust(41) + "   wall  ideal  start  least  excess  of the ideal    CPU  driver  load")
     found = {}
     for name, row in (QUICK if quick else ROWS).items():
         for side in SIDES:
@@ -86,7 +87,8 @@ def beside_ray(*, quick: bool) -> dict[str, dict[str, float]]:
             told = found[f"{name}, {side}"] = measured_apart(name, side, quick=quick)
             told["load"] = load
             print(
-                f"{f'{name}, {side}':28}{told['wall']:7.1f}{row.ideal:7.1f}{told['start']:7.1f}{told['excess']:8.1f}"
+                f"{f'{name}, {side}':41}{told['wall']:7.1f}{row.ideal:7.1f}{told['start']:7.1f}{told['least']:7.1f}"
+                f"{told['excess']:8.1f}"
                 f"{row.ideal / told['wall']:14.0%}{told['cpu']:7.1f}{told['cpu of the driver']:8.1f}{load:6.1f}",
                 flush=True,
             )
