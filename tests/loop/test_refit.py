@@ -294,6 +294,7 @@ def test_an_ended_search_has_its_winner_trained_again_in_spite_of_its_limits(fas
     (again,) = refits(record)
     assert (again.status, len(again.epochs), record.configurations) == ("completed", 5, 3)
     assert loop.end_reason == "total_epochs"
+    assert (record.epochs(), record.search_epochs()) == (29, 24)  # "24 of 24 epochs" is what displays say
 
 
 def test_the_winners_own_network_ships_again_where_a_user_wants_it_and_both_are_kept(fast: Path) -> None:

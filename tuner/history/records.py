@@ -58,7 +58,7 @@ class RunRecord:
         self.active_since: float | None = None  # of the driver that works on it
         self.last_time: float | None = None  # of an event
         self.configurations = self.refits = 0  # what trials have had first, and trials that train a winner again
-        self._epochs = self._confirming_epochs = 0
+        self._epochs = self._later_epochs = 0
         self._left_seconds = 0.0  # of all stays on workers that are over
         self.on_workers: dict[str, TrialRecord] = {}  # those that run
         self._standings = Standings(mode, self.trials, lambda trial: trial.values(metric))
@@ -211,8 +211,8 @@ class RunRecord:
         return self._epochs
 
     def search_epochs(self) -> int:
-        """The same without those of `tuner confirm`, which no limit of the search counts."""
-        return self._epochs - self._confirming_epochs
+        """The same without those of `tuner confirm` and of a refit after the end, which no limit counts."""
+        return self._epochs - self._later_epochs
 
     def running_seconds(self, now: float | None = None) -> float:
         """How long all trials together have run, up to the last event or a later time."""
@@ -325,7 +325,7 @@ class RunRecord:
         trial.due = epoch if epoch.decision != "continue" else None
         value = epoch.metrics.get(self.metric)
         self._epochs += not again
-        self._confirming_epochs += trial.confirms and not again
+        self._later_epochs += not again and (trial.confirms or (trial.refits is not None and self.confirming.alone))
         self._standings.report(trial, epoch.epoch, value if finite(value) else None, again=again)
 
     def _on_checkpoint_saved(self, event: Event) -> None:

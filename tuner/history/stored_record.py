@@ -21,9 +21,9 @@ from tuner.history.placement import Placement
 from tuner.history.records import EpochRecord, RunRecord, TrialRecord
 from tuner.history.steered import Note, Steered
 
-FORMAT = 1
+FORMAT = 2
 _OF_RUN = ("notices", "ended", "active_seconds", "active_since", "last_time", "configurations", "refits")
-_INSIDE = ("_epochs", "_confirming_epochs", "_left_seconds", "_study_version")
+_INSIDE = ("_epochs", "_later_epochs", "_left_seconds", "_study_version")
 _MADE_ANEW = ("attempts", "epochs", "checkpoints", "saved", "stays", "due")
 _PLAIN = tuple(field.name for field in fields(TrialRecord) if field.name not in _MADE_ANEW)
 
