@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tuner.errors import RunFolderError
+from tuner.storage.azure import ENDPOINT, SCHEMES, AzurePlace
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from pyarrow.fs import FileSystem
 
 RETRY_SECONDS = 20.0
-ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")  # that pyarrow and obstore look for
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", ENDPOINT)  # that pyarrow and obstore look for
 
 
 class UnconditionalStore(Exception):  # noqa: N818 -- what it is, rather than what went wrong
@@ -81,8 +82,7 @@ def object_store(
         "s3": lambda: S3Store(bucket, **_s3(uri, filesystem), **options),
         "gs": lambda: GCSStore(bucket, **options),
         "gcs": lambda: GCSStore(bucket, **options),
-        "abfs": lambda: AzureStore(bucket, **_azure(uri), **options),
-        "abfss": lambda: AzureStore(bucket, **_azure(uri), **options),
+        **dict.fromkeys(SCHEMES, lambda: AzureStore(bucket, **AzurePlace.of(uri).options(), **options)),
     }
     if parts.scheme not in kinds:
         raise UnconditionalStore(uri)
@@ -132,9 +132,3 @@ def _shared_credentials() -> dict[str, Any]:
         return {}
     token = profile.get("aws_session_token")
     return keys | ({"session_token": token} if token else {})
-
-
-def _azure(uri: str) -> dict[str, Any]:
-    """The account of abfs://account.dfs.core.windows.net/container; else what the AZURE_… variables say."""
-    account, dot, _ = (urlsplit(uri).hostname or "").partition(".")
-    return {"account_name": account} if dot else {}

@@ -9,9 +9,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from tuner.errors import RunFolderError
+from tuner.storage.azure import SCHEMES, AzurePlace
 from tuner.storage.folder import Folder, inner_name
 from tuner.storage.outages import waits_for_the_store
 
@@ -33,7 +34,7 @@ class ObjectFolder(Folder):
         self.uri = self._location + self._query
         if filesystem is None or path is None:
             try:
-                filesystem, path = Arrow.from_uri(self.uri)
+                filesystem, path = _azure(self.uri) or Arrow.from_uri(self.uri)
             except (OSError, ValueError) as error:
                 raise RunFolderError(
                     f"storage needs a folder or a URI such as s3://bucket/prefix, got {uri!r}; {error}"
@@ -183,6 +184,12 @@ class ObjectFolder(Folder):
         base = self._key(prefix) if prefix else self._path
         infos = self._filesystem.get_file_info(FileSelector(base, allow_not_found=True))
         return sorted(infos, key=lambda info: info.base_name)
+
+
+def _azure(uri: str) -> tuple[FileSystem, str] | None:
+    """File system and path in an account of Azure's that the environment describes; None for any other."""
+    place = AzurePlace.of(uri) if urlsplit(uri).scheme in SCHEMES else None
+    return (place.filesystem(), place.path) if place is not None and place.is_told else None
 
 
 def _quoted(location: str) -> str:

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 LONGEST_SECONDS = 120.0  # of an outage
 SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0  # between two tries, doubled each time; pyarrow tries for 6 s by itself
-# as pyarrow and obstore word what may pass: no connection, an answer that says so, or an HTTP status of 500 and more
+# as pyarrow (with the libraries of Amazon and Azure) and obstore word what may pass: no connection, an answer that says
+# so, or an HTTP status of 500 and more
 _PASSING = re.compile(
     r"NETWORK_CONNECTION|curlCode: (6|7|28|52|56)\b|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE"
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
     r"|HTTP error|status code: (5\d\d|429)|error decoding response body"
+    r"|Fail to get a new connection|Error while (sending|polling)|\[(ServerBusy|OperationTimedOut|InternalError)\]"
 )
 _answered: set[str] = (
     set()
