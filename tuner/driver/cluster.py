@@ -25,6 +25,7 @@ from tuner.driver.driving import DEFAULT, Driving
 from tuner.driver.local_ray import LOOPBACK, SHUTDOWN_SECONDS, local_ray, short_folder, shut_down, signals_left_alone
 from tuner.driver.patching import changed, environment, quiet_loggers
 from tuner.driver.quick_start import Workers, any_worker_taken
+from tuner.driver.reaching import check_reachable
 from tuner.driver.watchdog import Listening, Watchdog
 from tuner.errors import StudyError
 from tuner.lifecycle.interruption import Interruption
@@ -267,6 +268,7 @@ def _joined(address: str, code: dict[str, Any] | None) -> Iterator[Callable[[], 
 
 def _join(address: str, code: dict[str, Any] | None) -> None:
     """Connect; `code` is the runtime environment that brings the study's modules to all nodes."""
+    check_reachable(address)
     try:
         with warnings.catch_warnings(action="ignore"), signals_left_alone():
             ray.init(address=address, runtime_env=code, **_SETTINGS)
