@@ -21,7 +21,11 @@ from tests.docs.blocks import blocks
 
 ROOT = Path(__file__).parent.parent
 README_SEARCH = "the search of README"
-_SEARCHES = re.compile(rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/")
+# what takes minutes in one process: whole searches, and files with few tests that are long
+_LONG = re.compile(
+    rf"_end_to_end\.py|{README_SEARCH}|driver/test_cluster|test_extension|test_watch|doctor/|web/test_schema|test_mirror"
+    r"|test_several_devices|memory/test_estimate|history/test_damage|docker/test_slurm|driver/test_nodes"
+)
 ROOM_BYTES = 4 << 30  # several times what the tests have there at once
 
 # The tests start hundreds of Pythons: where nothing keeps what is compiled, each compiles all of tuner again.
@@ -42,8 +46,8 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]
         return nodeid if file.endswith("_end_to_end.py") else file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Whole searches first, then the files with most tests, so that no process waits long for another's last one."""
-        first = max(self.workqueue, key=lambda scope: (_SEARCHES.search(scope) is not None, len(self.workqueue[scope])))
+        """What is long first, then the files with most tests, so that no process waits long for another's last one."""
+        first = max(self.workqueue, key=lambda scope: (_LONG.search(scope) is not None, len(self.workqueue[scope])))
         self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
 

@@ -135,7 +135,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
 
     data = real_data("FashionMNIST")
     options = ["--trials", "1", "--cpus-per-trial", "2", "--set", "epochs=1", "--set", "batch_size=128"]
-    options += ["--set", "image_size=16"]  # a third of the time
+    options += ["--set", "image_size=8"]  # that all images are read is what is tested here
     options += ["--weights", "none", "--data-dir", str(data), "--json"]
     space = ROOT / "search_spaces/fashion_resnet18.py"
     finished = tuner("run", space, *options, "--storage", tmp_path, folder=ROOT, timeout=1400)
@@ -143,7 +143,7 @@ def test_fashion_mnist_whole_through_the_command_line(real_data: Callable[[str],
     summary = finished.json
     assert list(summary) == KEYS
     assert summary["trials"] == {"total": 1, "completed": 1, "stopped": 0, "failed": 0}
-    splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=data), seed=0, image_size=16)
+    splits = load_splits(ImageClassifier("fashion-mnist", weights=None, data_dir=data), seed=0, image_size=8)
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [54_000, 6_000, 10_000]
     model = load_model(load_run(tmp_path))
     metrics = summary["best"]["metrics"]
