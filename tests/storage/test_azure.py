@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.azure_server import ACCOUNT, KEY, azure_account
+from tests.storage.stores import works_for_everything
 from tuner import Budget, External, Random, Search, Study, load_run, uniform
 from tuner.errors import RunFolderError
 from tuner.storage import outages
@@ -50,23 +51,7 @@ BASES = ["abfs://bucket", "abfss://bucket/my runs/größe", f"abfs://bucket@{ACC
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES)
 def test_a_container_works_for_everything(account: dict[str, str], tmp_path: Path, base: str) -> None:
-    storage = open_folder(base)
-    folder = storage.child("größe 50%").child("2026-01-31T09-30-00")
-    folder.write("run.json", b"{}")
-    folder.write("tune/00001/saved_000003/training.json", b"3")
-    again = open_folder(folder.uri)
-    assert (again.uri, again.name) == (folder.uri, "2026-01-31T09-30-00")
-    assert (again.read("run.json"), again.files(), again.folders()) == (b"{}", ["run.json"], ["tune"])
-    assert "größe 50%" in storage.folders()
-    again.rename("tune/00001", "best")
-    assert (again.fetch("best", tmp_path) / "saved_000003" / "training.json").read_text() == "3"
-    assert again.held_bytes() == 3
-    again.delete("best")
-    again.delete("best")
-    assert (again.files("best/saved_000003"), again.exists("run.json")) == ([], True)
-    again.remove("run.json")
-    again.remove("run.json")
-    assert not again.exists("run.json")
+    works_for_everything(base, tmp_path)
 
 
 @pytest.mark.slow

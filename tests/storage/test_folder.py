@@ -14,6 +14,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from tests.commands import environment
 from tests.s3_server import s3_endpoint
 from tests.storage.folders import KINDS, fill, whole
+from tests.storage.stores import works_for_everything
 from tuner.errors import RunFolderError
 from tuner.storage.folder import Folder, LocalFolder
 from tuner.storage.locations import check_writable, open_folder
@@ -252,24 +253,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.mark.parametrize("base", ["s3://bucket", "s3://bucket/", "s3://bucket/my runs/größe", "s3://bucket/a%20b/"])
 def test_an_object_store_at_another_endpoint_works_for_everything(endpoint: str, tmp_path: Path, base: str) -> None:
-    storage = open_folder(f"{base}?endpoint_override={endpoint}&scheme=http")
-    folder = storage.child("größe 50%").child("2026-01-31T09-30-00")
-    folder.write("run.json", b"{}")
-    folder.write("tune/00001/saved_000003/training.json", b"3")
-    again = open_folder(folder.uri)
-    assert (again.uri, again.name) == (folder.uri, "2026-01-31T09-30-00")
-    assert (again.read("run.json"), again.files(), again.folders()) == (b"{}", ["run.json"], ["tune"])
-    inside = open_folder(again.child("tune/00001").uri)
-    assert (inside.folders(), inside.exists("saved_000003/training.json")) == (["saved_000003"], True)
-    assert "größe 50%" in storage.folders()
-    again.rename("tune/00001", "best")
-    assert (again.fetch("best", tmp_path) / "saved_000003" / "training.json").read_text() == "3"
-    again.delete("best")
-    again.delete("best")
-    assert (again.files("best/saved_000003"), again.exists("run.json")) == ([], True)
-    again.remove("run.json")
-    again.remove("run.json")
-    assert not again.exists("run.json")
+    works_for_everything(f"{base}?endpoint_override={endpoint}&scheme=http", tmp_path)
 
 
 def test_an_object_is_created_once(endpoint: str) -> None:

@@ -27,8 +27,10 @@ from tuner.quoting import command
 from tuner.resources import Resources
 from tuner.results.run import Run, write_info
 from tuner.search import Learned
+from tuner.storage.azure import SCHEMES
 from tuner.storage.folder import Folder
 from tuner.storage.lease import Lease
+from tuner.storage.object_folder import ObjectFolder
 from tuner.study import Study
 from tuner.wandb_mirror.process import END_SECONDS, INTERRUPTED_SECONDS, MirrorProcess
 from tuner.worker.implementation import implementation_of
@@ -177,7 +179,7 @@ class Search:
                 tune.run(
                     make_trainable(self.study.declared_trial),
                     name=TUNE,
-                    storage_path=self.folder.uri,
+                    **ray_storage(self.folder),
                     search_alg=RaySearch(bridge),
                     scheduler=RayScheduler(bridge),
                     callbacks=[RayCallback(bridge)],
@@ -204,6 +206,13 @@ class Search:
         except OSError as error:
             self.loop.notice(f"W&B is left out: {error}")
             return None
+
+
+def ray_storage(folder: Folder) -> dict[str, Any]:
+    """Where Ray keeps its own state: in the run's folder; in Azure by a file system that has the account's key."""
+    if isinstance(folder, ObjectFolder) and folder.uri.startswith(SCHEMES):
+        return {"storage_path": folder.key, "storage_filesystem": folder.filesystem}
+    return {"storage_path": folder.uri}
 
 
 def workers_of(resources: Resources, limit: int | None, devices: Sequence[Device]) -> int:

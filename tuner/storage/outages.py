@@ -21,7 +21,8 @@ _PASSING = re.compile(
     r"NETWORK_CONNECTION|curlCode: (6|7|28|52|56)\b|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE"
     r"|INTERNAL_FAILURE|HTTP status 5\d\d|[Tt]imed? ?out|Connection (refused|reset)"
     r"|HTTP error|status code: (5\d\d|429)|error decoding response body"
-    r"|Fail to get a new connection|Error while (sending|polling)|\[(ServerBusy|OperationTimedOut|InternalError)\]"
+    r"|Fail to get a new connection|Connection was closed|Error while (sending|polling)"
+    r"|\[(ServerBusy|OperationTimedOut|InternalError)\]"
 )
 _answered: set[str] = (
     set()
